@@ -51,6 +51,8 @@ LIB_OBJ = $(LIB_SRC:%.c=$B/%.o) $(ABSENT_OBJ)
 SONAME = libummap.so.$(SOMAJOR)
 SO = $B/libummap.so.$(VERSION)
 A = $B/libummap.a
+# The code that the library shares with clients and tools. Each links what it uses of it.
+COMMON = $B/libcommon.a
 # The archive with the hidden names of the library, for tests and tools.
 ROOMS = $B/librooms.a
 
@@ -154,6 +156,10 @@ $(SO): $(LIB_OBJ) lib/libummap.map
 	ln -sf $(notdir $@) $B/$(SONAME)
 	ln -sf $(SONAME) $B/libummap.so
 
+$(COMMON): $(patsubst %.c,$B/%.o,$(wildcard lib/common/*.c))
+	rm -f $@
+	$(AR) rcs $@ $^
+
 $(ROOMS): $(LIB_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^
@@ -166,8 +172,8 @@ $A: $(LIB_OBJ)
 	$(OBJCOPY) --localize-hidden $B/libummap.o
 	$(AR) rcs $@ $B/libummap.o
 
-$(MAIN): $(MAIN_OBJ)
-	$(CC) $(LDFLAGS) -o $@ $(MAIN_OBJ)
+$(MAIN): $(MAIN_OBJ) $(COMMON)
+	$(CC) $(LDFLAGS) -o $@ $(MAIN_OBJ) $(COMMON)
 
 $B/umtop $B/umrun $B/umobject: $(MAIN)
 	ln -sf ummap $@

@@ -31,8 +31,8 @@ PYTHON_INCLUDE = $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_pat
 
 $(PY_OBJ): override CFLAGS += -fPIC
 $(PY_OBJ): override CPPFLAGS += -isystem $(PYTHON_INCLUDE)
-LINK_PY = $(CC) -shared $(LDFLAGS) $(PY_OBJ) $B/lib/base/size.o -L$B -lummap
-$(PY)/_ummap.abi3.so: $(PY_OBJ) $B/lib/base/size.o $(SO)
+LINK_PY = $(CC) -shared $(LDFLAGS) $(PY_OBJ) $(COMMON) -L$B -lummap
+$(PY)/_ummap.abi3.so: $(PY_OBJ) $(COMMON) $(SO)
 	@mkdir -p $(@D)
 	$(LINK_PY) -Wl,-rpath,'$$ORIGIN/../..' -o $@
 $(PY)/%: bindings/python/ummap/%

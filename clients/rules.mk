@@ -15,8 +15,8 @@ endif
 # From the bottom to the top. A file openmpi.c or mpich.c is for that MPI alone.
 MPI_FOLDERS = pmpi transport mpiio window rma coarray iocache
 MPI_SRC = $(filter-out $(patsubst %,\%/%.c,$(filter-out $1,openmpi mpich)),$(wildcard $(MPI_FOLDERS:%=clients/%/*.c)))
-# Each has the calls that install handlers, too: see there. Sizes are read as the library reads them.
-MPI_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1)) $B/clients/$1/pmpi/shims.o $B/clients/$1/signals.o $B/lib/base/size.o
+# Each has the calls that install handlers, too: see there.
+MPI_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1)) $B/clients/$1/pmpi/shims.o $B/clients/$1/signals.o
 MPI_LIB = $B/libummap-mpi-$1.so.$(VERSION)
 MAPREDUCE_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(wildcard clients/mapreduce/*.c))
 MAPREDUCE_LIB = $B/libummap-mapreduce-$1.so.$(VERSION)
@@ -74,16 +74,18 @@ $B/clients/$1/signals.o: lib/engine/signals.c
 	@mkdir -p $$(@D)
 	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -fPIC -MMD -MP -c -o $$@ $$<
 
-$(call MPI_LIB,$1): $(call MPI_OBJ,$1) clients/pmpi/libummap-mpi.map $$(SO)
+$(call MPI_LIB,$1): $(call MPI_OBJ,$1) clients/pmpi/libummap-mpi.map $(COMMON) $$(SO)
 	$(MPICC_$1) -shared $$(LDFLAGS) -Wl,-soname,libummap-mpi-$1.so.$$(SOMAJOR) \
-		-Wl,--version-script=clients/pmpi/libummap-mpi.map -Wl,-z,defs -o $$@ $(call MPI_OBJ,$1) -L$B -lummap $(DL) \
+		-Wl,--version-script=clients/pmpi/libummap-mpi.map -Wl,-z,defs -o $$@ $(call MPI_OBJ,$1) $(COMMON) \
+		-L$B -lummap $(DL) \
 		-Wl,-rpath,'$$$$ORIGIN'
 	ln -sf $$(notdir $$@) $B/libummap-mpi-$1.so.$$(SOMAJOR)
 	ln -sf libummap-mpi-$1.so.$$(SOMAJOR) $B/libummap-mpi-$1.so
 
-$B/tests/mpi/$1/%: tests/mpi/%.c $(call MPI_LIB,$1)
+$B/tests/mpi/$1/%: tests/mpi/%.c $(call MPI_LIB,$1) $(COMMON)
 	@mkdir -p $$(@D)
-	$(MPICC_$1) $$(CPPFLAGS) -Iclients $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B $$(MAPREDUCE) $$(OBJECT_LIB) -lummap-mpi-$1 -lummap $(DL) \
+	$(MPICC_$1) $$(CPPFLAGS) -Iclients $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< $(COMMON) \
+		-L$B $$(MAPREDUCE) $$(OBJECT_LIB) -lummap-mpi-$1 -lummap $(DL) \
 		-Wl,-rpath,$(abspath $B)
 
 $B/examples/mpi/$1/%: examples/mpi/%.c $(call MPI_LIB,$1)

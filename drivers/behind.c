@@ -2,7 +2,7 @@
 /* The driver behind a filter. The lock `turn` is a leaf of the filter's own, and none where the driver works in parallel. */
 #include "behind.h"
 
-#include "futex.h"
+#include "common/futex.h"
 
 #include <errno.h>
 #include <limits.h>

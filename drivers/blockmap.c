@@ -6,8 +6,8 @@
  */
 #include "blockmap.h"
 
-#include "base/memory_calls.h"
-#include "futex.h"
+#include "common/memory_calls.h"
+#include "common/futex.h"
 
 #include <errno.h>
 #include <sys/mman.h>

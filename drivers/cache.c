@@ -24,11 +24,6 @@ extern const struct ummap_driver ummap_driver_cache;
 #define RUN_MAX ((size_t)8 << 20)      /* of one request that is looked up at once */
 #define ROW_MAX 64                     /* slots that are written at once */
 
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* ---- Trouble ---- */
 
 /* The thread tells it, because this may be a signal handler. */

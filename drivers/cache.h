@@ -9,10 +9,10 @@
 
 #include "behind.h"
 #include "cache_near.h"
-#include "futex.h"
+#include "common/futex.h"
 #include "held.h"
 #include "notice.h"
-#include "pieces.h"
+#include "common/cursor.h"
 
 enum cache_mode {
 	CACHE_BACK,                    /* what is written goes to the cache, and to the far store later */

@@ -19,7 +19,7 @@
 
 #define FLIGHT_MAX 1024                /* slots in one flight */
 #define RESERVE_MAX 1024               /* slots that are kept free */
-#define REST_S 1
+#define REST_MS 1000
 #define NOTICE_S 60                    /* from one notice to the next of the same kind */
 #define START ((uint64_t)256 << 10)    /* bytes from which on the system begins to write them */
 
@@ -418,7 +418,6 @@ static bool step(struct cache *c, bool quiet)
 
 static void *run_thread(void *arg)
 {
-	const struct timespec rest = { REST_S, 0 };
 	struct cache *c = arg;
 	uint64_t direct = c->direct;
 	uint32_t seen = c->word, now;
@@ -434,7 +433,7 @@ static void *run_thread(void *arg)
 		futex_unlock(&c->stepping);
 		if (again)
 			continue;
-		futex_wait(&c->word, seen, c->near.index.list[CACHE_DIRTY].count || is_restless(c) ? &rest : NULL);
+		futex_wait(&c->word, seen, c->near.index.list[CACHE_DIRTY].count || is_restless(c) ? REST_MS : -1);
 	}
 	return NULL;
 }

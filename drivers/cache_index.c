@@ -2,7 +2,7 @@
 /* The index of cache+: see cache_index.h. */
 #include "cache_index.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 
 #include <errno.h>
 #include <sys/mman.h>

@@ -3,7 +3,8 @@
  * handlers. */
 #include "cache_near.h"
 
-#include "futex.h"
+#include "common/futex.h"
+#include "common/random.h"
 #include "keys.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #define HEAD_MAGIC 0x3264686568636163u /* "cachehd2" */
 #define SLOTS_MIN 16
@@ -485,9 +485,7 @@ static int begin(struct cache_near *n, const struct cache_wish *wish, struct umm
 		return keys_refuse(geom, EINVAL, "cannot create the near file: cache.size makes %"
 				   PRIu64 " blocks of %" PRIu64 " bytes, more than 2^32-2. Try a "
 				   "larger cache.block", n->head.slots, block);
-	if (getrandom(&n->head.salt, sizeof(n->head.salt), 0) != sizeof(n->head.salt))
-		return keys_refuse(geom, EIO, "cannot create the near file: the kernel gives no "
-				   "random numbers");
+	n->head.salt = random_id();
 	n->head.far = wish->far;
 	n->head.size = wish->far.size;
 	strcpy(n->head.store, wish->store);

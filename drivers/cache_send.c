@@ -9,7 +9,7 @@
  */
 #include "cache.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "thread.h"
 
 #include <sys/mman.h>
@@ -172,7 +172,7 @@ int cache_send(struct cache *c, unsigned n, bool gently)
 	send_stretches(c, c->buffer);
 	crew->places = 0;
 	while ((there = crew->there) > 0)
-		futex_wait(&crew->there, there, NULL);
+		futex_wait(&crew->there, there, -1);
 	return crew->err;
 }
 
@@ -199,7 +199,7 @@ static void *run_member(void *arg)
 			send_stretches(m->cache, m->buffer);
 		if (--crew->there == 0)
 			futex_wake(&crew->there, 1);
-		futex_wait(&crew->called, seen, NULL);
+		futex_wait(&crew->called, seen, -1);
 	}
 	return NULL;
 }

@@ -11,11 +11,6 @@
 
 #define RUN_BLOCKS 1024                /* that one write past the cache has, at most */
 
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* ---- Stamps: who reads a part of a sector from the far store finds out whether it has changed meanwhile ---- */
 
 static void stamps_add(struct cache *c, uint64_t first, uint64_t blocks, uint64_t what)

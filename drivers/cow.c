@@ -9,7 +9,8 @@
 #include "cow_file.h"
 
 #include "behind.h"
-#include "futex.h"
+#include "common/futex.h"
+#include "common/minmax.h"
 #include "held.h"
 #include "keys.h"
 
@@ -34,11 +35,6 @@ struct cow {
 	char path[PATH_MAX];       /* of the store, when it is handed over */
 	struct held held[HELD_MAX];
 };
-
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 /* Blocks from `block` on, at most those of len bytes behind the first `skip` ones, that are in one place: *place, or the store
  * with 0; in bytes. */

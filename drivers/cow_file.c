@@ -3,7 +3,8 @@
  * handlers, but for the commit. */
 #include "cow_file.h"
 
-#include "futex.h"
+#include "common/futex.h"
+#include "common/random.h"
 #include "keys.h"
 
 #include <errno.h>
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 
 #define HEAD_MAGIC 0x3164616568776f63u /* "cowhead1" */
@@ -103,8 +103,7 @@ static int damaged(const struct cow_file *f, struct ummap_geom *geom)
 /* One that is new, or was never used. */
 static int begin(struct cow_file *f, const struct cow_base *base, const char *way)
 {
-	if (syscall(SYS_getrandom, &f->head.salt, sizeof(f->head.salt), GRND_NONBLOCK) != sizeof(f->head.salt))
-		f->head.salt = side_sum(base, sizeof(*base), (uintptr_t)f);
+	f->head.salt = random_id();
 	f->head.base = *base;
 	f->head.size = base->size;
 	strncpy(f->head.way, way, sizeof(f->head.way) - 1);

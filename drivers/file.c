@@ -14,7 +14,8 @@
  */
 #include "file.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
+#include "common/cursor.h"
 
 #include <linux/fs.h>
 #include <signal.h>
@@ -33,14 +34,6 @@
 #define BLOCK_COUNTED 512             /* bytes of a block in st_blocks */
 #define BATCH 64                      /* pieces of one system call; IOV_MAX would be much stack */
 
-/* Where a transfer stands. */
-struct cursor {
-	const struct iovec *piece;
-	int n;                 /* pieces left, `piece` being the first */
-	size_t skip;           /* bytes of it that are done */
-	uint64_t off;          /* in the file */
-};
-
 /* What one system call moves. */
 struct batch {
 	struct iovec iov[BATCH];
@@ -57,11 +50,6 @@ struct cache_range {
 struct cache_counts {
 	uint64_t cached, dirty, writeback, evicted, recently_evicted;
 };
-
-static size_t min_size(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
 
 int file_size(void *h, uint64_t *size)
 {
@@ -174,18 +162,6 @@ int file_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end)
 	return 0;
 }
 
-/* Goes on by `bytes`, and over empty pieces. */
-static void advance(struct cursor *c, size_t bytes)
-{
-	c->off += bytes;
-	c->skip += bytes;
-	while (c->n > 0 && c->skip >= c->piece->iov_len) {
-		c->skip -= c->piece->iov_len;
-		c->piece++;
-		c->n--;
-	}
-}
-
 /* Bytes of this memory that come before a direct transfer can begin; all of them, if none can. */
 static size_t lead(const struct file *f, const char *base, size_t len, uint64_t off)
 {
@@ -228,7 +204,7 @@ static void zero_rest(struct cursor *c)
 		size_t left = c->piece->iov_len - c->skip;
 
 		memset((char *)c->piece->iov_base + c->skip, 0, left);
-		advance(c, left);
+		cursor_advance(c, left);
 	}
 }
 
@@ -251,10 +227,9 @@ int file_failed(int err)
 static int transfer(struct file *f, long call, const struct iovec *iov, int n, uint64_t off,
 		    bool direct)
 {
-	struct cursor c = { .piece = iov, .n = n, .off = off };
+	struct cursor c = cursor_begin(iov, n, off);
 	struct batch b;
 
-	advance(&c, 0);
 	while (c.n > 0) {
 		long done;
 
@@ -275,7 +250,7 @@ static int transfer(struct file *f, long call, const struct iovec *iov, int n, u
 			return -EIO;
 		if (done == 0)
 			zero_rest(&c);
-		advance(&c, (size_t)done);
+		cursor_advance(&c, (size_t)done);
 	}
 	return 0;
 }

@@ -14,7 +14,8 @@
  */
 #include "file.h"
 
-#include "futex.h"
+#include "common/futex.h"
+#include "common/try_lock.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -150,10 +151,8 @@ int file_lock_fd(int fd, uint64_t off, uint64_t len, int how, char why[160])
 	int err;
 
 	for (int tries = 0;; tries++) {
-		do {
-			err = (int)answer(fcntl(fd, F_OFD_SETLK, &range));
-		} while (err == -EINTR);
-		if (err != -EAGAIN && err != -EACCES)
+		err = try_lock_bytes(fd, types[how], off, len);
+		if (err != -EBUSY)
 			return err;
 		find_holder(fd, &range, why);
 		if (*why || tries == MAX_LOCK_TRIES)

@@ -5,7 +5,7 @@
  */
 #include "file.h"
 
-#include "futex.h"
+#include "common/futex.h"
 #include "keys.h"
 #include "wal_log.h"
 

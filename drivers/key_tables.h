@@ -2,7 +2,7 @@
 /*
  * The keys of the built-in drivers. A driver takes its key list and the types in its error messages
  * from here; `ummap help settings` and ummap-settings(7) print the rows. A file that uses the types
- * must define A_SIZE (base/size.h).
+ * must define A_SIZE (common/size.h).
  *
  * KEY(name, type, default, meaning)
  * type: completes the error message "KEY is "VALUE": it must be TYPE".

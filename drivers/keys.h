@@ -5,7 +5,7 @@
 
 #include "key_tables.h"
 
-#include "base/size.h"
+#include "common/size.h"
 
 #include <stdbool.h>
 #include <ummap-driver.h>

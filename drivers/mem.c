@@ -11,7 +11,8 @@
  */
 #include "ummap-driver.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
+#include "common/minmax.h"
 #include "keys.h"
 
 #include <ctype.h>
@@ -71,11 +72,6 @@ static void unlock_list(void)
 }
 
 /* --- transfers --- */
-
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 static bool has_chunk(const struct store *s, uint64_t chunk)
 {

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <ummap-driver.h>
 
-#include "futex.h"
+#include "common/futex.h"
 
 struct notice {
 	_Atomic uint32_t lock;

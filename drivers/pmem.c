@@ -13,7 +13,7 @@
  */
 #include "file.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "keys.h"
 
 #include <fcntl.h>

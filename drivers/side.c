@@ -2,9 +2,9 @@
 /* Files beside a store, and their heads. They take no lock, and allocate in opening only. */
 #include "side.h"
 
-#include "base/memory_calls.h"
+#include "common/try_lock.h"
+#include "common/memory_calls.h"
 #include "file.h"
-#include "futex.h"
 #include "keys.h"
 
 #include <fcntl.h>
@@ -107,12 +107,8 @@ static const char *name_of(const struct side *s)
 static bool has_name(const struct side *s)
 {
 	const struct file *f = s->h;
-	struct stat by_name, open_one;
 
-	if (side_driver != &ummap_driver_posix)
-		return true;
-	return fstatat(s->folder, name_of(s), &by_name, 0) == 0 && fstat(f->fd, &open_one) == 0 && by_name.st_ino == open_one.st_ino &&
-	       by_name.st_dev == open_one.st_dev;
+	return side_driver != &ummap_driver_posix || file_has_name(f->fd, s->folder, name_of(s));
 }
 
 /* Where files have no locks it is open without. */

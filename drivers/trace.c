@@ -11,7 +11,7 @@
  */
 #include "ummap-driver.h"
 
-#include "futex.h"
+#include "common/futex.h"
 #include "keys.h"
 
 #include <errno.h>

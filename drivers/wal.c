@@ -10,10 +10,10 @@
  */
 #include "wal.h"
 
-#include "base/memory_calls.h"
-#include "futex.h"
+#include "common/memory_calls.h"
+#include "common/futex.h"
 #include "keys.h"
-#include "pieces.h"
+#include "common/cursor.h"
 
 #include <errno.h>
 #include <libgen.h>

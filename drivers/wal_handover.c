@@ -9,7 +9,7 @@
  */
 #include "wal.h"
 
-#include "futex.h"
+#include "common/futex.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
  */
 #include "wal.h"
 
-#include "futex.h"
+#include "common/futex.h"
 #include "keys.h"
 #include "thread.h"
 
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define MUCH ((uint64_t)64 << 20)    /* bytes in the log; or a quarter of its limit */
-#define REST_S 1
+#define REST_MS 1000
 
 /* ---- Readers of the log ---- */
 
@@ -408,7 +408,6 @@ static void give_notice(struct wal *w)
 
 static void *run(void *arg)
 {
-	const struct timespec rest = { REST_S, 0 };
 	struct wal *w = arg;
 	uint64_t much = w->log.limit / 4 < MUCH ? w->log.limit / 4 : MUCH, asked = 0;
 	uint32_t seen = w->word - 1; /* what was found when it was opened is news */
@@ -435,7 +434,7 @@ static void *run(void *arg)
 			futex_wake(&w->served, INT32_MAX);
 			bytes = 0;
 		}
-		futex_wait(&w->word, seen, bytes ? &rest : NULL);
+		futex_wait(&w->word, seen, bytes ? REST_MS : -1);
 	}
 }
 
@@ -472,7 +471,7 @@ bool wal_make_room(struct wal *w)
 		w->asked++;
 		wake_thread(w);
 		while (w->served == served)
-			futex_wait(&w->served, served, NULL);
+			futex_wait(&w->served, served, -1);
 		served = w->served;
 	}
 	return w->freed != freed;

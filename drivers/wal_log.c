@@ -2,8 +2,10 @@
 /* The log of wal+: see wal_log.h, which says why it is as it is. Allocates in opening; all else may run in signal handlers. */
 #include "wal_log.h"
 
-#include "base/memory_calls.h"
-#include "futex.h"
+#include "common/memory_calls.h"
+#include "common/futex.h"
+#include "common/minmax.h"
+#include "common/random.h"
 #include "keys.h"
 
 #include <errno.h>
@@ -11,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 
 #define GRAIN sizeof(struct wal_record)  /* records begin at multiples of it */
 #define WINDOW ((size_t)2 << 20)         /* read at a time; more than a record */
@@ -22,11 +23,6 @@
 
 _Static_assert(sizeof(struct wal_record) == 64, "a record begins with 64 bytes");
 _Static_assert(sizeof(struct wal_head) <= SIDE_BODY_MAX, "the head fits a slot");
-
-static uint64_t max_u64(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
 
 static uint64_t record_sum(const struct wal_log *l, const struct wal_record *r)
 {
@@ -334,21 +330,10 @@ int wal_has_commits(const char *path)
 
 /* ---- Opening ---- */
 
-static uint64_t new_salt(const struct wal_log *l)
-{
-	struct timespec now;
-	uint64_t salt;
-
-	if (syscall(SYS_getrandom, &salt, sizeof(salt), GRND_NONBLOCK) == sizeof(salt))
-		return salt;
-	clock_gettime(CLOCK_REALTIME, &now);
-	return side_sum(&now, sizeof(now), l->head.salt);
-}
-
 /* The head of a log without records. */
 static void empty_head(struct wal_log *l, uint64_t epoch)
 {
-	l->salt = l->head.salt = new_salt(l);
+	l->salt = l->head.salt = random_id();
 	l->head.tail = WAL_START;
 	l->head.chain = l->head.salt;
 	l->head.home = l->head.acked = l->head.floor = epoch;
@@ -829,7 +814,7 @@ static int replace_head(struct wal_log *l, const struct move *m)
 
 int wal_move_to_front(struct wal_log *l, uint64_t *shift)
 {
-	struct move m = { .salt = new_salt(l), .shift = l->head.tail - WAL_START };
+	struct move m = { .salt = random_id(), .shift = l->head.tail - WAL_START };
 	int err;
 
 	m.to = (struct wal_spot){ .at = WAL_START, .chain = m.salt };

@@ -7,6 +7,9 @@
 #ifndef TOOLS_TOOL_H
 #define TOOLS_TOOL_H
 
+#include "common/edit_distance.h"
+#include "common/size.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -76,6 +79,17 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void refuse(const 
 	exit(tool_failed);
 }
 
+/* Reads a number from min to max. If the text has no such number, ends the program. */
+static inline uint64_t parse_number(const char *what, const char *text, uint64_t min, uint64_t max)
+{
+	uint64_t n;
+
+	if (size_parse_count(text, &n) < 0 || n < min || n > max)
+		refuse("cannot use %s '%s': it must be a number from %ju to %ju", what, text,
+		       (uintmax_t)min, (uintmax_t)max);
+	return n;
+}
+
 #define SHOWN_LEN 64
 
 /* Copies a name for a message: control characters as \\x1b, and a long name cut. */
@@ -98,27 +112,7 @@ static inline const char *show_name(const char *name, char shown[SHOWN_LEN])
 	return shown;
 }
 
-/* The number of letters to insert, remove or replace to make b of a (Levenshtein). */
 #define MAX_NAME_LEN 32
-static inline size_t edit_distance(const char *a, const char *b)
-{
-	size_t row[MAX_NAME_LEN + 1], len = strlen(b), diagonal, above, least;
-
-	for (size_t j = 0; j <= len; j++)
-		row[j] = j;
-	for (size_t i = 1; a[i - 1]; i++) {
-		diagonal = row[0];
-		row[0] = i;
-		for (size_t j = 1; j <= len; j++) {
-			above = row[j];
-			least = diagonal + (a[i - 1] != b[j - 1]);
-			least = above + 1 < least ? above + 1 : least;
-			row[j] = row[j - 1] + 1 < least ? row[j - 1] + 1 : least;
-			diagonal = above;
-		}
-	}
-	return row[len];
-}
 
 /* Which of two known names a mistyped one means. NULL: none is near enough. */
 #define MAX_TYPING_ERRORS 2
@@ -128,9 +122,9 @@ static inline const char *nearer_name(const char *typed, const char *nearest, co
 
 	if (strlen(typed) > MAX_NAME_LEN || strlen(known) > MAX_NAME_LEN)
 		return nearest;
-	distance = edit_distance(typed, known);
+	distance = edit_distance(typed, strlen(typed), known);
 	if (distance > MAX_TYPING_ERRORS || 2 * distance >= strlen(known) ||
-	    (nearest && edit_distance(typed, nearest) <= distance))
+	    (nearest && edit_distance(typed, strlen(typed), nearest) <= distance))
 		return nearest;
 	return known;
 }

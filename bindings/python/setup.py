@@ -52,7 +52,7 @@ setup(
         Extension(
             "ummap._ummap",
             sources=["ummap/module.c", "ummap/mapping.c", "ummap/array.c",
-                     str(TOP / "lib/base/size.c")],
+                     str(TOP / "lib/common/size.c")],
             depends=["ummap/_ummap.h"],
             include_dirs=[str(TOP / "include"), str(TOP / "lib")],
             define_macros=[("_GNU_SOURCE", None), ("UMMAP_VERSION", f'"{VERSION}"')],

@@ -5,7 +5,8 @@
  */
 #include "coarray/config.h"
 
-#include "base/size.h"
+#include "common/edit_distance.h"
+#include "common/size.h"
 #include "window/hints.h"
 #include "window/spelling.h"
 
@@ -146,7 +147,7 @@ static void warn_of_unknown(void)
 			continue;
 		snprintf(name, sizeof(name), "%.*s", (int)strcspn(*at, "="), *at);
 		for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
-			size_t distance = spelling_distance(name, table[i].name);
+			size_t distance = edit_distance(name, strlen(name), table[i].name);
 
 			if (distance < least) {
 				least = distance;

@@ -6,7 +6,7 @@
  */
 #include "coarray/libcaf.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 
 #include <dlfcn.h>
 #include <elf.h>

@@ -7,7 +7,8 @@
  */
 #include "coarray/store.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
+#include "common/try_lock.h"
 #include "transport/engine.h"
 
 #include <dirent.h>
@@ -108,34 +109,34 @@ void store_hints(const struct store *s, const struct entry *entry, MPI_Info info
 
 /* ---- Other jobs ---- */
 
-static bool take_lock(int fd)
+static int take_lock(int fd)
 {
-	struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	int err = -EBUSY;
 
 	for (int i = 0; i < LOCK_TRIES; i++) {
-		if (fcntl(fd, F_OFD_SETLK, &whole) == 0)
-			return true;
-		if (errno != EAGAIN && errno != EACCES)
-			return false;
+		err = try_lock_bytes(fd, F_WRLCK, 0, 0);
+		if (err != -EBUSY)
+			break;
 		nanosleep(&(struct timespec){ .tv_nsec = LOCK_PAUSE }, NULL);
 	}
-	return false;
+	return err;
 }
 
 static void lock(struct store *s, struct error *e)
 {
 	char path[MANIFEST_PATH], owner[40] = "";
+	int err;
 
 	manifest_lock(path, &s->names, s->image);
 	s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 	if (s->lock < 0) {
 		error_errno(e, errno, "cannot open '%s' for reading and writing: %s", path,
 			    strerror(errno));
-	} else if (take_lock(s->lock)) {
+	} else if ((err = take_lock(s->lock)) == 0) {
 		snprintf(owner, sizeof(owner), "%d\n", (int)getpid());
 		if (ftruncate(s->lock, 0) < 0 || pwrite(s->lock, owner, strlen(owner), 0) < 0)
 			error_errno(e, errno, "cannot write '%s': %s", path, strerror(errno));
-	} else if (errno == EAGAIN || errno == EACCES) {
+	} else if (err == -EBUSY) {
 		if (pread(s->lock, owner, sizeof(owner) - 1, 0) < 0)
 			*owner = '\0';
 		error_set(e, MPI_ERR_IO,
@@ -144,7 +145,7 @@ static void lock(struct store *s, struct error *e)
 			  "or PCAF_PREFIX",
 			  s->config->path, strtol(owner, NULL, 10));
 	} else {
-		error_errno(e, errno, "cannot lock '%s': %s", path, strerror(errno));
+		error_errno(e, -err, "cannot lock '%s': %s", path, strerror(-err));
 	}
 }
 

@@ -7,7 +7,7 @@
  */
 #include "iocache/config.h"
 
-#include "base/size.h"
+#include "common/size.h"
 #include "window/window.h"
 
 #include <stdio.h>
@@ -74,15 +74,15 @@ static uint64_t read_bytes(MPI_Info info, enum hint hint, uint64_t min, uint64_t
 
 static int read_flush(MPI_Info info, struct error *e)
 {
-	char value[CONFIG_PATH], *end;
-	long seconds = CONFIG_AT_CLOSE;
+	char value[CONFIG_PATH];
+	uint64_t seconds;
 
 	if (!get(info, HINT_FLUSH, value) || strcmp(value, "close") == 0)
 		return CONFIG_AT_CLOSE;
-	seconds = strtol(value, &end, 10);
-	if (end == value || *end || seconds < 1 || seconds > CONFIG_AT_CLOSE)
-		refuse(e, HINT_FLUSH, value);
-	return (int)seconds;
+	if (size_parse_count(value, &seconds) == 0 && seconds >= 1 && seconds <= CONFIG_AT_CLOSE)
+		return (int)seconds;
+	refuse(e, HINT_FLUSH, value);
+	return CONFIG_AT_CLOSE;
 }
 
 /* Reads the hints of the library mpi-pmem-ext. */

@@ -5,12 +5,13 @@
  */
 #include "iocache/head.h"
 
+#include "common/try_lock.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -105,8 +106,9 @@ static int begin_unnamed(struct head_file *file, const struct head *made)
 	free(folder);
 	if (file->fd < 0)
 		return -EOPNOTSUPP;
-	if (flock(file->fd, LOCK_EX | LOCK_NB) < 0)
-		return -errno;
+	err = try_lock_file(file->fd, LOCK_EX);
+	if (err)
+		return err;
 	file->head = *made;
 	err = head_write(file);
 	snprintf(unnamed, sizeof(unnamed), "/proc/self/fd/%d", file->fd);
@@ -126,8 +128,9 @@ static int begin(struct head_file *file, const struct head *made)
 	file->fd = open(file->path, O_RDWR | O_CLOEXEC | (made ? O_CREAT : 0), 0600);
 	if (file->fd < 0)
 		return -errno;
-	if (flock(file->fd, LOCK_EX | LOCK_NB) < 0)
-		return errno == EWOULDBLOCK ? -EBUSY : -errno;
+	err = try_lock_file(file->fd, LOCK_EX);
+	if (err)
+		return err;
 	if (!made)
 		return read_slots(file->fd, &file->head);
 	file->head = *made;

@@ -9,6 +9,7 @@
  */
 #include "iocache/cached.h"
 
+#include "common/random.h"
 #include "iocache/guard.h"
 #include "window/region.h"
 
@@ -18,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <ummap.h>
@@ -283,10 +283,8 @@ static void stop_helper(struct share *s)
 /* The same for all caches that belong together. */
 static uint64_t new_job(struct cached *c)
 {
-	uint64_t job = 0;
+	uint64_t job = c->rank == 0 ? random_id() : 0;
 
-	if (c->rank == 0 && getrandom(&job, sizeof(job), 0) != sizeof(job))
-		job = (uint64_t)getpid();
 	PMPI_Bcast(&job, 1, MPI_UINT64_T, 0, c->comm);
 	return job;
 }

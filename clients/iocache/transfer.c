@@ -218,7 +218,7 @@ void transfer_check(const struct cached *c, const struct request *r, int64_t *by
 static int64_t move_blocks(struct cached *c, const struct request *r, int64_t data, int64_t len, struct error *e)
 {
 	const struct layout *l = layout_of(r->type);
-	struct cursor at = cursor_of(l, (int64_t)(intptr_t)r->buf, r->count);
+	struct layout_cursor at = layout_cursor_begin(l, (int64_t)(intptr_t)r->buf, r->count);
 	int64_t done = 0;
 
 	if (!l)
@@ -228,11 +228,11 @@ static int64_t move_blocks(struct cached *c, const struct request *r, int64_t da
 			  r->writing ? "write" : "read", c->path);
 	while (done < len && e->class == MPI_SUCCESS) {
 		uint64_t n;
-		char *here = (char *)(intptr_t)cursor_at(&at, &n);
+		char *here = (char *)(intptr_t)layout_cursor_address(&at, &n);
 
 		n = n < (uint64_t)(len - done) ? n : (uint64_t)(len - done);
 		done += move_all(c, here, (int64_t)n, data + done, r->writing, e);
-		cursor_go(&at, n);
+		layout_cursor_advance(&at, n);
 	}
 	return done;
 }

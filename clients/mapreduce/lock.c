@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "mapreduce/lock.h"
 
+#include "common/try_lock.h"
 #include "mapreduce/error.h"
 
 #include <errno.h>
@@ -9,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,23 +32,14 @@ static int lock_file(const struct lock *l, const char *folder)
 {
 	const struct timespec pause = { 0, RETRY_SLEEP_NS };
 
-	for (int retries = 0; flock(l->fd, LOCK_EX | LOCK_NB) < 0; retries++) {
-		if (errno != EWOULDBLOCK && errno != EINTR)
-			return set_error(errno, "cannot lock '%s': %s", l->path, strerror(errno));
-		if (retries == MAX_LOCK_RETRIES)
+	for (int tries = 0, err; (err = try_lock_file(l->fd, LOCK_EX)) != 0; tries++) {
+		if (err != -EBUSY)
+			return set_error(-err, "cannot lock '%s': %s", l->path, strerror(-err));
+		if (tries == MAX_LOCK_RETRIES)
 			return report_owner(l, folder);
 		nanosleep(&pause, NULL);
 	}
 	return 0;
-}
-
-/* The previous owner may have removed the file between open(2) and flock(2). */
-static bool was_removed(const struct lock *l)
-{
-	struct stat opened, named;
-
-	return fstat(l->fd, &opened) < 0 || stat(l->path, &named) < 0 ||
-	       opened.st_ino != named.st_ino || opened.st_dev != named.st_dev;
 }
 
 static void write_owner(const struct lock *l)
@@ -88,7 +78,8 @@ int lock_take(struct lock *l, const char *folder, int rank)
 			close_lock(l);
 			return -1;
 		}
-		if (!was_removed(l))
+		/* The job that had the lock before may have removed the file. */
+		if (file_has_name(l->fd, AT_FDCWD, l->path))
 			break;
 		close(l->fd);
 	} while (true);

@@ -10,7 +10,7 @@
  */
 #include "mpiio/driver.h"
 
-#include "base/size.h"
+#include "common/size.h"
 #include "mpiio/gate.h"
 #include "mpiio/keys.h"
 #include "mpiio/shareio.h"

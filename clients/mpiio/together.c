@@ -7,7 +7,7 @@
  * too. The gate is closed only while every rank is in here.
  */
 #include "mpiio/driver.h"
-#include "base/size.h"
+#include "common/size.h"
 #include "mpiio/gate.h"
 #include "mpiio/shareio.h"
 #include "pmpi/pmpi.h"

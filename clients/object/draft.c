@@ -4,7 +4,7 @@
  * a name, block by block; chunks with such blocks are put when the program asks for it. Blocks that were put are put again by the same
  * put only if they were written again, and all of them by the next one.
  */
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "object/container.h"
 #include "object/error.h"
 #include "object/shape.h"

@@ -4,6 +4,7 @@
  * written is put, and a new version committed, which has all other chunks of the old one. So a flush happens as a whole or not at all,
  * and one that fails can be tried again. The library takes turns on a handle.
  */
+#include "common/size.h"
 #include "object/keys.h"
 
 #include <errno.h>
@@ -82,27 +83,6 @@ static bool parse_id(const char *text, struct umobject_id *id)
 	return n == 32 && !text[i];
 }
 
-/* Numbers with an x between them. Returns how many; 0: they are none. */
-static unsigned parse_dims(const char *text, uint64_t dims[UMOBJECT_RANK_MAX])
-{
-	unsigned n = 0;
-
-	while (n < UMOBJECT_RANK_MAX) {
-		char *end;
-
-		if (*text < '0' || *text > '9')
-			return 0;
-		errno = 0;
-		dims[n++] = strtoull(text, &end, 10);
-		if (errno || (*end && *end != 'x'))
-			return 0;
-		if (!*end)
-			return n;
-		text = end + 1;
-	}
-	return 0;
-}
-
 static bool parse_type(const char *text, struct wish *w)
 {
 	size_t i;
@@ -114,15 +94,6 @@ static bool parse_type(const char *text, struct wish *w)
 		}
 	}
 	return false;
-}
-
-static bool parse_version(const char *text, struct wish *w)
-{
-	char *end;
-
-	errno = 0;
-	w->version = strtoull(text, &end, 10);
-	return *text >= '1' && *text <= '9' && !*end && !errno;
 }
 
 /* Adds a key that belongs to the container: "?conf=...". */
@@ -156,14 +127,14 @@ static int refuse_value(const struct ummap_key *k, struct ummap_geom *geom)
 static bool parse_value(const struct ummap_key *k, struct wish *w)
 {
 	if (strcmp(k->name, "version") == 0)
-		return parse_version(k->value, w);
+		return size_parse_count(k->value, &w->version) == 0 && w->version > 0;
 	if (strcmp(k->name, "id") == 0)
 		return w->by_id = parse_id(k->value, &w->id);
 	if (strcmp(k->name, "type") == 0)
 		return parse_type(k->value, w);
 	if (strcmp(k->name, "dims") == 0)
-		return (w->shape.rank = parse_dims(k->value, w->shape.dims)) > 0;
-	return (w->chunk_rank = parse_dims(k->value, w->shape.chunk)) > 0;
+		return (w->shape.rank = size_parse_dims(k->value, w->shape.dims, UMOBJECT_RANK_MAX)) > 0;
+	return (w->chunk_rank = size_parse_dims(k->value, w->shape.chunk, UMOBJECT_RANK_MAX)) > 0;
 }
 
 static int parse_key(const struct ummap_key *k, struct wish *w, struct ummap_geom *geom)

@@ -19,6 +19,7 @@
  */
 #include "object/folders.h"
 
+#include "common/random.h"
 #include "object/durable.h"
 #include "object/error.h"
 #include "object/id.h"
@@ -33,7 +34,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -477,17 +477,13 @@ static int folders_chunk_write(struct backend *b, const struct umobject_id *id, 
 	struct folders *f = of(b);
 	unsigned device = device_of(f, id, number);
 	char name[64], temporary[96];
-	uint64_t mine;
 	int fd, error;
 
 	if (f->devices[device] < 0)
 		return no_device(f, device);
-	/* Two machines may put one chunk at once. */
-	if (getrandom(&mine, sizeof(mine), 0) != sizeof(mine))
-		return object_fail(errno, "cannot write chunk %llu: no random number for the name "
-				   "of its file: %s", (unsigned long long)number, strerror(errno));
 	chunk_name(id, number, name);
-	snprintf(temporary, sizeof(temporary), "%s.%016" PRIx64, name, mine);
+	/* Two machines may put one chunk at the same time. */
+	snprintf(temporary, sizeof(temporary), "%s.%016" PRIx64, name, random_id());
 	fd = open_temporary(f, device, temporary);
 	if (fd < 0)
 		return object_fail(errno, "cannot create the file of chunk %llu in '%s': %s",

@@ -6,6 +6,7 @@
  */
 #include "object/folders.h"
 
+#include "common/try_lock.h"
 #include "object/durable.h"
 #include "object/error.h"
 #include "object/id.h"
@@ -56,7 +57,7 @@ static int lock_dead(const struct folders *f, const char *name, int *fd)
 		*fd = folders_open_to_lock(f, LIVE, name);
 		if (*fd < 0)
 			return -2;
-		if (flock(*fd, LOCK_EX | LOCK_NB) < 0 || fstat(*fd, &st) < 0)
+		if (try_lock_file(*fd, LOCK_EX) < 0 || fstat(*fd, &st) < 0)
 			return -1;
 		if (st.st_nlink)
 			return st.st_nlink == 1 ? *fd : -1;
@@ -99,7 +100,7 @@ int folders_version_claim(struct backend *b, const struct umobject_id *id, struc
 
 	id_text(id, name);
 	state = lock_dead(f, name, &fd);
-	if (state == -1 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+	if (state == -1 && try_lock_file(fd, LOCK_EX) == 0) {
 		/*
 		 * No process holds the version, so its temporary links belong to no commit at work. If the file has no link, a commit has
 		 * replaced it since it was opened and holds the new file: then the temporary links are that commit's.

@@ -15,6 +15,7 @@
  */
 #include "object/rados.h"
 
+#include "common/size.h"
 #include "object/error.h"
 
 #include <errno.h>
@@ -122,11 +123,11 @@ struct place {
 
 static bool parse_seconds(const char *text, unsigned *seconds)
 {
-	char *end;
-	unsigned long n = strtoul(text, &end, 10);
+	uint64_t n;
+	bool is_valid = size_parse_count(text, &n) == 0 && n >= 1 && n <= 86400;
 
-	*seconds = (unsigned)n;
-	return *text >= '0' && *text <= '9' && !*end && n >= 1 && n <= 86400;
+	*seconds = is_valid ? (unsigned)n : 0;
+	return is_valid;
 }
 
 static int parse_key(struct place *p, char *key)

@@ -28,25 +28,25 @@ $B/clients/object/object.pb-c.h $B/clients/object/object.pb-c.c &: clients/objec
 $B/clients/object/object.pb-c.o: $B/clients/object/object.pb-c.c
 	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
-$(OBJECT_SO): $(OBJECT_OBJ) clients/object/libummap-object.map
+$(OBJECT_SO): $(OBJECT_OBJ) clients/object/libummap-object.map $(COMMON)
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,libummap-object.so.$(SOMAJOR) -Wl,--version-script=clients/object/libummap-object.map \
-		-Wl,-z,defs -o $@ $(OBJECT_OBJ) $(shell pkg-config --libs hdf5-serial libprotobuf-c liburing) $(DL) -Wl,-rpath,'$$ORIGIN'
+		-Wl,-z,defs -o $@ $(OBJECT_OBJ) $(COMMON) $(shell pkg-config --libs hdf5-serial libprotobuf-c liburing) $(DL) -Wl,-rpath,'$$ORIGIN'
 	ln -sf $(notdir $@) $B/libummap-object.so.$(SOMAJOR)
 	ln -sf libummap-object.so.$(SOMAJOR) $B/libummap-object.so
 
-$(OBJECT_DRIVER): $B/clients/object/driver.o $(OBJECT_SO)
+$(OBJECT_DRIVER): $B/clients/object/driver.o $(COMMON) $(OBJECT_SO)
 	@mkdir -p $(@D)
-	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $< -L$B -lummap-object -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN'
+	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $< $(COMMON) -L$B -lummap-object -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN'
 
-$B/plugins/ummap-object-rados.so: $(RADOS_OBJ) $(OBJECT_SO)
+$B/plugins/ummap-object-rados.so: $(RADOS_OBJ) $(COMMON) $(OBJECT_SO)
 	@mkdir -p $(@D)
-	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(RADOS_OBJ) -L$B -lummap-object -lrados -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN'
+	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(RADOS_OBJ) $(COMMON) -L$B -lummap-object -lrados -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN'
 
 OBJECT_TOOL_OBJ = $(patsubst %.c,$B/%.o,$(wildcard tools/object/*.c))
 $(OBJECT_TOOL_OBJ): override CPPFLAGS += -Iclients
-$(OBJECT_TOOL): $(OBJECT_TOOL_OBJ) $(OBJECT_SO)
+$(OBJECT_TOOL): $(OBJECT_TOOL_OBJ) $(COMMON) $(OBJECT_SO)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $(OBJECT_TOOL_OBJ) -L$B -lummap-object $(shell pkg-config --libs hdf5-serial) \
+	$(CC) $(LDFLAGS) -o $@ $(OBJECT_TOOL_OBJ) $(COMMON) -L$B -lummap-object $(shell pkg-config --libs hdf5-serial) \
 		-Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../../lib'
 
 OBJECT_TESTS = $(if $(OBJECT),$(patsubst tests/object/%.c,$B/tests/%,$(wildcard tests/object/prog_*.c)))

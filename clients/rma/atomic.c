@@ -225,7 +225,7 @@ static bool apply_all(struct reach *r, const struct update *u, struct target *t,
 	size_t span = b->extent == (int64_t)b->size ? b->size : (size_t)layout_of(b->type)->high;
 
 	for (uint64_t left = t->bytes / b->size; left > 0;) {
-		uint64_t len, at = (uint64_t)cursor_at(&t->at, &len), some = len / b->size;
+		uint64_t len, at = (uint64_t)layout_cursor_address(&t->at, &len), some = len / b->size;
 		int n = apply_some(r, u, b, span, from, to, at, some == 0 ? 1 : some < left ? some : left);
 
 		if (n == 0)
@@ -233,7 +233,7 @@ static bool apply_all(struct reach *r, const struct update *u, struct target *t,
 		/* The owner waits no longer than for so many. */
 		if (!reach_end(r))
 			return false;
-		cursor_go(&t->at, (uint64_t)n * b->size);
+		layout_cursor_advance(&t->at, (uint64_t)n * b->size);
 		left -= (uint64_t)n;
 		from = from ? from + n * b->extent : NULL;
 		to = to ? to + n * b->extent : NULL;
@@ -540,7 +540,7 @@ static int swap_word(struct window *w, struct peer *p, int rank, const struct ba
 /* One that is not aligned, or no number. The program's memory is not touched while a segment is held. */
 static int swap_any(struct window *w, struct target *t, const void *from, const void *compare, void *to)
 {
-	uint64_t len, at = (uint64_t)cursor_at(&t->at, &len);
+	uint64_t len, at = (uint64_t)layout_cursor_address(&t->at, &len);
 	char new[SWAP_MOST], wanted[SWAP_MOST], old[SWAP_MOST];
 	struct reach r;
 	bool good;

@@ -3,7 +3,7 @@
  * What the ranks of a window on one machine share beside their parts: a memory object of the first rank's, with who each
  * rank is, and for each rank's part two locks and answers to those that ask for its segments.
  */
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "rma/pager.h"
 #include "rma/shm.h"
 
@@ -20,9 +20,9 @@ static size_t lines(size_t len)
 	return (len + LINE - 1) & ~(size_t)(LINE - 1);
 }
 
-static size_t who_size(int ranks)
+static size_t processes_size(int ranks)
 {
-	return lines((size_t)ranks * sizeof(struct who));
+	return lines((size_t)ranks * sizeof(struct process_id));
 }
 
 static size_t part_size(int ranks)
@@ -32,17 +32,17 @@ static size_t part_size(int ranks)
 
 static size_t control_size(int ranks)
 {
-	return who_size(ranks) + (size_t)ranks * part_size(ranks);
+	return processes_size(ranks) + (size_t)ranks * part_size(ranks);
 }
 
 static void hand_out(struct shm *shm)
 {
 	char *at = shm->control;
-	struct who *who = shm->control;
+	struct process_id *processes = shm->control;
 
-	who[shm->locks.me] = nodelock_self();
-	shm->locks.who = who;
-	at += who_size(shm->ranks);
+	processes[shm->locks.me] = process_identify(getpid());
+	shm->locks.processes = processes;
+	at += processes_size(shm->ranks);
 	for (int i = 0; i < shm->ranks; i++, at += part_size(shm->ranks)) {
 		struct peer *p = &shm->peers[i];
 
@@ -62,7 +62,7 @@ static bool map(struct shm *shm, int fd)
 	shm->control = p;
 	shm->control_len = len;
 	hand_out(shm);
-	return shm->locks.who[shm->locks.me].born != 0;
+	return shm->locks.processes[shm->locks.me].start_time != 0;
 }
 
 bool control_make(struct shm *shm, struct control_offer *offer)

@@ -80,21 +80,23 @@ static inline bool type_is_predefined(int combiner)
 /* NULL: only MPI can tell. Stays as long as the type. */
 const struct layout *layout_of(MPI_Datatype type);
 
-/* The bytes of `count` items, from `base` on, in order. */
-struct cursor {
+/* The position in the bytes of several items of a datatype, in the order of its type map. */
+struct layout_cursor {
 	const struct layout *layout;
-	int64_t base, items;     /* of the current item; how many there are with it */
-	size_t block;
-	uint64_t done;           /* of the current block */
+	int64_t base;            /* address of the current item */
+	int64_t items;           /* items left, including the current one */
+	size_t block;            /* index of the current block */
+	uint64_t done;           /* bytes of the current block that are done */
 };
 
-static inline struct cursor cursor_of(const struct layout *l, int64_t base, int64_t count)
+static inline struct layout_cursor layout_cursor_begin(const struct layout *l, int64_t base,
+						       int64_t count)
 {
-	return (struct cursor){ .layout = l, .base = base, .items = count };
+	return (struct layout_cursor){ .layout = l, .base = base, .items = count };
 }
 
 /* Where the next bytes are, and how many of them are in one piece. Not at the end. */
-static inline int64_t cursor_at(const struct cursor *c, uint64_t *len)
+static inline int64_t layout_cursor_address(const struct layout_cursor *c, uint64_t *len)
 {
 	const struct block *b = &c->layout->blocks[c->block];
 
@@ -105,7 +107,7 @@ static inline int64_t cursor_at(const struct cursor *c, uint64_t *len)
 	return c->base + b->at + (int64_t)c->done;
 }
 
-static inline void cursor_go(struct cursor *c, uint64_t len)
+static inline void layout_cursor_advance(struct layout_cursor *c, uint64_t len)
 {
 	const struct layout *l = c->layout;
 

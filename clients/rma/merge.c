@@ -357,7 +357,7 @@ struct swapping {
 	MPI_Aint disp;
 	int64_t unit;
 	MPI_Win win;
-	struct cursor at;          /* the next element of the target */
+	struct layout_cursor at;          /* the next element of the target */
 	const char *mine;          /* ... of the origin */
 	char *there;               /* ... as it was fetched */
 };
@@ -372,7 +372,7 @@ static bool place_swaps(struct swapping *s, struct swap *swaps, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		uint64_t len;
-		int64_t from = cursor_at(&s->at, &len);
+		int64_t from = layout_cursor_address(&s->at, &len);
 
 		if (s->unit == 0 ? from != 0 : from % s->unit != 0)
 			return false;
@@ -381,7 +381,7 @@ static bool place_swaps(struct swapping *s, struct swap *swaps, size_t n)
 		swaps[i].old = word_of(s->there, s->b->size);
 		s->mine += s->b->size;
 		s->there += s->b->size;
-		cursor_go(&s->at, s->b->size);
+		layout_cursor_advance(&s->at, s->b->size);
 	}
 	return true;
 }
@@ -441,7 +441,7 @@ static int put_by_swaps(MPI_Op op, const struct basic *b, const void *from, MPI_
 {
 	uint64_t elements = local_size(type, n) / b->size;
 	struct swapping s = { .op = op_of(op), .b = b, .rank = rank, .disp = disp, .unit = unit_of(win), .win = win,
-			      .at = cursor_of(layout_of(target_type), 0, target_n) };
+			      .at = layout_cursor_begin(layout_of(target_type), 0, target_n) };
 	char *there = calloc(elements + 1, b->size);
 	struct local here;
 	int code;

@@ -18,14 +18,9 @@
  */
 #include "rma/nodelock.h"
 
-#include <limits.h>
-#include <linux/futex.h>
+#include "common/futex.h"
+
 #include <sched.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #define LINE 64
 /* A slot: nothing, or a ticket, how it wants the lock, and whether it has it alone. Who chooses may want it in any way. */
@@ -48,54 +43,7 @@ size_t nodelock_size(int ranks)
 	return (size + LINE - 1) & ~(size_t)(LINE - 1);
 }
 
-/* ---- Processes ---- */
-
-/* When it was started, in ticks; 0: there is none, or it has ended and is only waited for. */
-static uint64_t born(int pid)
-{
-	char path[32], text[512], state = 'X', *end;
-	unsigned long long ticks = 0;
-	size_t len;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	f = fopen(path, "re");
-	if (!f)
-		return 0;
-	len = fread(text, 1, sizeof(text) - 1, f);
-	fclose(f);
-	text[len] = '\0';
-	/* The name may have any characters in it. */
-	end = strrchr(text, ')');
-	if (!end || sscanf(end + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu", &state,
-			   &ticks) != 2)
-		return 0;
-	return strchr("ZXx", state) ? 0 : ticks;
-}
-
-struct who nodelock_self(void)
-{
-	return (struct who){ .pid = getpid(), .born = born(getpid()) };
-}
-
-bool nodelock_is_dead(const struct who *who)
-{
-	return born(who->pid) != who->born;
-}
-
 /* ---- Waiting ---- */
-
-void nodelock_wake(_Atomic uint32_t *word)
-{
-	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-void nodelock_sleep(_Atomic uint32_t *word, uint32_t value)
-{
-	struct timespec ms = { .tv_nsec = 1000000 };
-
-	syscall(SYS_futex, word, FUTEX_WAIT, value, &ms, NULL, 0);
-}
 
 static inline void pause_a_moment(void)
 {
@@ -129,8 +77,8 @@ static void wait_longer(struct nodelock *l, const struct nodelocks *all, int ran
 	}
 	value = atomic_fetch_or(&l->sleepers, 1) | 1;
 	if (atomic_load(&l->slot[rank]) == theirs)
-		nodelock_sleep(&l->sleepers, value);
-	if ((n - SPINS - YIELDS) % SLEEPS == SLEEPS - 1 && nodelock_is_dead(&all->who[rank]))
+		futex_wait_shared(&l->sleepers, value, 1);
+	if ((n - SPINS - YIELDS) % SLEEPS == SLEEPS - 1 && !is_alive(all->processes[rank]))
 		atomic_compare_exchange_strong(&l->slot[rank], &theirs, 0);
 }
 
@@ -142,7 +90,7 @@ static inline void wake_sleepers(struct nodelock *l)
 		return;
 	/* Nobody sleeps on this value any more; who comes to sleep sets the mark again. */
 	atomic_compare_exchange_strong(&l->sleepers, &seen, (seen & ~1u) + 2);
-	nodelock_wake(&l->sleepers);
+	futex_wake_shared(&l->sleepers);
 }
 
 static void wait_for(struct nodelock *l, const struct nodelocks *all, int rank, uint64_t mine)

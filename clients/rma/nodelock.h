@@ -3,16 +3,12 @@
 #ifndef NODELOCK_H
 #define NODELOCK_H
 
+#include "common/process.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* Who a rank is, for those that wait for it. */
-struct who {
-	int32_t pid;
-	uint64_t born;           /* when it was started: another process may get its number */
-};
 
 struct nodelock {
 	_Atomic uint64_t next;   /* ticket */
@@ -26,7 +22,7 @@ struct nodelock {
 
 /* A rank's view of the locks of a window. */
 struct nodelocks {
-	const struct who *who;   /* of each rank */
+	const struct process_id *processes; /* process of each rank */
 	int ranks, me;
 	void (*idle)(void *arg); /* called while waiting */
 	void *arg;
@@ -34,8 +30,6 @@ struct nodelocks {
 
 /* Bytes of a lock for so many ranks: whole cache lines. */
 size_t nodelock_size(int ranks);
-/* Who the calling process is. */
-struct who nodelock_self(void);
 
 enum nodelock_how {
 	NODELOCK_SHARED,
@@ -62,10 +56,5 @@ static inline bool nodelock_is_shared(const struct nodelock *l, const struct nod
 		i++;
 	return i == all->ranks;
 }
-/* Wakes those that wait for a change of the word, and waits for it, a millisecond at most. */
-void nodelock_wake(_Atomic uint32_t *word);
-void nodelock_sleep(_Atomic uint32_t *word, uint32_t value);
-/* Whether the process of a rank has ended. */
-bool nodelock_is_dead(const struct who *who);
 
 #endif

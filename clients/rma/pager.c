@@ -10,6 +10,7 @@
  */
 #include "rma/pager.h"
 
+#include "common/futex.h"
 #include "rma/nodelock.h"
 
 #include <ummap.h>
@@ -75,7 +76,7 @@ static void serve(const struct request *r)
 
 		atomic_store(&a->error, page_in(p->at + r->offset, r->store));
 		atomic_fetch_add(&a->count, 1);
-		nodelock_wake(&a->count);
+		futex_wake_shared(&a->count);
 	}
 	pthread_mutex_unlock(&lock);
 }

@@ -5,6 +5,7 @@
  * again before this process has come to it. Nothing is held while waiting, so the owner never waits for who waits for it.
  * With the engine uffd it is copied to here, and back (rma/remote.h): that is for those who have it alone meanwhile.
  */
+#include "common/futex.h"
 #include "rma/pager.h"
 #include "rma/shm.h"
 #include "window/window.h"
@@ -35,7 +36,7 @@ bool reach_find(struct window *w, struct target *t, MPI_Aint disp, int64_t count
 	l = layout_of(type);
 	if (!l || __builtin_mul_overflow((int64_t)disp, t->peer->unit, &base) || !is_within(t->peer, l, base, count))
 		return false;
-	t->at = cursor_of(l, base, count);
+	t->at = layout_cursor_begin(l, base, count);
 	return !__builtin_mul_overflow(l->size, (uint64_t)count, &t->bytes);
 }
 
@@ -63,8 +64,8 @@ static int ask_owner(const struct reach *r, uint64_t at)
 		if (n < SPINS)
 			continue;
 		shm->locks.idle(shm->locks.arg);
-		nodelock_sleep(&a->count, count);
-		if (n % SLEEPS == 0 && nodelock_is_dead(&shm->locks.who[p - shm->peers]))
+		futex_wait_shared(&a->count, count, 1);
+		if (n % SLEEPS == 0 && !is_alive(shm->locks.processes[p - shm->peers]))
 			return EOWNERDEAD;
 	}
 	return atomic_load(&a->error);

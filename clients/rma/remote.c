@@ -7,9 +7,10 @@
  */
 #include "rma/remote.h"
 
+#include "common/random.h"
+
 #include <errno.h>
 #include <stdatomic.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 /* 0: not made yet. */
@@ -17,11 +18,11 @@ static _Atomic uint64_t mark;
 
 void remote_make(struct remote_offer *offer, const void *at)
 {
-	uint64_t none = 0, made = 0;
+	uint64_t none = 0;
 
-	if (getrandom(&made, sizeof(made), GRND_NONBLOCK) == sizeof(made) && made)
-		atomic_compare_exchange_strong(&mark, &none, made);
-	*offer = (struct remote_offer){ mark ? (uintptr_t)at : 0, (uintptr_t)&mark, mark, getpid() };
+	if (mark == 0)
+		atomic_compare_exchange_strong(&mark, &none, random_id());
+	*offer = (struct remote_offer){ (uintptr_t)at, (uintptr_t)&mark, mark, getpid() };
 }
 
 bool remote_find(const struct remote_offer *offer)

@@ -34,7 +34,7 @@
  */
 #include "rma/shm.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "pmpi/pmpi.h"
 #include "rma/pager.h"
 #include "window/shared.h"

@@ -129,7 +129,7 @@ struct reach {
 struct target {
 	int rank;
 	struct peer *peer;
-	struct cursor at;
+	struct layout_cursor at;
 	uint64_t bytes;          /* of all items */
 };
 

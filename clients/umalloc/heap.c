@@ -5,7 +5,7 @@
  */
 #include "umalloc/heap.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "umalloc/error.h"
 #include "umalloc/extent.h"
 #include "umalloc/store.h"

@@ -4,7 +4,7 @@
  * the kernel, which does the call. Calls of the library itself pass unchanged in all threads and
  * signal handlers.
  */
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "umrun/config.h"
 #include "umrun/heap.h"
 #include "umrun/next_calls.h"

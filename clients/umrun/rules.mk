@@ -42,9 +42,9 @@ $B/libumrun-heap.so.$(VERSION): $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ) $(SO) $(UMALLOC_S
 	ln -sf $(notdir $@) $B/libumrun-heap.so.$(SOMAJOR)
 
 UMRUN_TOOL_OBJ = $B/tools/run/main.o $B/tools/run/program.o
-$(UMRUN): $(UMRUN_TOOL_OBJ) $B/lib/base/size.o $(UMRUN_SO)
+$(UMRUN): $(UMRUN_TOOL_OBJ) $(COMMON) $(UMRUN_SO)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$B -lummap $(DL) \
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(COMMON) -L$B -lummap $(DL) \
 		-Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../../lib'
 
 $B/tests/prog_umrun: | $B/umrun $(UMRUN)

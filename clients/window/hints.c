@@ -5,7 +5,8 @@
  */
 #include "window/hints.h"
 
-#include "base/size.h"
+#include "common/edit_distance.h"
+#include "common/size.h"
 #include "window/spelling.h"
 #include "window/versioned.h"
 
@@ -241,17 +242,16 @@ static bool put_factor(const void *field, char *value)
 static bool take_seconds(void *field, const char *value)
 {
 	int *seconds = field;
-	char *end;
-	long n;
+	uint64_t n;
 
 	if (strcmp(value, "never") == 0) {
 		*seconds = SYNC_NEVER;
 		return true;
 	}
-	errno = 0;
-	n = strtol(value, &end, 10);
+	if (size_parse_count(value, &n) < 0 || n < 1 || n > 1000000000)
+		return false;
 	*seconds = (int)n;
-	return end > value && *end == '\0' && !errno && n >= 1 && n <= 1000000000;
+	return true;
 }
 
 static bool put_seconds(const void *field, char *value)
@@ -344,7 +344,7 @@ static const char *find_nearest(const char *name, size_t *changes)
 
 	*changes = SIZE_MAX;
 	for (size_t i = 0; i < TABLE_SIZE; i++) {
-		size_t distance = spelling_distance(name, table[i].name);
+		size_t distance = edit_distance(name, strlen(name), table[i].name);
 
 		if (distance < *changes) {
 			*changes = distance;
@@ -373,7 +373,7 @@ static void warn_of_unknown(MPI_Info info)
 			continue;
 		if (strncmp(name, prefix, strlen(prefix)) == 0)
 			spelling_warn("hint", name, changes <= 2 * MAX_CHANGES ? nearest : NULL);
-		else if (spelling_distance(name, table[0].name) < MAX_CHANGES)
+		else if (edit_distance(name, strlen(name), table[0].name) < MAX_CHANGES)
 			spelling_warn("hint", name, table[0].name);
 	}
 }

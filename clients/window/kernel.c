@@ -2,7 +2,7 @@
 /* What is left to the kernel's mmap: windows of the engine `kernel`, and shared ones. Takes no lock. */
 #include "window/kernel.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,8 +6,8 @@
  */
 #include "window/region.h"
 
-#include "base/memory_calls.h"
-#include "base/size.h"
+#include "common/memory_calls.h"
+#include "common/size.h"
 #include "transport/engine.h"
 #include "window/consistent.h"
 #include "window/kernel.h"

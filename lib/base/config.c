@@ -8,7 +8,8 @@
 #include "base/config.h"
 
 #include "base/log.h"
-#include "base/size.h"
+#include "common/edit_distance.h"
+#include "common/size.h"
 #include "base/sys.h"
 
 #include <limits.h>
@@ -280,29 +281,7 @@ static const char *const other_prefixes[] = { "UMMAP_TEST_", "UMMAP_BENCH_", "UM
 					      "UMMAP_DEMO_" };
 
 #define PREFIX "UMMAP_"
-#define NAME_MAX_LEN 31
 #define COUNT(table) (sizeof(table) / sizeof(*(table)))
-
-/* Levenshtein distance of two names. Computes one row of its table at a time. */
-static size_t distance(const char *a, size_t len, const char *b)
-{
-	size_t row[NAME_MAX_LEN + 1], last = strlen(b);
-
-	for (size_t j = 0; j <= last; j++)
-		row[j] = j;
-	for (size_t i = 0; i < len; i++) {
-		size_t corner = row[0];
-
-		row[0] = i + 1;
-		for (size_t j = 0; j < last; j++) {
-			size_t change = corner + (a[i] != b[j]);
-
-			corner = row[j + 1];
-			row[j + 1] = min_size(change, 1 + min_size(row[j], row[j + 1]));
-		}
-	}
-	return row[last];
-}
 
 /* The known name with the smallest distance, if that is at most half of its length; or NULL. */
 static const char *find_nearest(const char *name, size_t len)
@@ -313,7 +292,7 @@ static const char *find_nearest(const char *name, size_t len)
 
 	for (size_t i = 0; i < COUNT(variables); i++) {
 		const char *known = variables[i].name + head;
-		size_t d = distance(name + head, len - head, known);
+		size_t d = edit_distance(name + head, len - head, known);
 
 		if (d < least && 2 * d <= strlen(known)) {
 			least = d;

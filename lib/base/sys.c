@@ -3,7 +3,6 @@
 #include "base/sys.h"
 
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -11,22 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A lock is held for a microsecond or for the length of an I/O: spin for the first kind only. */
-#define SPINS 100
 /* glibc's second own signal: setuid and its like wait for every thread to answer it. */
 #define SIGSETXID 33
-
-/* Linux 5.16; what older headers lack. */
-#ifndef SYS_futex_waitv
-#define SYS_futex_waitv 449
-#endif
-#define WAIT_32 2
-
-/* struct futex_waitv. */
-struct waiter {
-	uint64_t value, word;
-	uint32_t flags, reserved;
-};
 
 #define NOTHING (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
@@ -286,46 +271,6 @@ int sys_fd_away(int fd)
 		return fd;
 	close(fd);
 	return away;
-}
-
-void sys_wait(_Atomic uint32_t *word, uint32_t value, int ms)
-{
-	struct timespec t = { ms / 1000, (long)(ms % 1000) * 1000000 };
-
-	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ms < 0 ? NULL : &t, NULL, 0);
-}
-
-void sys_wake(_Atomic uint32_t *word, int n)
-{
-	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
-}
-
-void sys_wake_shared(_Atomic uint32_t *word)
-{
-	syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-}
-
-int sys_wait_both(_Atomic uint32_t *own, uint32_t own_value, _Atomic uint32_t *shared, uint32_t shared_value,
-		  unsigned ms)
-{
-	struct waiter both[2] = { { own_value, (uintptr_t)own, WAIT_32 | FUTEX_PRIVATE_FLAG, 0 },
-				  { shared_value, (uintptr_t)shared, WAIT_32, 0 } };
-	uint64_t end = sys_now() + ms;
-	struct timespec until = { (time_t)(end / 1000), (long)(end % 1000) * 1000000 };
-
-	if (syscall(SYS_futex_waitv, both, 2, 0, &until, CLOCK_MONOTONIC) >= 0 || errno == ETIMEDOUT || errno == EINTR)
-		return 0;
-	return -errno;
-}
-
-void futex_lock_slow(_Atomic uint32_t *word)
-{
-	for (int i = 0; i < SPINS; i++) {
-		if (atomic_load_explicit(word, memory_order_relaxed) == 0 && futex_trylock(word))
-			return;
-	}
-	while (atomic_exchange_explicit(word, 2, memory_order_acquire) != 0)
-		sys_wait(word, 2, -1);
 }
 
 void cancel_restore(int state)

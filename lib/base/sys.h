@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* System calls that several files need: pages, clocks, futex locks, and a guard against signals. */
+/* System calls that several files need: pages, clocks, threads, and a guard against signals. */
 #ifndef SYS_H
 #define SYS_H
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
+#include "common/futex.h"
+#include "common/minmax.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -19,16 +21,6 @@
 static inline size_t round_up(size_t n, size_t to)
 {
 	return (n + to - 1) & ~(to - 1);
-}
-
-static inline size_t min_size(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
-
-static inline size_t max_size(size_t a, size_t b)
-{
-	return a > b ? a : b;
 }
 
 size_t sys_page(void);
@@ -78,42 +70,6 @@ void *sys_lazy(size_t len);
 int sys_object(const char *name, uint64_t size);
 /* The descriptor, out of the way of those that a program chooses itself, by dup2(2) say; an error stays one, with its errno. */
 int sys_fd_away(int fd);
-
-/* Waits while *word == value, for at most ms milliseconds (negative: without limit). May wake for no reason. */
-void sys_wait(_Atomic uint32_t *word, uint32_t value, int ms);
-void sys_wake(_Atomic uint32_t *word, int n);
-/* Wakes waiters on a word in memory that processes share; and waits on two words, one private and one shared. 0, or
- * -errno if it did not wait: -EAGAIN, a word has changed already; otherwise the kernel does not support it (before
- * Linux 5.16), or the word's memory is gone. */
-void sys_wake_shared(_Atomic uint32_t *word);
-int sys_wait_both(_Atomic uint32_t *own, uint32_t own_value, _Atomic uint32_t *shared, uint32_t shared_value,
-		  unsigned ms);
-
-/*
- * A lock that may be taken in a signal handler: 0 free, 1 taken, 2 taken and contended. Locking and
- * unlocking make no system call without contention.
- */
-static inline bool futex_trylock(_Atomic uint32_t *word)
-{
-	uint32_t free = 0;
-
-	return atomic_compare_exchange_strong_explicit(word, &free, 1, memory_order_acquire,
-						       memory_order_relaxed);
-}
-
-void futex_lock_slow(_Atomic uint32_t *word);
-
-static inline void futex_lock(_Atomic uint32_t *word)
-{
-	if (!futex_trylock(word))
-		futex_lock_slow(word);
-}
-
-static inline void futex_unlock(_Atomic uint32_t *word)
-{
-	if (atomic_exchange_explicit(word, 0, memory_order_release) == 2)
-		sys_wake(word, 1);
-}
 
 /*
  * While a thread holds locks of the library, no signal handler of the application may run on it (it could fault on a

@@ -60,7 +60,7 @@ static void *run(void *pool)
 			continue;
 		}
 		p->idle++;
-		sys_wait(&p->posted, seen, -1);
+		futex_wait(&p->posted, seen, -1);
 		p->idle--;
 	}
 	return NULL;
@@ -108,7 +108,7 @@ static bool post(struct pool *p, worker_fn *fn, void *arg, uint64_t a, uint64_t 
 	if (room) {
 		p->posted++;
 		if (p->idle)
-			sys_wake(&p->posted, 1);
+			futex_wake(&p->posted, 1);
 	}
 	return room;
 }
@@ -132,7 +132,7 @@ static void serve_call(void *arg, uint64_t a, uint64_t b)
 	(void)b;
 	call->fn(call->arg);
 	call->done = 1;
-	sys_wake(&call->done, 1);
+	futex_wake(&call->done, 1);
 }
 
 void worker_call(void (*fn)(void *arg), void *arg)
@@ -144,9 +144,9 @@ void worker_call(void (*fn)(void *arg), void *arg)
 		return;
 	}
 	while (!post(&calls, serve_call, &call, 0, 0))
-		sys_wait(&call.done, 0, 1);
+		futex_wait(&call.done, 0, 1);
 	while (!call.done)
-		sys_wait(&call.done, 0, -1);
+		futex_wait(&call.done, 0, -1);
 }
 
 static void forget(struct pool *p)

@@ -367,7 +367,7 @@ static int lock_growth(struct store *s)
 
 	for (int i = 0; i < GROWTH_TRIES && err == -EBUSY; i++) {
 		if (i)
-			sys_wait(&never, 0, GROWTH_WAIT_MS);
+			futex_wait(&never, 0, GROWTH_WAIT_MS);
 		err = io_lock(s, GROWTH_BYTE, 1, UMMAP_LOCK_EXCLUSIVE, who);
 	}
 	/* Where there are no locks, no other process is expected. */

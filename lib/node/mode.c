@@ -82,7 +82,7 @@ size_t mode_granted(const struct mode *m, const struct node_view *view, size_t w
 static void rouse(void)
 {
 	wake++;
-	sys_wake(&wake, 1);
+	futex_wake(&wake, 1);
 }
 
 void mode_ask_more(void)

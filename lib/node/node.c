@@ -296,7 +296,7 @@ void node_ask(unsigned live)
 
 		if (s != mine && s->owner && s->budget > s->limit / live) {
 			s->asks++;
-			sys_wake_shared(&s->asks);
+			futex_wake_shared(&s->asks);
 		}
 	}
 	futex_unlock(&lock);
@@ -313,10 +313,10 @@ bool node_asked(void)
 /* Only the kernel looks at the table here: the file may have been cut short meanwhile. */
 void node_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms)
 {
-	int err = table ? sys_wait_both(word, value, &mine->asks, answered, ms) : -ENOENT;
+	int err = table ? futex_wait_both(word, value, &mine->asks, answered, ms) : -ENOENT;
 
 	if (err && err != -EAGAIN)
-		sys_wait(word, value, (int)(table ? min_size(ms, POLL_MS) : ms));
+		futex_wait(word, value, (int)(table ? min_size(ms, POLL_MS) : ms));
 }
 
 struct registry_page *node_page(void)

@@ -9,16 +9,15 @@
 #include "node/registry.h"
 
 #include "base/log.h"
+#include "common/try_lock.h"
+#include "common/process.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define FOLDER "/dev/shm"
@@ -132,71 +131,26 @@ int registry_create(const char *path)
 	return err == -EEXIST ? err : fail(-err, "cannot create '%s': %s", path, strerror(-err));
 }
 
-/* When a process began, in the kernel's ticks, and whether it has ended but is not waited for yet; 0: that cannot be
- * told. */
-static uint32_t start_of(pid_t pid, bool *ended)
-{
-	char path[32], text[512], *at;
-	ssize_t len;
-	int fd;
-
-	*ended = false;
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	len = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	text[len > 0 ? len : 0] = '\0';
-	/* The program's name, in brackets, may hold anything. The state is the 3rd field, the start the 22nd. */
-	at = strrchr(text, ')');
-	if (!at)
-		return 0;
-	*ended = strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0;
-	for (int field = 2; at && field < 22; field++)
-		at = strchr(at + 1, ' ');
-	return at ? (uint32_t)strtoull(at, NULL, 10) : 0;
-}
-
 uint64_t registry_owner(pid_t pid)
 {
-	bool ended;
+	struct process_id id = process_identify(pid);
 
-	return (uint64_t)start_of(pid, &ended) << 32 | (uint32_t)pid;
+	return (uint64_t)id.start_time << 32 | (uint32_t)id.pid;
 }
 
 bool registry_alive(uint64_t owner, uint64_t thread)
 {
-	pid_t pid = registry_pid(owner), tid = registry_tid(owner, thread);
-	uint32_t start = (uint32_t)(owner >> 32), now;
-	bool ended;
+	struct process_id id = { registry_pid(owner), (uint32_t)(owner >> 32) };
 
-	if (pid <= 0 || tid < 0)
-		return false;
-	/* The thread tells more than the process: what was put in its place by execve(2) does not have it. */
-	if ((tid ? (int)syscall(SYS_tgkill, pid, tid, 0) : kill(pid, 0)) < 0 && errno == ESRCH)
-		return false;
-	now = start_of(pid, &ended);
-	/* A first thread that has ended is no sign where another one lives. */
-	return (tid || !ended) && (!now || now == start);
+	return is_thread_alive(id, registry_tid(owner, thread));
 }
 
 /* ---- The end of a table ---- */
 
 void registry_hold(int fd)
 {
-	for (int i = 0; i < LOCK_TRIES && flock(fd, LOCK_SH | LOCK_NB) < 0; i++) {
-		if (errno != EWOULDBLOCK && errno != EINTR)
-			return;
+	for (int i = 0; i < LOCK_TRIES && try_lock_file(fd, LOCK_SH) == -EBUSY; i++)
 		usleep(LOCK_US);
-	}
-}
-
-static bool leads_to(const char *path, int fd)
-{
-	struct stat there, st;
-
-	return lstat(path, &there) == 0 && fstat(fd, &st) == 0 && there.st_ino == st.st_ino && there.st_dev == st.st_dev;
 }
 
 /* Does not wait: if another process holds the registry, that one removes it, now or when it leaves. A process that
@@ -207,7 +161,7 @@ void registry_remove(const char *path)
 
 	if (fd < 0)
 		return;
-	if (flock(fd, LOCK_EX | LOCK_NB) == 0 && leads_to(path, fd))
+	if (try_lock_file(fd, LOCK_EX) == 0 && file_has_name(fd, AT_FDCWD, path))
 		unlink(path);
 	close(fd);
 }

@@ -515,7 +515,7 @@ static bool wait_for_hands(struct request *r, unsigned naps)
 	if (r->waits++ < YIELDS)
 		sched_yield();
 	else
-		sys_wait(&nobody, 0, 1);
+		futex_wait(&nobody, 0, 1);
 	return true;
 }
 

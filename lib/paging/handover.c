@@ -22,7 +22,7 @@ void handover_end(void)
 	ended++;
 	busy = 0;
 	low = high = 0;
-	sys_wake(&busy, INT32_MAX);
+	futex_wake(&busy, INT32_MAX);
 	futex_unlock(&lock);
 }
 
@@ -33,7 +33,7 @@ bool handover_arrived(const void *addr)
 	uint32_t now;
 
 	while (busy && at >= low && at < high)
-		sys_wait(&busy, 1, 100);
+		futex_wait(&busy, 1, 100);
 	now = ended;
 	if (seen == now)
 		return false;

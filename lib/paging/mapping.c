@@ -199,7 +199,7 @@ void map_leave(struct mapping *map)
 	/* The structure outlives the mapping: the thread that froze it may have ended it since. */
 	map->users--;
 	if (map->frozen)
-		sys_wake(&map->users, INT32_MAX);
+		futex_wake(&map->users, INT32_MAX);
 }
 
 bool map_freeze(struct mapping *map)
@@ -217,19 +217,19 @@ void map_quiesce(struct mapping *map)
 	uint32_t users;
 
 	while ((users = map->users) > 1)
-		sys_wait(&map->users, users, 100);
+		futex_wait(&map->users, users, 100);
 }
 
 void map_thaw(struct mapping *map)
 {
 	map->frozen = 0;
-	sys_wake(&map->frozen, INT32_MAX);
+	futex_wake(&map->frozen, INT32_MAX);
 	map->engine->wake(map->engine, map->range, map->size);
 }
 
 void map_wait(struct mapping *map)
 {
-	sys_wait(&map->frozen, 1, 100);
+	futex_wait(&map->frozen, 1, 100);
 }
 
 void map_reset(struct mapping *map, size_t first)

@@ -11,7 +11,7 @@
  */
 #include "paging/replace.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "base/log.h"
 #include "paging/flush.h"
 #include "paging/inplace.h"

@@ -85,7 +85,7 @@ void stall_note_wait(struct mapping *map)
 
 void stall_sleep(void)
 {
-	sys_wait(&sleeping, 0, WAIT_MS);
+	futex_wait(&sleeping, 0, WAIT_MS);
 }
 
 /* ---- The background thread ---- */

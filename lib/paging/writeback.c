@@ -326,7 +326,7 @@ static int write_run(struct run *run, bool keep)
 		seg_unlock(seg_of(run, i));
 	under_way--;
 	ended++;
-	sys_wake(&ended, INT32_MAX);
+	futex_wake(&ended, INT32_MAX);
 	return err;
 }
 
@@ -496,7 +496,7 @@ bool writeback_wait(void)
 
 	if (under_way == 0)
 		return false;
-	sys_wait(&ended, seen, 100);
+	futex_wait(&ended, seen, 100);
 	return true;
 }
 

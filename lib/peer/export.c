@@ -7,6 +7,7 @@
 #include "peer/export.h"
 
 #include "base/log.h"
+#include "common/try_lock.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -121,14 +122,11 @@ int export_offer(const struct export *r, int pool, struct umexport *offer)
 /* Clears line k if no process has it. Its lock is held meanwhile, so that no process takes it. */
 static void reap(const struct export *r, unsigned k)
 {
-	struct flock byte = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)k, .l_len = 1 };
-
 	futex_lock(&reaping);
-	if (fcntl(r->fd, F_OFD_SETLK, &byte) == 0) {
+	if (try_lock_bytes(r->fd, F_WRLCK, k, 1) == 0) {
 		for (unsigned j = 0; j < EXPORT_SLOTS; j++)
 			r->lines->line[k].slot[j] = 0;
-		byte.l_type = F_UNLCK;
-		fcntl(r->fd, F_OFD_SETLK, &byte);
+		try_lock_bytes(r->fd, F_UNLCK, k, 1);
 	}
 	futex_unlock(&reaping);
 }
@@ -144,7 +142,7 @@ static void wait_for(const struct export *r, unsigned k, const _Atomic uint64_t 
 			sched_yield();
 			continue;
 		}
-		sys_wait(&nobody, 0, 1);
+		futex_wait(&nobody, 0, 1);
 		if ((i - SPINS - YIELDS) % NAPS == NAPS - 1)
 			reap(r, k);
 	}

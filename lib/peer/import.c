@@ -10,6 +10,8 @@
 
 #include "memory/frame.h"
 #include "base/log.h"
+#include "common/try_lock.h"
+#include "common/process.h"
 #include "memory/shared_pool.h"
 #include "peer/export.h"
 
@@ -54,7 +56,7 @@ static int open_failed(const struct export_offer *o)
 {
 	int err = errno;
 
-	if (kill(o->pid, 0) < 0 && errno == ESRCH)
+	if (!is_alive((struct process_id){ .pid = o->pid }))
 		return fail(ESRCH, "cannot import the mapping: its process %d has ended", o->pid);
 	if (err == EACCES || err == EPERM)
 		return fail(err, "cannot import the mapping: this process may not open the memory "
@@ -145,18 +147,17 @@ static int map_lines(struct umimport *p)
 
 static int take_line(struct umimport *p)
 {
-	struct flock byte = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1 };
 	uint32_t used = p->lines->used, k = 0;
+	int err = -EBUSY;
 
 	for (; k < EXPORT_PEERS; k++) {
-		byte.l_start = (off_t)k;
-		if (fcntl(p->control, F_OFD_SETLK, &byte) == 0)
+		err = try_lock_bytes(p->control, F_WRLCK, k, 1);
+		if (err != -EBUSY)
 			break;
-		if (errno != EAGAIN && errno != EACCES)
-			return fail(errno, "cannot lock the export of the mapping: %s",
-				    strerror(errno));
 	}
-	if (k == EXPORT_PEERS)
+	if (err && err != -EBUSY)
+		return fail(-err, "cannot lock the export of the mapping: %s", strerror(-err));
+	if (err)
 		return fail(EAGAIN, "cannot import the mapping: it has %d imports already, the "
 			    "maximum. Try to close one of them", EXPORT_PEERS);
 	p->line = &p->lines->line[k];

@@ -4,7 +4,7 @@
  * memory has gone. The replacement of mremap(3) drops the fifth argument, as UCX's does. The library's own memory must not
  * come by the replacements; memory of the program must, before it goes.
  */
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "common.h"
 
 #define SEG (16 * KIB)

@@ -12,7 +12,7 @@
 #define TURNS ((int)by_time(2000, 20000))
 
 struct common {
-	struct who who[RANKS];
+	struct process_id processes[RANKS];
 	_Atomic int alone, together, most, done;
 	int64_t first, second;   /* whoever is alone changes them, one after the other */
 	char locks[2][4096] __attribute__((aligned(64)));
@@ -39,7 +39,7 @@ static pid_t start(int rank, void (*run)(void))
 	if (pid)
 		return pid;
 	all.me = rank;
-	common->who[rank] = nodelock_self();
+	common->processes[rank] = process_identify(getpid());
 	run();
 	exit(0);
 }
@@ -48,8 +48,8 @@ static void begin(void)
 {
 	common = mmap(NULL, sizeof(*common), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	check(common != MAP_FAILED && nodelock_size(RANKS) <= sizeof(common->locks[0]));
-	all = (struct nodelocks){ .who = common->who, .ranks = RANKS, .me = 0, .idle = idle };
-	common->who[0] = nodelock_self();
+	all = (struct nodelocks){ .processes = common->processes, .ranks = RANKS, .me = 0, .idle = idle };
+	common->processes[0] = process_identify(getpid());
 }
 
 static void end(void)

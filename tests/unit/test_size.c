@@ -4,7 +4,7 @@
 
 #include <locale.h>
 
-#include "base/size.h"
+#include "common/size.h"
 #include "common.h"
 
 Test(size, forms)
@@ -76,4 +76,17 @@ Test(size, locale_has_no_effect)
 		for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
 			check(size_parse_decimal(bad[i], &number) == -EINVAL, "\"%s\"", bad[i]);
 	}
+}
+
+Test(size, dimensions)
+{
+	static const char *const bad[] = { "", "x", "10x", "x10", "1x2x3x4", "1.5x2", "10 x 2", "10K",
+					   "-1x2", "18446744073709551616" };
+	uint64_t dims[3];
+
+	check(size_parse_dims("7", dims, 3) == 1 && dims[0] == 7);
+	check(size_parse_dims("1000x200x0", dims, 3) == 3);
+	check(dims[0] == 1000 && dims[1] == 200 && dims[2] == 0);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+		check(size_parse_dims(bad[i], dims, 3) == 0, "\"%s\"", bad[i]);
 }

@@ -145,16 +145,6 @@ static void export(unsigned order, int image, const char *path)
 	earlier_leave(&v);
 }
 
-static unsigned parse_number(const char *text)
-{
-	char *end;
-	unsigned long n = strtoul(text, &end, 10);
-
-	if (*text < '0' || *text > '9' || *end || n > INT32_MAX)
-		refuse("cannot use '%s': it must be a number", text);
-	return (unsigned)n;
-}
-
 __attribute__((noreturn)) static void refuse_command_line(const char *name)
 {
 	static const char *const actions[] = { "ls", "show", "export" };
@@ -200,6 +190,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(action, "show"))
 		show();
 	else
-		export(parse_number(argv[2]), (int)parse_number(argv[3]), argv[4]);
+		export((unsigned)parse_number("ORDER", argv[2], 0, INT32_MAX),
+		       (int)parse_number("IMAGE", argv[3], 0, INT32_MAX), argv[4]);
 	return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Checks of pages of the store itself: mapped in place, and from the page cache. */
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "checks.h"
 #include "conform.h"
 

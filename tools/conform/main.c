@@ -6,7 +6,7 @@
  */
 #include "conform.h"
 
-#include "base/size.h"
+#include "common/size.h"
 
 #include "../tool.h"
 
@@ -67,17 +67,6 @@ static size_t take_size(const char *text)
 	if (size_parse(text, &size) < 0 || size < SIZE_MIN || size > SIZE_MAX_ASKED)
 		refuse("cannot use --size '%s': it must be 64K to 64G", text);
 	return size;
-}
-
-static uint64_t parse_number(const char *option, const char *text, uint64_t min, uint64_t max)
-{
-	char *end;
-	uint64_t n = strtoull(text, &end, 10);
-
-	if (*text < '0' || *text > '9' || *end || n < min || n > max)
-		refuse("cannot use %s '%s': it must be a number of at least %ju", option, text,
-		       (uintmax_t)min);
-	return n;
 }
 
 static void choose_check(const char *name)

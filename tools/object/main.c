@@ -107,38 +107,11 @@ static umobject_version *hold(umobject_container *c, const char *name, struct um
 
 static unsigned parse_dims(const char *what, const char *text, uint64_t dims[UMOBJECT_RANK_MAX])
 {
-	const char *whole = text;
-	unsigned n = 0;
+	unsigned n = size_parse_dims(text, dims, UMOBJECT_RANK_MAX);
 
-	for (;;) {
-		char *end;
-
-		errno = 0;
-		if (*text < '0' || *text > '9' || n == UMOBJECT_RANK_MAX)
-			refuse("cannot use %s '%s': it must be as 1000x200, with at most %d "
-			       "numbers",
-			       what, whole, UMOBJECT_RANK_MAX);
-		dims[n++] = strtoull(text, &end, 10);
-		if (errno || (*end && *end != 'x'))
-			refuse("cannot use %s '%s': it must be as 1000x200, with at most %d "
-			       "numbers",
-			       what, whole, UMOBJECT_RANK_MAX);
-		if (!*end)
-			return n;
-		text = end + 1;
-	}
-}
-
-static uint64_t parse_number(const char *what, const char *text, uint64_t most)
-{
-	char *end;
-	uint64_t n;
-
-	errno = 0;
-	n = strtoull(text, &end, 10);
-	if (*text < '0' || *text > '9' || *end || errno || n == 0 || n > most)
-		refuse("cannot use %s '%s': it must be a number from 1 to %" PRIu64, what, text,
-		       most);
+	if (n == 0)
+		refuse("cannot use %s '%s': it must be as 1000x200, with at most %d numbers", what,
+		       text, UMOBJECT_RANK_MAX);
 	return n;
 }
 
@@ -172,7 +145,7 @@ static void take_option(int what, char **argv)
 		given |= BIT(what);
 	switch (what) {
 	case KEEP:
-		options.keep = (unsigned)parse_number("--keep", optarg, 1000);
+		options.keep = (unsigned)parse_number("--keep", optarg, 1, 1000);
 		break;
 	case DEVICE:
 		add(&options.devices, &options.ndevices, optarg);
@@ -201,7 +174,7 @@ static void take_option(int what, char **argv)
 			optarg = argv[optind++];
 		if (!optarg)
 			print_version();
-		options.version = parse_number("--version", optarg, UINT64_MAX);
+		options.version = parse_number("--version", optarg, 1, UINT64_MAX);
 		break;
 	case QUIET:
 		options.quiet = true;

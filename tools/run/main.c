@@ -14,7 +14,7 @@
 
 #include "../tool.h"
 #include "program.h"
-#include "base/size.h"
+#include "common/size.h"
 
 /* Exit statuses are those of env(1) and nohup(1). */
 enum { EXIT_OWN_ERROR = 125, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };

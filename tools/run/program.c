@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "program.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 
 #include <elf.h>
 #include <errno.h>

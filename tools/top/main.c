@@ -4,7 +4,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "base/size.h"
+#include "common/size.h"
 
 #include "../tool.h"
 
@@ -60,16 +60,6 @@ static double parse_delay(const char *text)
 	return n;
 }
 
-static unsigned parse_count(const char *text)
-{
-	char *end;
-	long n = strtol(text, &end, 10);
-
-	if (*end || n < 1 || n > 1000000000)
-		refuse("cannot use --count '%s': it must be 1 to 1000000000", text);
-	return (unsigned)n;
-}
-
 static enum column parse_column(const char *text)
 {
 	enum column c = column_of(text);
@@ -104,7 +94,9 @@ static void parse(struct options *o, const char **group, int argc, char **argv)
 		case '1': o->looks = 1; break;
 		case 'j': o->json = true; break;
 		case 'm': o->maps = true; break;
-		case 'n': o->looks = parse_count(optarg); break;
+		case 'n':
+			o->looks = (unsigned)parse_number("--count", optarg, 1, 1000000000);
+			break;
 		case 'd': o->delay = parse_delay(optarg); break;
 		case 'g': *group = parse_group(optarg); break;
 		case 's': o->sort = parse_column(optarg); break;

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <sys/wait.h>
 
+
 #include "../tool.h"
 #include "settings.h"
 

@@ -101,11 +101,9 @@ static int do_back(const struct job *job)
 	};
 	struct ummap_geom geom = { .size = 0 };
 	struct wal_log l;
-	char *end;
 	int err;
 
-	wish.epoch = strtoull(job->word, &end, 10);
-	if (*end || *job->word < '0' || *job->word > '9')
+	if (size_parse_count(job->word, &wish.epoch) < 0)
 		refuse("cannot go back to commit '%s': it must be a number. Try 'ls'", job->word);
 	err = wal_open(&l, &wish, &geom);
 	if (err)

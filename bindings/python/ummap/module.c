@@ -8,7 +8,7 @@
  */
 #include "_ummap.h"
 
-#include "base/size.h"
+#include "common/size.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "base/size.h"
+#include "common/size.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -82,7 +82,8 @@ int size_parse(const char *text, uint64_t *bytes)
 		return -EINVAL;
 	if (shift < 0 || (d.is_fractional && shift == 0) || d.whole > UINT64_MAX >> shift)
 		return -EINVAL;
-	*bytes = (d.whole << shift) + (uint64_t)(((unsigned __int128)d.fraction << shift) / d.scale);
+	*bytes = d.whole << shift;
+	*bytes += (uint64_t)(((unsigned __int128)d.fraction << shift) / d.scale);
 	return 0;
 }
 
@@ -94,6 +95,21 @@ int size_parse_count(const char *text, uint64_t *count)
 	if (!at || *at || d.is_fractional)
 		return -EINVAL;
 	*count = d.whole;
+	return 0;
+}
+
+unsigned size_parse_dims(const char *text, uint64_t *dims, unsigned max)
+{
+	for (unsigned n = 0; n < max; text++) {
+		struct decimal d;
+
+		text = read_decimal(text, &d);
+		if (!text || d.is_fractional || (*text && *text != 'x'))
+			return 0;
+		dims[n++] = d.whole;
+		if (!*text)
+			return n;
+	}
 	return 0;
 }
 
@@ -112,7 +128,9 @@ int size_parse_percent(const char *text, double *percent)
 {
 	const char *at = read_number(text, percent);
 
-	return at && strcmp(skip_blanks(at), "%") == 0 && *percent > 0 && *percent <= 100 ? 0 : -EINVAL;
+	if (!at || strcmp(skip_blanks(at), "%") != 0)
+		return -EINVAL;
+	return *percent > 0 && *percent <= 100 ? 0 : -EINVAL;
 }
 
 int size_parse_decimal(const char *text, double *number)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The only calls of mmap(2) at an address, munmap(2), mremap(2) and madvise(2) in the library. Communication libraries
- * (UCX within MPICH and Open MPI, Open MPI's own `patcher`) replace those of the C library, to learn which memory that
- * they have registered with a device has gone. Their replacements take locks, and UCX's mremap(3) drops its fifth
- * argument. Therefore the library's own memory, which no device knows, is changed by the raw_ calls, which go to the
- * kernel directly and may be made in a signal handler. Memory that the program has, and may have given to its MPI, is
- * changed by the hooked_ calls, outside of signal handlers. Needs no other file, so drivers and clients include it, too.
+ * The only calls of mmap(2) at an address, munmap(2), mremap(2) and madvise(2) in the project.
+ * Communication libraries (UCX within MPICH and Open MPI, Open MPI's own `patcher`) replace those
+ * of the C library, to learn when memory that they have registered with a device is unmapped. Their
+ * replacements take locks, and UCX's mremap(3) drops its fifth argument. Therefore the raw_ calls,
+ * for memory of the library, which no device knows, go to the kernel directly. They may be made in
+ * a signal handler. The hooked_ calls are for memory that the program has, and may have given to
+ * its MPI. They must not be made in a signal handler.
  */
-#ifndef MEMORY_CALLS_H
-#define MEMORY_CALLS_H
+#ifndef COMMON_MEMORY_CALLS_H
+#define COMMON_MEMORY_CALLS_H
 
 #include <stddef.h>
 #include <sys/mman.h>
@@ -30,7 +31,8 @@
 #define MADV_COLLAPSE 25
 #endif
 
-/* The thread sanitizer has to learn of memory that goes, or it compares accesses with those to older contents. */
+/* The thread sanitizer must see that memory is unmapped. Otherwise it compares accesses with those
+ * to older contents. */
 extern void __tsan_init(void) __attribute__((weak));
 
 static inline void *raw_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
@@ -43,7 +45,7 @@ static inline int raw_munmap(void *p, size_t len)
 	return __tsan_init ? munmap(p, len) : (int)syscall(SYS_munmap, p, len);
 }
 
-/* `to` counts with MREMAP_FIXED only. */
+/* Without MREMAP_FIXED, `to` has no effect. */
 static inline void *raw_mremap(void *p, size_t old_len, size_t len, int flags, void *to)
 {
 	return (void *)syscall(SYS_mremap, p, old_len, len, flags, to);
@@ -64,7 +66,8 @@ static inline int hooked_munmap(void *p, size_t len)
 	return munmap(p, len);
 }
 
-/* Moves `from` to `to`, in place of what is there. The hooks hear of both ranges from calls that change nothing. */
+/* Moves `from` to `to`, and replaces the mapping there. Calls that change nothing report both
+ * ranges to the hooks. */
 static inline void *hooked_move(void *from, void *to, size_t len)
 {
 	mremap(to, len, len, 0);

@@ -4,8 +4,8 @@
  * clients and tools, and the package for Python share this parser. The locale has no effect. It
  * needs no other file of the library.
  */
-#ifndef SIZE_H
-#define SIZE_H
+#ifndef COMMON_SIZE_H
+#define COMMON_SIZE_H
 
 #include <stdint.h>
 
@@ -23,6 +23,11 @@
 int size_parse(const char *text, uint64_t *bytes);
 /* A whole number without a unit. Returns 0 or -EINVAL. */
 int size_parse_count(const char *text, uint64_t *count);
+/*
+ * Whole numbers from "1000x200", at most max of them. Returns how many; 0: the text has another
+ * form.
+ */
+unsigned size_parse_dims(const char *text, uint64_t *dims, unsigned max);
 /* 12.5 from "12.5%"; more than 0 and at most 100. Returns 0 or -EINVAL. */
 int size_parse_percent(const char *text, double *percent);
 /* A decimal number such as "0.8", ".8" or "1". Returns 0 or -EINVAL. */

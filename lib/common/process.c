@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "common/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Fields of /proc/PID/stat, counted from 1 as in proc_pid_stat(5). */
+#define COMMAND_FIELD 2
+#define START_TIME_FIELD 22
+
+/* The start time, or 0. *has_ended: the process is a zombie. */
+static uint32_t read_start_time(int32_t pid, bool *has_ended)
+{
+	char path[32], text[512], *at;
+	ssize_t len;
+	int fd;
+
+	*has_ended = false;
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	len = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[len > 0 ? len : 0] = '\0';
+	/* The command is in parentheses, and may contain any characters. The state follows it. */
+	at = strrchr(text, ')');
+	if (!at)
+		return 0;
+	*has_ended = strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0;
+	for (int field = COMMAND_FIELD; at && field < START_TIME_FIELD; field++)
+		at = strchr(at + 1, ' ');
+	return at ? (uint32_t)strtoull(at, NULL, 10) : 0;
+}
+
+struct process_id process_identify(int32_t pid)
+{
+	bool has_ended;
+
+	return (struct process_id){ pid, read_start_time(pid, &has_ended) };
+}
+
+bool is_thread_alive(struct process_id process, int32_t thread)
+{
+	uint32_t start_time;
+	bool has_ended;
+	int err;
+
+	if (process.pid <= 0 || thread < 0)
+		return false;
+	/* A thread ID also tells whether execve(2) has replaced the program since. */
+	err = thread ? (int)syscall(SYS_tgkill, process.pid, thread, 0) : kill(process.pid, 0);
+	if (err < 0 && errno == ESRCH)
+		return false;
+	start_time = read_start_time(process.pid, &has_ended);
+	if (has_ended && !thread)
+		return false;
+	return !start_time || !process.start_time || start_time == process.start_time;
+}
+
+bool is_alive(struct process_id process)
+{
+	return is_thread_alive(process, 0);
+}
