@@ -120,7 +120,8 @@ __attribute__((noreturn)) static void refuse_name(const char *name)
 
 	for (size_t i = 0; i < N_COMMANDS && strlen(name) <= MAX_NAME; i++) {
 		distance = edit_distance(name, commands[i].name);
-		if (distance < least && distance < strlen(commands[i].name)) {
+		/* Short names differ from any word in few letters. */
+		if (distance < least && distance <= strlen(commands[i].name) / 3) {
 			least = distance;
 			nearest = commands[i].name;
 		}
