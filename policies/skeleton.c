@@ -17,7 +17,7 @@
 /* Policy object of a group or mapping: two rings of nodes. The first node of a ring is evicted
  * first. */
 struct skeleton {
-	struct ummap_node once;  /* ring of segments with a single fault since they became resident */
+	struct ummap_node once;  /* ring of segments with one fault since they became resident */
 	struct ummap_node again; /* ring of the other segments */
 };
 
