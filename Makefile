@@ -117,6 +117,7 @@ SCRIPTS = $Ctrace $Ctimeline $Ccafrun
 COMMANDS = $(CONFORM) $(TOP) $(BESIDE) $(CAF) $(IOCACHE) $(INFO) $(SCRIPTS)
 TOOLS = $(MAIN) $B/umtop $(COMMANDS)
 
+.DEFAULT_GOAL := all
 all: lib mpi umalloc umrun object bindings tools completions $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)

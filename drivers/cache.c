@@ -645,7 +645,7 @@ static int choose_path(struct keys *k, const struct ummap_uri *uri, struct ummap
 		snprintf(real, sizeof(real), "%s", *copy ? copy : "descriptor");
 	len = strlen(k->path);
 	if (len + NAME_MAX + 32 > sizeof(k->path))
-		return keys_refuse(geom, ENAMETOOLONG, "cannot use cache.path='%.80s': it is too "
+		return keys_refuse(geom, ENAMETOOLONG, "cannot use cache.path='%.140s': it is too "
 				   "long", k->path);
 	snprintf(k->path + len, sizeof(k->path) - len, "/%.200s-%016jx.cache", *name ? name : "store",
 		 (uintmax_t)side_sum(real, strlen(real), *copy ? 0 : k->wish.far.id));
@@ -668,7 +668,7 @@ static int open_far(struct cache *c, const struct ummap_uri *uri, int fd, struct
 	c->far_fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : open(uri->path, O_PATH | O_CLOEXEC);
 	if (c->far_fd >= 0 || errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ELOOP || errno == ENAMETOOLONG)
 		return 0;
-	return keys_refuse(geom, errno, "cannot examine '%.80s': %s", uri->path, strerror(errno));
+	return keys_refuse(geom, errno, "cannot examine '%.140s': %s", uri->path, strerror(errno));
 }
 
 static int open_facts(struct cache *c, struct keys *k, const struct ummap_uri *uri, int fd, struct ummap_geom *geom)
@@ -755,7 +755,7 @@ static int set_up(struct cache *c, struct keys *k, const struct ummap_uri *uri, 
 	err = cut_end(c);
 	if (err) {
 		cache_near_close(&c->near);
-		return keys_refuse(geom, -err, "cannot write the near file '%.80s': %s", k->path,
+		return keys_refuse(geom, -err, "cannot write the near file '%.140s': %s", k->path,
 				   strerror(-err));
 	}
 	c->dirty_most = (uint32_t)(c->near.index.slots * k->dirty_percent / 100);
@@ -903,7 +903,7 @@ static int prepare(struct cache *c, struct ummap_handover *to)
 	futex_lock(&c->stepping);
 	err = c->writable ? bring_all_home(c) : 0;
 	if (err)
-		snprintf(to->why, sizeof(to->why), "cannot write the changes in '%.80s' back: %s",
+		snprintf(to->why, sizeof(to->why), "cannot write the changes in '%.140s' back: %s",
 			 c->near.file.path, strerror(abs(err)));
 	if (!err)
 		err = behind_hand_over(&c->far, to);

@@ -383,14 +383,14 @@ void cache_give_notice(struct cache *c)
 			continue;
 		c->told[far] = now;
 		if (far)
-			notice_give(&c->notice, "cache+: the far store of '%.120s' fails: %s. %s",
+			notice_give(&c->notice, "cache+: the far store of '%.140s' fails: %s. %s",
 				    c->near.file.path, strerror(err),
 				    c->mode == CACHE_BACK ?
 				    "Changes stay in the near file until it works again" :
 				    "Writes fail, and so do reads of data that is not in the near "
 				    "file");
 		else
-			notice_give(&c->notice, "cache+: the near file '%.120s' fails: %s. The far "
+			notice_give(&c->notice, "cache+: the near file '%.140s' fails: %s. The far "
 				    "store serves the data that it has", c->near.file.path,
 				    strerror(err));
 	}

@@ -348,11 +348,11 @@ static int read_head(struct cache_near *n, struct ummap_geom *geom)
 		     head->slots < SLOTS_MIN || head->slots >= CACHE_NO_SLOT))
 		err = -ENODATA;
 	if (err == -ENODATA)
-		return keys_refuse(geom, EUCLEAN, "cannot use '%.60s': it is no near file, or its "
+		return keys_refuse(geom, EUCLEAN, "cannot use '%.140s': it is no near file, or its "
 				   "header is damaged%s", n->file.path,
 				   n->file.device ? ". Try zeros in its first MiB" : "");
 	if (err)
-		return keys_refuse(geom, -err, "cannot read the near file '%.80s': %s",
+		return keys_refuse(geom, -err, "cannot read the near file '%.140s': %s",
 				   n->file.path, strerror(-err));
 	lay_out(n);
 	return 0;
@@ -420,14 +420,14 @@ static int load(struct cache_near *n, struct ummap_geom *geom)
 	int err = cache_index_init(&n->index, (uint32_t)n->head.slots);
 
 	if (err)
-		return keys_refuse(geom, ENOMEM, "cannot open the near file '%.80s': no memory for "
+		return keys_refuse(geom, ENOMEM, "cannot open the near file '%.140s': no memory for "
 				   "its index", n->file.path);
 	err = load_records(n);
 	if (err)
-		return keys_refuse(geom, -err, "cannot read the near file '%.80s': %s",
+		return keys_refuse(geom, -err, "cannot read the near file '%.140s': %s",
 				   n->file.path, strerror(-err));
 	if (n->digest != n->head.digest)
-		return keys_refuse(geom, EUCLEAN, "cannot use '%.60s': its records "
+		return keys_refuse(geom, EUCLEAN, "cannot use '%.140s': its records "
 				   "are damaged. Try `ummap cache drop`, which loses unwritten "
 				   "changes", n->file.path);
 	n->next = n->head;
@@ -451,7 +451,7 @@ static int give_room(struct cache_near *n, struct ummap_geom *geom)
 
 	if (!err)
 		err = side_flush(&n->file);
-	return err ? keys_refuse(geom, -err, "cannot make the near file '%.60s' %" PRIu64 " bytes "
+	return err ? keys_refuse(geom, -err, "cannot make the near file '%.140s' %" PRIu64 " bytes "
 				 "long: %s", n->file.path, length_of(n), strerror(-err)) : 0;
 }
 
@@ -471,7 +471,7 @@ static int begin(struct cache_near *n, const struct cache_wish *wish, struct umm
 	int err = !size && n->file.device ? side_size(&n->file, &size) : 0;
 
 	if (err || !size)
-		return keys_refuse(geom, EINVAL, "cannot create the near file '%.60s': its size is "
+		return keys_refuse(geom, EINVAL, "cannot create the near file '%.140s': its size is "
 				   "not given. Try the key cache.size", n->file.path);
 	memset(&n->head, 0, sizeof(n->head));
 	n->head.block = block;
@@ -499,7 +499,7 @@ static int begin(struct cache_near *n, const struct cache_wish *wish, struct umm
 	err = side_head_settle(&n->file, &n->slots, &n->head, sizeof(n->head));
 	n->durable = n->slots.number;
 	if (err)
-		return keys_refuse(geom, -err, "cannot write the near file '%.80s': %s", wish->path,
+		return keys_refuse(geom, -err, "cannot write the near file '%.140s': %s", wish->path,
 				   strerror(-err));
 	return give_room(n, geom);
 }
@@ -511,17 +511,17 @@ static int recognize(struct cache_near *n, const struct cache_wish *wish, struct
 	bool same = !*was->name || !*is->name || strcmp(was->name, is->name) == 0;
 
 	if (was->id != is->id || !same)
-		return keys_refuse(geom, EINVAL, "cannot use '%.50s': it is the cache of another "
+		return keys_refuse(geom, EINVAL, "cannot use '%.140s': it is the cache of another "
 				   "store, '%.30s'. Try another cache.path", n->file.path,
 				   was->name);
 	if (n->head.touched ? is->size < was->size : is->size != was->size || is->seconds != was->seconds ||
 	    is->nanoseconds != was->nanoseconds)
-		return keys_refuse(geom, ESTALE, "cannot use '%.60s': the store was "
+		return keys_refuse(geom, ESTALE, "cannot use '%.140s': the store was "
 				   "changed since, and not through cache+. Try `ummap cache drop`",
 				   n->file.path);
 	if ((wish->block && wish->block != n->head.block) ||
 	    (wish->size && slots_in(wish->size, n->head.block) != n->head.slots))
-		return keys_refuse(geom, EINVAL, "cannot resize '%.44s' (%" PRIu64 " blocks of %"
+		return keys_refuse(geom, EINVAL, "cannot resize '%.140s' (%" PRIu64 " blocks of %"
 				   PRIu64 " bytes). Try without cache.size and cache.block, or "
 				   "`ummap cache drop`", n->file.path, n->head.slots,
 				   n->head.block);
@@ -548,7 +548,7 @@ static int find(struct cache_near *n, const struct cache_wish *wish, struct umma
 	if (n->head.pass == 0)
 		err = give_room(n, geom);
 	else if (side_size(&n->file, &length) == 0 && length < length_of(n))
-		return keys_refuse(geom, EUCLEAN, "cannot use '%.60s': it has become "
+		return keys_refuse(geom, EUCLEAN, "cannot use '%.140s': it has become "
 				   "shorter. Try `ummap cache drop`, which loses unwritten changes",
 				   n->file.path);
 	if (!err)
@@ -564,7 +564,7 @@ static int find(struct cache_near *n, const struct cache_wish *wish, struct umma
 	n->durable = n->slots.number;
 	if (!err)
 		err = cache_pass(n);
-	return err ? keys_refuse(geom, -err, "cannot write the near file '%.80s': %s", n->file.path,
+	return err ? keys_refuse(geom, -err, "cannot write the near file '%.140s': %s", n->file.path,
 				 strerror(-err)) : 0;
 }
 

@@ -354,7 +354,7 @@ static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h, 
 	if (err)
 		free(c);
 	if (err == -ENOENT && oflags & UMMAP_O_CREATE)
-		return keys_refuse(geom, ENOENT, "cannot open '%.54s': it does not exist, and cow+ "
+		return keys_refuse(geom, ENOENT, "cannot open '%.140s': it does not exist, and cow+ "
 				   "only reads it. Try to create it first, even if it is empty",
 				   uri->path);
 	if (err)

@@ -83,19 +83,19 @@ int cow_fits(const struct cow_file *f, const struct cow_base *now, struct ummap_
 	const struct cow_base *then = &f->head.base;
 
 	if (!is_same(now, then))
-		return keys_refuse(geom, EINVAL, "cannot use '%.46s': it has the changes of "
+		return keys_refuse(geom, EINVAL, "cannot use '%.140s': it has the changes of "
 				   "another store, '%.30s'. Try another cow.path", f->file.path,
 				   then->name);
 	if (!f->head.committing && (now->size != then->size || now->seconds != then->seconds ||
 				    now->nanoseconds != then->nanoseconds))
-		return keys_refuse(geom, ESTALE, "cannot use '%.70s': the store was written since "
+		return keys_refuse(geom, ESTALE, "cannot use '%.140s': the store was written since "
 				   "its changes began. Try `ummap cow discard`", f->file.path);
 	return 0;
 }
 
 static int damaged(const struct cow_file *f, struct ummap_geom *geom)
 {
-	return keys_refuse(geom, EUCLEAN, "cannot use '%.60s': it is damaged at byte %ju. Try "
+	return keys_refuse(geom, EUCLEAN, "cannot use '%.140s': it is damaged at byte %ju. Try "
 			   "`ummap cow` to show or discard it", f->file.path,
 			   (uintmax_t)f->damaged_at);
 }
@@ -168,12 +168,12 @@ static int read_file(struct cow_file *f, struct ummap_geom *geom)
 	if (err == 1)
 		return 1;
 	if (err == -ENODATA)
-		return keys_refuse(geom, EUCLEAN, "cannot use '%.80s': it is no file of cow+, or "
+		return keys_refuse(geom, EUCLEAN, "cannot use '%.140s': it is no file of cow+, or "
 				   "its header is damaged", f->file.path);
 	if (!err)
 		err = find(f);
 	if (err)
-		keys_refuse(geom, -err, "cannot read '%.80s': %s", f->file.path, strerror(-err));
+		keys_refuse(geom, -err, "cannot read '%.140s': %s", f->file.path, strerror(-err));
 	return err;
 }
 
@@ -202,7 +202,7 @@ static int check_and_use(struct cow_file *f, const struct cow_wish *wish, struct
 	if (f->damaged_at)
 		return damaged(f, geom);
 	if (f->head.committing)
-		return keys_refuse(geom, EUCLEAN, "cannot use '%.60s': its commit to the store was "
+		return keys_refuse(geom, EUCLEAN, "cannot use '%.140s': its commit to the store was "
 				   "interrupted. Try `ummap cow commit` first", f->file.path);
 	return wish->write ? make_ready(f) : 0;
 }
@@ -227,7 +227,7 @@ int cow_open(struct cow_file *f, const struct cow_wish *wish, struct ummap_geom 
 	else if (err == 0)
 		err = check_and_use(f, wish, geom);
 	if (err < 0 && !*geom->why)
-		keys_refuse(geom, -err, "cannot prepare '%.80s': %s", wish->path, strerror(-err));
+		keys_refuse(geom, -err, "cannot prepare '%.140s': %s", wish->path, strerror(-err));
 	if (err)
 		cow_close(f);
 	return err < 0 ? err : 0;
@@ -243,7 +243,7 @@ int cow_look(struct cow_file *f, const char *path, int how, struct ummap_geom *g
 		return err;
 	err = read_file(f, geom);
 	if (err == 1)
-		err = keys_refuse(geom, ENODATA, "cannot find changes in '%.80s': it was never "
+		err = keys_refuse(geom, ENODATA, "cannot find changes in '%.140s': it was never "
 				  "used", path);
 	if (err)
 		cow_close(f);
@@ -438,12 +438,12 @@ int cow_write_changes(struct cow_file *f, const struct cow_base *base,
 		err = side_head_settle(&f->file, &f->slots, &f->head, sizeof(f->head));
 	}
 	if (err)
-		return keys_refuse(geom, -err, "cannot write '%.60s': %s. The store is unchanged",
+		return keys_refuse(geom, -err, "cannot write '%.140s': %s. The store is unchanged",
 				   f->file.path, strerror(-err));
 	err = write_store(f, base->size, driver, store);
 	if (err)
 		return keys_refuse(geom, -err, "cannot write to the store: %s. Try to commit "
-				   "'%.50s' again, which stays", strerror(-err), f->file.path);
+				   "'%.140s' again, which stays", strerror(-err), f->file.path);
 	return 0;
 }
 
@@ -456,7 +456,7 @@ int cow_commit(struct cow_file *f, const struct cow_base *base, const struct umm
 		return err;
 	err = side_remove(&f->file);
 	if (err)
-		return keys_refuse(geom, -err, "cannot remove '%.60s': %s. Its changes are "
+		return keys_refuse(geom, -err, "cannot remove '%.140s': %s. Its changes are "
 				   "committed", f->file.path, strerror(-err));
 	return 0;
 }

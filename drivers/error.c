@@ -315,7 +315,7 @@ static int open_count(struct error *f, const char *path, struct ummap_geom *geom
 	}
 	f->count_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (f->count_fd < 0)
-		return keys_refuse(geom, EINVAL, "error.count: cannot write '%.80s': %s", path, strerror(errno));
+		return keys_refuse(geom, EINVAL, "error.count: cannot write '%.140s': %s", path, strerror(errno));
 	return 0;
 }
 
@@ -378,7 +378,7 @@ static int open_next(struct error *f, const struct ummap_uri *uri, int fd, int o
 	if (fd < 0)
 		return f->next.open(uri, oflags, &f->h, geom);
 	if (!f->next.open_fd)
-		return keys_refuse(geom, EINVAL, "cannot open a descriptor: the driver '%.40s' "
+		return keys_refuse(geom, EINVAL, "cannot open a descriptor: the driver '%.140s' "
 				   "takes none", f->next.scheme);
 	return f->next.open_fd(uri, fd, oflags, &f->h, geom);
 }

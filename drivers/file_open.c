@@ -355,15 +355,15 @@ static int check_log(const char *path, struct ummap_geom *geom)
 		return 0;
 	has = wal_has_commits(log);
 	if (has < 0)
-		return keys_refuse(geom, EUCLEAN, "cannot read the log '%.60s', which may have "
+		return keys_refuse(geom, EUCLEAN, "cannot read the log '%.140s', which may have "
 				   "unapplied commits: %s", log, strerror(-has));
 	if (has)
-		return keys_refuse(geom, EUCLEAN, "cannot open the store: '%.58s' has commits that "
+		return keys_refuse(geom, EUCLEAN, "cannot open the store: '%.140s' has commits that "
 				   "are not in it yet. Try wal+, or `ummap wal apply`", log);
 	/* This is no error; the user gets a message, unless the log is that of a handle that is
 	 * being handed over. */
 	if (!lock_group_is_offered(&st))
-		keys_refuse(geom, 0, "the log '%.80s' is beside the store, but has no commits",
+		keys_refuse(geom, 0, "the log '%.140s' is beside the store, but has no commits",
 			    log);
 	return 0;
 }

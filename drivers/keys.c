@@ -22,7 +22,7 @@ int keys_refuse_value(struct ummap_geom *geom, const char *prefix, const struct 
 {
 	while (types->name && strcmp(types->name, key->name) != 0)
 		types++;
-	return keys_refuse(geom, EINVAL, "%s%s is \"%.40s\": it must be %s", prefix, key->name,
+	return keys_refuse(geom, EINVAL, "%s%s is \"%.140s\": it must be %s", prefix, key->name,
 			   key->value, types->name ? types->type : "left out");
 }
 

@@ -198,7 +198,7 @@ static int attach(const char *name, uint64_t size, pid_t me, struct store **stor
 	int err;
 
 	if (s && s->size != size)
-		return keys_refuse(geom, EINVAL, "cannot open the store '%.40s' with %llu bytes: "
+		return keys_refuse(geom, EINVAL, "cannot open the store '%.140s' with %llu bytes: "
 				   "it has %llu. Try that size", name, (unsigned long long)size,
 				   (unsigned long long)s->size);
 	if (!s) {
@@ -224,7 +224,7 @@ static int mem_open(const struct ummap_uri *uri, int oflags, void **h, struct um
 	int err;
 
 	if (!keys_size(uri->path, &size))
-		return keys_refuse(geom, EINVAL, "the size is \"%.40s\": it must be " A_SIZE " of at least 1, as in mem:64M", uri->path);
+		return keys_refuse(geom, EINVAL, "the size is \"%.140s\": it must be " A_SIZE " of at least 1, as in mem:64M", uri->path);
 	if (name && !*name)
 		return keys_refuse_value(geom, "", uri->keys, types);
 	handle = malloc(sizeof(*handle));

@@ -67,7 +67,7 @@ static int null_open(const struct ummap_uri *uri, int oflags, void **h, struct u
 	uint64_t size;
 
 	if (!keys_size(uri->path, &size))
-		return keys_refuse(geom, EINVAL, "the size is \"%.40s\": it must be " A_SIZE " of at least 1, as in null:1T", uri->path);
+		return keys_refuse(geom, EINVAL, "the size is \"%.140s\": it must be " A_SIZE " of at least 1, as in null:1T", uri->path);
 	if (strcmp(fill, "yes") != 0 && strcmp(fill, "no") != 0)
 		return keys_refuse_value(geom, "", uri->keys, types);
 	n = malloc(sizeof(*n));

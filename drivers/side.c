@@ -69,7 +69,7 @@ static int open_file(struct side *s, int oflags, mode_t mode, struct ummap_geom 
 	if (s->made && !err)
 		err = side_driver->open(&uri, oflags | UMMAP_O_LOGGED, &s->h, &own);
 	if (err)
-		keys_refuse(geom, -err, "cannot open '%.80s': %s", s->path,
+		keys_refuse(geom, -err, "cannot open '%.140s': %s", s->path,
 			    *own.why ? own.why : strerror(-err));
 	memcpy(s->id, own.id, sizeof(s->id));
 	return err;
@@ -80,7 +80,7 @@ static int check_other(const struct side *s, struct ummap_geom *geom)
 {
 	if (!s->id[0] || s->id[0] != geom->id[0] || s->id[1] != geom->id[1])
 		return 0;
-	return keys_refuse(geom, EINVAL, "cannot use '%.80s': it is the store itself. Try another "
+	return keys_refuse(geom, EINVAL, "cannot use '%.140s': it is the store itself. Try another "
 			   "file", s->path);
 }
 
@@ -92,7 +92,7 @@ static int find_folder(struct side *s, struct ummap_geom *geom)
 		close(s->folder);
 	s->device = ((const struct file *)s->h)->block;
 	s->folder = open_folder(s->path, O_PATH);
-	return s->folder < 0 ? keys_refuse(geom, -s->folder, "cannot open the folder of '%.80s': "
+	return s->folder < 0 ? keys_refuse(geom, -s->folder, "cannot open the folder of '%.140s': "
 					   "%s", s->path, strerror(-s->folder)) : 0;
 }
 
@@ -121,7 +121,7 @@ static int lock_file(struct side *s, int how, struct ummap_geom *geom)
 	char who[160] = "";
 
 	if (side_driver->lock && side_driver->lock(s->h, 0, INT64_MAX, how, who) == -EBUSY)
-		return keys_refuse(geom, EBUSY, "cannot lock '%.80s': it is in use by %.40s",
+		return keys_refuse(geom, EBUSY, "cannot lock '%.140s': it is in use by %.140s",
 				   s->path, *who ? who : "another process");
 	return has_name(s) ? 0 : -ESTALE;
 }
@@ -254,7 +254,7 @@ int side_map(struct side *s)
 
 int side_must_be_file(const struct side *s, struct ummap_geom *geom)
 {
-	return s->device ? keys_refuse(geom, EINVAL, "cannot use '%.80s': it is a block device. "
+	return s->device ? keys_refuse(geom, EINVAL, "cannot use '%.140s': it is a block device. "
 				       "Try a regular file", s->path) : 0;
 }
 

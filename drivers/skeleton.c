@@ -35,7 +35,7 @@ static int parse_keys(const struct ummap_uri *uri, mode_t *mode, struct ummap_ge
 		unsigned long n = strtoul(uri->keys[i].value, &end, 8);
 
 		if (end == uri->keys[i].value || *end || n > 0777) {
-			snprintf(geom->why, sizeof(geom->why), "cannot use mode='%.40s': it must "
+			snprintf(geom->why, sizeof(geom->why), "cannot use mode='%.140s': it must "
 				 "be an octal number from 0 to 777", uri->keys[i].value);
 			return -EINVAL;
 		}

@@ -440,13 +440,13 @@ static int open_both(struct trace *t, const struct ummap_uri *uri, const char *p
 		err = t->next.open_fd(uri->next_uri, fd, oflags, &t->h, geom);
 	else
 		snprintf(geom->why, sizeof(geom->why), "cannot open a descriptor: the driver "
-			 "'%.40s' takes none", t->next.scheme);
+			 "'%.140s' takes none", t->next.scheme);
 	if (err)
 		return err;
 	t->fd = open_file(path, &t->made);
 	if (t->fd >= 0)
 		return 0;
-	snprintf(geom->why, sizeof(geom->why), "cannot write the trace to '%.80s' (trace.file): %s",
+	snprintf(geom->why, sizeof(geom->why), "cannot write the trace to '%.140s' (trace.file): %s",
 		 path, strerror(errno));
 	t->next.close(t->h);
 	return -EINVAL;

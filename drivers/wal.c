@@ -408,7 +408,7 @@ static int lock_for_reading(struct wal *w, struct ummap_geom *geom)
 
 	if (w->writable || behind_lock(&w->home, 0, INT64_MAX - 1, UMMAP_LOCK_SHARED, who) != -EBUSY)
 		return 0;
-	return keys_refuse(geom, EBUSY, "cannot open the store for reading: it is in use by %.60s, "
+	return keys_refuse(geom, EBUSY, "cannot open the store for reading: it is in use by %.140s, "
 			   "which writes it", *who ? who : "another process");
 }
 

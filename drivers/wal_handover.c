@@ -52,7 +52,7 @@ static int check_layer(const struct wal *w, const struct ummap_uri *layer,
 	behind_way(layer, way);
 	if (*w->log.head.way && strcmp(way, w->log.head.way) != 0) {
 		snprintf(to->why, sizeof(to->why),
-			 "the log %.40s is of a store opened as wal+%.16s:, not as wal+%.16s:. Try "
+			 "the log %.140s is of a store opened as wal+%.16s:, not as wal+%.16s:. Try "
 			 "another log (wal.path)",
 			 w->log.file.path, w->log.head.way, way);
 		return -EINVAL;
@@ -74,7 +74,7 @@ static int apply_commits(struct wal *w, struct ummap_handover *to)
 		err = wal_bring_home(w);
 	if (err)
 		snprintf(to->why, sizeof(to->why),
-			 "cannot apply the commits of %.70s to the store: %s", w->log.file.path,
+			 "cannot apply the commits of %.140s to the store: %s", w->log.file.path,
 			 strerror(-err));
 	return err;
 }

@@ -262,10 +262,10 @@ static int read_head(struct wal_log *l, struct ummap_geom *geom)
 	if (err == 1)
 		return 1;
 	if (err == -ENODATA || (!err && !is_sound(&l->head)))
-		return keys_refuse(geom, EUCLEAN, "cannot use '%.80s': it is no log of wal+, or "
+		return keys_refuse(geom, EUCLEAN, "cannot use '%.140s': it is no log of wal+, or "
 				   "its header is damaged", l->file.path);
 	if (err)
-		return keys_refuse(geom, -err, "cannot read the log '%.80s': %s", l->file.path,
+		return keys_refuse(geom, -err, "cannot read the log '%.140s': %s", l->file.path,
 				   strerror(-err));
 	return 0;
 }
@@ -283,7 +283,7 @@ int wal_look(struct wal_log *l, const char *path, int how, struct wal_found *fou
 	if (err == 0) {
 		err = find(l, NULL, found);
 		if (err)
-			keys_refuse(geom, -err, "cannot read the log '%.80s': %s", path,
+			keys_refuse(geom, -err, "cannot read the log '%.140s': %s", path,
 				    strerror(-err));
 	}
 	if (err < 0)
@@ -371,7 +371,7 @@ static int go_back(struct wal_log *l, const struct wal_wish *wish, struct wal_fo
 	int err = 0;
 
 	if (wish->epoch < found->floor || wish->epoch > newest)
-		return keys_refuse(geom, EINVAL, "cannot go back to commit %ju: '%.80s' has the "
+		return keys_refuse(geom, EINVAL, "cannot go back to commit %ju: '%.140s' has the "
 				   "commits %ju to %ju", (uintmax_t)wish->epoch, l->file.path,
 				   (uintmax_t)found->floor, (uintmax_t)newest);
 	found->end = spot_of(l, wish->epoch);
@@ -416,7 +416,7 @@ static int damaged(const struct wal_log *l, const struct wal_found *found, struc
 	/* Without a commit that can be opened, the log can only be dropped. */
 	const char *remedy = found->floor > found->end.epoch ? "" : "go back or ";
 
-	return keys_refuse(geom, EUCLEAN, "cannot use '%.58s': damaged at byte %ju, after commit "
+	return keys_refuse(geom, EUCLEAN, "cannot use '%.140s': damaged at byte %ju, after commit "
 			   "%ju. Try `ummap wal` to %sdrop it", l->file.path,
 			   (uintmax_t)found->damaged_at, (uintmax_t)found->end.epoch, remedy);
 }
@@ -428,7 +428,7 @@ static int check_way(struct wal_log *l, const struct wal_wish *wish, const struc
 	if (!wish->way || strcmp(l->head.way, wish->way) == 0)
 		return 0;
 	if (*l->head.way && found->end.epoch > l->head.home)
-		return keys_refuse(geom, EINVAL, "cannot use '%.50s': its commits are for "
+		return keys_refuse(geom, EINVAL, "cannot use '%.140s': its commits are for "
 				   "wal+%.20s:, not wal+%.16s:. Try the former URI", l->file.path,
 				   l->head.way, wish->way);
 	strncpy(l->head.way, wish->way, sizeof(l->head.way) - 1);
@@ -440,7 +440,7 @@ static int find_and_choose(struct wal_log *l, const struct wal_wish *wish, struc
 	int err;
 
 	if (wish->name && *l->head.name && strncmp(l->head.name, wish->name, sizeof(l->head.name) - 1) != 0)
-		return keys_refuse(geom, EINVAL, "cannot use '%.50s': it is the log of "
+		return keys_refuse(geom, EINVAL, "cannot use '%.140s': it is the log of "
 				   "another store, '%.30s'. Try another wal.path", l->file.path,
 				   l->head.name);
 	err = find(l, wish, found);
@@ -455,7 +455,7 @@ static int find_and_choose(struct wal_log *l, const struct wal_wish *wish, struc
 
 static int no_epoch(const struct wal_wish *wish, struct ummap_geom *geom)
 {
-	return keys_refuse(geom, EINVAL, "cannot go back to commit %ju: there is no log '%.80s'",
+	return keys_refuse(geom, EINVAL, "cannot go back to commit %ju: there is no log '%.140s'",
 			   (uintmax_t)wish->epoch, wish->path);
 }
 
@@ -487,7 +487,7 @@ int wal_open(struct wal_log *l, const struct wal_wish *wish, struct ummap_geom *
 		err = make_ready(l, &found);
 	if (err) {
 		if (err < 0 && !*geom->why)
-			keys_refuse(geom, -err, "cannot prepare the log '%.80s': %s", wish->path,
+			keys_refuse(geom, -err, "cannot prepare the log '%.140s': %s", wish->path,
 				    strerror(-err));
 		wal_close(l);
 		return err < 0 ? err : 0;

@@ -7,6 +7,9 @@
  * word may cross a boundary of segments, and entries are reached by pointers. The table remains
  * after the run and answers queries later (--query).
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* basename, asprintf */
+#endif
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>

@@ -30,6 +30,8 @@ extern "C" {
 
 #define UMMAP_DRIVER_ABI 2
 
+#define UMMAP_WHY_BYTES 400 /* room for the message of a driver, its final zero included */
+
 /* Capabilities of a handle, in ummap_geom.caps. */
 #define UMMAP_CAP_WRITE 1u      /* `write` works */
 #define UMMAP_CAP_GROW 2u       /* a write beyond the end makes the store longer */
@@ -76,7 +78,7 @@ struct ummap_geom {
 			     of it are fast; 1: all transfers are equal */
 	uint32_t optimal; /* bytes of an efficient transfer; 0: unknown */
 	uint32_t caps;    /* capabilities, UMMAP_CAP_* */
-	char why[160];    /* error message if open fails; warning if it succeeds; "": none */
+	char why[UMMAP_WHY_BYTES]; /* error message if open fails; warning if it succeeds; "": none */
 	uint64_t id[2];   /* identity of the store, equal for all its handles, such as inode and
 			     device; id[0] 0: unknown */
 };
@@ -113,7 +115,7 @@ struct ummap_handover {
 	const struct ummap_uri *to;        /* URI of the other handle; NULL with CANCEL */
 	const struct ummap_driver *driver; /* FINISH: outermost driver of the other handle */
 	void *h;                           /* FINISH: the other handle */
-	char why[160];                     /* result: an error message, or "" */
+	char why[UMMAP_WHY_BYTES];         /* result: an error message, or "" */
 };
 
 /* Function that receives a notice of a driver; see set_notice below. */

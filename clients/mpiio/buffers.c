@@ -55,8 +55,8 @@ static int pin(MPI_File file, const void *buf, MPI_Count count, MPI_Datatype typ
 	if (!p->len || umpin(p->addr, p->len, prot) == 0)
 		return MPI_SUCCESS;
 	error_errno(&e, errno,
-		    "cannot pin %zu bytes of a window for a transfer: %s. Try smaller transfers, a "
-		    "larger UMMAP_MEM_LIMIT, or storage_alloc_engine=uffd",
+		    "cannot pin %zu bytes of a window for a transfer. Try smaller transfers, a larger "
+		    "UMMAP_MEM_LIMIT, or storage_alloc_engine=uffd. The reason: %s",
 		    p->len, umerrormsg());
 	p->len = 0;
 	return error_tell_file(file, &e);

@@ -26,7 +26,7 @@ static struct {
 static unsigned specials;
 
 /* The model is named because a dlopen'ed library must not allocate its thread-local memory in a handler. */
-static _Thread_local char sentence[512] __attribute__((tls_model("initial-exec")));
+static _Thread_local char sentence[1024] __attribute__((tls_model("initial-exec")));
 
 static int parse_level(const char *s, size_t len, enum log_level *level)
 {

@@ -55,7 +55,7 @@ void sync_explain(const struct mapping *map, int err)
 		     strerror(f->error));
 		return;
 	}
-	fail(-err, "cannot write changes to '%s': %s. They are kept in memory. Try %s", map->name,
+	fail(-err, "cannot make changes to '%s' durable: %s. They are kept in memory. Try %s", map->name,
 	     strerror(-err),
 	     err == -ENOSPC || err == -EDQUOT ?
 	     "to free space on the disk, or a larger limit in the URI, and sync again" :
@@ -125,9 +125,9 @@ int sync_all(struct mapping *map)
 	err = map->in_place ? inplace_sync(map, 0, map->size) : sync_segments(map);
 	earlier = writeback_take_error(map);
 	if (!err && earlier && !map->in_place)
-		return fail(-earlier, "an earlier write to '%s' in the background failed: %s. This "
-			    "call has written all changes and made them durable. Try another sync "
-			    "to see whether the storage works now", map->name, strerror(-earlier));
+		return fail(-earlier, "a transfer of '%s' failed before its repetition succeeded: %s. "
+			    "All changes are durable now. Try another sync to see whether the "
+			    "storage works", map->name, strerror(-earlier));
 	err = err ? err : earlier;
 	if (err)
 		sync_explain(map, err);

@@ -135,7 +135,7 @@ static void check_data(void)
 
 	/* The error of an earlier write in the background may be left to report. */
 	if (umsync(m, 0) < 0) {
-		check(errno == EFBIG && strstr(umerrormsg(), "This call has written all changes"), "%s", umerrormsg());
+		check(errno == EFBIG && strstr(umerrormsg(), "All changes are durable now"), "%s", umerrormsg());
 		check_file(fd, 0, SIZE, 0, NEW);
 		check(umsync(m, 0) == 0);
 	}

@@ -272,7 +272,7 @@ Test(pagecache_map, by_a_key)
 	check(umunmap(m, 0) == 0);
 	snprintf(uri, sizeof(uri), "posix:%s?cached=maps", path);
 	check_fails(ummap_open(uri, SIZE, 0, READ_WRITE, &init, &m), EINVAL);
-	check(strstr(umerrormsg(), "cached must be auto, map or copy, not \"maps\""), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "cached is \"maps\": it must be auto, map or copy"), "%s", umerrormsg());
 }
 
 /* ---- What is done to it ---- */

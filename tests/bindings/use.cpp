@@ -107,7 +107,7 @@ static void check_errors(const std::string &path)
 	CHECK(throws(EINVAL, "power of two", [&] { open_file(wrong, 0); }));
 	CHECK(throws(EINVAL, "size is 0", [&] { open_file({}, 1 << 30); }));
 	um::mapping m = um::mapping::file(path);
-	CHECK(throws(EACCES, "read only", [&] { m.as<double>(); }));
+	CHECK(throws(EACCES, "read-only", [&] { m.as<double>(); }));
 	CHECK(throws(EACCES, "read", [&] { (void)m.pin(0, 8, true); }));
 	CHECK(throws(EINVAL, "aligned", [&] { m.as<const double>(3); }));
 	CHECK(throws(EINVAL, "not in the mapping", [&] { m.as<const char>(m.size() + 1); }));

@@ -280,7 +280,7 @@ static void caches_that_do_not_fit(void)
 		keep_something();
 	}
 	shell("for f in %s/*.cache; do truncate -s 100000 $f; done", near);
-	check_names_folder(open_plainly(), MPI_ERR_IO, "shorter than it was");
+	check_names_folder(open_plainly(), MPI_ERR_IO, "has become shorter");
 	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
 }
 

@@ -28,7 +28,7 @@ refuse 'PCAF_SEGSIZE is "5000": it must be a power of two' PCAF_SEGSIZE=5000
 refuse 'PCAF_PATH is ".*/none": it must be a folder' PCAF_PATH="$folder/none"
 refuse 'PCAF_PREFIX is "a/b": it must be' PCAF_PREFIX=a/b
 refuse 'UMMAP_ENGINE is "tape": it must be' UMMAP_ENGINE=tape
-refuse 'PCAF_DRIVER is "tape": there is no driver "tape"' PCAF_PREFIX=tape PCAF_DRIVER=tape
+refuse "PCAF_DRIVER is \"tape\": cannot find the driver 'tape'" PCAF_PREFIX=tape PCAF_DRIVER=tape
 refuse "cannot use PCAF_DRIVER 'wal+posix': PCAF_CONSISTENT=true adds wal+" PCAF_DRIVER=wal+posix
 refuse 'PCAF_PATH is not set' PCAF_PATH=
 refuse 'were created with PCAF_SHAREDFILE=false' PCAF_SHAREDFILE=true

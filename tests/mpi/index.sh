@@ -17,4 +17,4 @@ by_ranks 3
 killed matches -t 20K --table 100K --limit 4M "$in"
 by_ranks 1
 expect 0 "usage: index [options]" --help
-expect 1 "$folder/nothing cannot be read: No such file" -q "$folder/nothing"
+expect 1 "cannot read '$folder/nothing': No such file" -q "$folder/nothing"

@@ -21,4 +21,4 @@ all | sort -u > "$want"
 matches -u -t 50K "$in"
 by_ranks 1
 expect 0 "usage: sort [options]" --help
-expect 1 "$folder/nothing cannot be read: No such file" -q "$folder/nothing"
+expect 1 "cannot read '$folder/nothing': No such file" -q "$folder/nothing"
