@@ -78,7 +78,8 @@ struct ummap_geom {
 			     of it are fast; 1: all transfers are equal */
 	uint32_t optimal; /* bytes of an efficient transfer; 0: unknown */
 	uint32_t caps;    /* capabilities, UMMAP_CAP_* */
-	char why[UMMAP_WHY_BYTES]; /* error message if open fails; warning if it succeeds; "": none */
+	char why[UMMAP_WHY_BYTES]; /* error message if open fails; warning if it succeeds; "" if
+				      there is none */
 	uint64_t id[2];   /* identity of the store, equal for all its handles, such as inode and
 			     device; id[0] 0: unknown */
 };
