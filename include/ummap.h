@@ -419,7 +419,7 @@ void umimport_close(struct umimport *imported);
 /* ---- Errors and faults ---- */
 
 /*
- * Returns the message about the last call of ummap.h that this thread has made: why it failed, or
+ * Returns the message about the last call of libummap that this thread has made: why it failed, or
  * "" if it succeeded. umimport_get, umimport_put and umimport_hold give no reason: the message is
  * "" after them, too. umfault does not change the message. Never returns NULL. The text is valid
  * until the thread's next call.
