@@ -452,13 +452,17 @@ install: lib tools completions
 		install -D -m 644 $$file $(DESTDIR)$(DOCDIR)/$$file || exit; done
 	$(if $(DESTDIR),,@tools/update-linker-cache '$(LIBDIR)' $(SONAME))
 
-# Installs into an empty folder, and removes the files of the same names. Folders of libummap are
-# removed if they are empty.
+# Installs into an empty folder, which needs everything built, and removes the files of the same
+# names. Then removes the folders of the installation that are empty, except PREFIX, the folders
+# directly in it, and those that the system may have made.
+KEPT_FOLDERS = $(foreach folder,$(LIBDIR) $(INCLUDEDIR) $(MANDIR) $(PYTHONDIR), \
+	! -path '.$(folder)')
 uninstall:
 	@there=$$(mktemp -d) && trap 'rm -rf "$$there"' EXIT && $(MAKE) -s DESTDIR="$$there" \
 		install && \
 	(cd "$$there" && find . ! -type d -printf '$(DESTDIR)/%P\0') | xargs -0 rm -f && \
-	(cd "$$there" && find . -depth -type d -path '*ummap*' -printf '$(DESTDIR)/%P\0') | \
+	(cd "$$there" && find . -depth -type d \( -path '*ummap*' -o -path '.$(PREFIX)/*/*' \
+		$(KEPT_FOLDERS) \) -printf '$(DESTDIR)/%P\0') | \
 		xargs -0 rmdir --ignore-fail-on-non-empty
 
 # Builds packages for Debian in build/deb.

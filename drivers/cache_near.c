@@ -510,8 +510,8 @@ static int recognize(struct cache_near *n, const struct cache_wish *wish, struct
 
 	if (was->id != is->id || !same)
 		return keys_refuse(geom, EINVAL, "cannot use '%.140s': it is the cache of another "
-				   "store, '%.30s'. Try another cache.path", n->file.path,
-				   was->name);
+				   "store, '%.30s'. Try another file by cache.path, or by --cache "
+				   "of the command", n->file.path, was->name);
 	if (n->head.touched ? is->size < was->size : is->size != was->size || is->seconds != was->seconds ||
 	    is->nanoseconds != was->nanoseconds)
 		return keys_refuse(geom, ESTALE, "cannot use '%.140s': the store was "

@@ -84,8 +84,8 @@ int cow_fits(const struct cow_file *f, const struct cow_base *now, struct ummap_
 
 	if (!is_same(now, then))
 		return keys_refuse(geom, EINVAL, "cannot use '%.140s': it has the changes of "
-				   "another store, '%.30s'. Try another cow.path", f->file.path,
-				   then->name);
+				   "another store, '%.30s'. Try another file by cow.path, or by "
+				   "--changes of the command", f->file.path, then->name);
 	if (f->head.committing != COW_COMMITTING && (now->size != then->size || now->seconds != then->seconds ||
 				    now->nanoseconds != then->nanoseconds))
 		return keys_refuse(geom, ESTALE, "cannot use '%.140s': the store was written since "

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * skeleton - a start for drivers of your own: a plain file by pread(2) and pwrite(2). It is complete, but no
- * part of the library. Copy it, change the name in three places (here, in the table and in the name of the
- * file that you make of it), and put your store where the file is:
+ * skeleton - a complete driver from which you can start your own. It transfers to a plain file by
+ * pread(2) and pwrite(2), and is not part of the library. Copy this file. Replace the name
+ * "skeleton" in the file, in the table at its end, and in the name of the shared object. Then
+ * replace the file by your store:
  *
  *     cc -shared -fPIC $(pkg-config --cflags ummap) -o ummap-driver-skeleton.so skeleton.c
- *     UMMAP_DRIVER_PATH=$PWD program          # which maps skeleton:/data/a, or skeleton:/data/a?mode=600
+ *     UMMAP_DRIVER_PATH=$PWD program
  *
- * ummap-driver(3) says what each call has to do.
+ * The program can now map skeleton:/data/a or skeleton:/data/a?mode=600. ummap-driver(3) explains
+ * the interface, and ummap-driver-calls(3) each call. Check your driver by ummap-conform(1).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,12 +20,13 @@
 #include <unistd.h>
 #include <ummap-driver.h>
 
-/* A handle: whatever the calls need. This one does not change, so that any number of threads may use it. */
+/* A handle. It never changes after open, so any number of threads may use it at the same time. */
 struct file {
-	int fd;
+	int fd; /* descriptor of the file */
 };
 
-/* The library has refused keys that the table does not name, and names that stand twice; values are ours. */
+/* Checks the values of the URI's keys. The library has already refused keys that the table does not
+ * list, and keys that occur twice. */
 static int parse_keys(const struct ummap_uri *uri, mode_t *mode, struct ummap_geom *geom)
 {
 	*mode = 0666;
@@ -32,8 +35,8 @@ static int parse_keys(const struct ummap_uri *uri, mode_t *mode, struct ummap_ge
 		unsigned long n = strtoul(uri->keys[i].value, &end, 8);
 
 		if (end == uri->keys[i].value || *end || n > 0777) {
-			snprintf(geom->why, sizeof(geom->why), "mode is \"%.140s\": it must be 0 to 777, octal",
-				 uri->keys[i].value);
+			snprintf(geom->why, sizeof(geom->why), "cannot use mode='%.140s': it must "
+				 "be an octal number from 0 to 777", uri->keys[i].value);
 			return -EINVAL;
 		}
 		*mode = (mode_t)n;
@@ -41,7 +44,7 @@ static int parse_keys(const struct ummap_uri *uri, mode_t *mode, struct ummap_ge
 	return 0;
 }
 
-/* Takes over fd, and says what the handle can do. */
+/* Makes a handle that owns fd, and describes it in *geom. Closes fd if it fails. */
 static int make_handle(int fd, int oflags, void **h, struct ummap_geom *geom)
 {
 	struct file *f = malloc(sizeof(*f));
@@ -62,8 +65,9 @@ static int make_handle(int fd, int oflags, void **h, struct ummap_geom *geom)
 	geom->align = 1;
 	geom->id[0] = st.st_ino;
 	geom->id[1] = st.st_dev;
-	/* pread and pwrite keep no state, and are system calls only: safe in a signal handler. A driver that
-	 * allocates memory, prints, or takes locks must leave FAULTSAFE out; a thread of the library calls it. */
+	/* pread and pwrite are system calls, which a signal handler may make. A driver that
+	 * allocates memory, prints or takes locks must not set UMMAP_CAP_FAULTSAFE: a thread of the
+	 * library then makes its calls. */
 	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE;
 	if (oflags & UMMAP_O_WRITE)
 		geom->caps |= UMMAP_CAP_WRITE | UMMAP_CAP_GROW;
@@ -73,19 +77,21 @@ static int make_handle(int fd, int oflags, void **h, struct ummap_geom *geom)
 
 static int skeleton_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
-	int flags = (oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY) | (oflags & UMMAP_O_CREATE ? O_CREAT : 0);
+	int flags = (oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY) |
+		    (oflags & UMMAP_O_CREATE ? O_CREAT : 0);
 	mode_t mode;
 	int fd, err = parse_keys(uri, &mode, geom);
 
 	if (err)
 		return err;
-	/* Not waiting, in case that it is a pipe, which make_handle refuses. */
+	/* O_NONBLOCK: opening a pipe must not wait; make_handle then refuses the pipe. */
 	fd = open(uri->path, flags | O_CLOEXEC | O_NONBLOCK, mode);
 	return fd < 0 ? -errno : make_handle(fd, oflags, h, geom);
 }
 
-/* For ummap(3), with UMMAP_DRIVER=skeleton: the caller keeps fd, so this driver needs one of its own. */
-static int skeleton_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
+/* Serves ummap(3) with UMMAP_DRIVER=skeleton. The caller keeps fd; the handle has a duplicate. */
+static int skeleton_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
+			    struct ummap_geom *geom)
 {
 	int flags = fcntl(fd, F_GETFL), wanted = oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY, own;
 
@@ -112,7 +118,8 @@ static int skeleton_close(void *h)
 	return err;
 }
 
-/* All of it: the rest of a short transfer too, and zeros for what lies beyond the end. */
+/* Fills all of buf: continues after a short transfer, and stores zeros for bytes behind the end of
+ * the file. */
 static int skeleton_read(void *h, void *buf, size_t len, uint64_t off)
 {
 	const struct file *f = h;
@@ -153,7 +160,7 @@ static int skeleton_write(void *h, const void *buf, size_t len, uint64_t off)
 	return 0;
 }
 
-/* Durable. More than was asked for is fine. */
+/* Makes earlier writes durable. The call may flush more than the range, here the whole file. */
 static int skeleton_flush(void *h, uint64_t off, uint64_t len)
 {
 	const struct file *f = h;
@@ -163,7 +170,7 @@ static int skeleton_flush(void *h, uint64_t off, uint64_t len)
 	return fdatasync(f->fd) < 0 ? -errno : 0;
 }
 
-/* Another program may have changed it. */
+/* Asks the kernel each time, because another program may change the size. */
 static int skeleton_size(void *h, uint64_t *size)
 {
 	const struct file *f = h;
@@ -175,7 +182,7 @@ static int skeleton_size(void *h, uint64_t *size)
 	return 0;
 }
 
-/* The only name that the file exports. Calls that are not here are NULL: they are optional. */
+/* The only symbol that the shared object exports. Optional calls that the driver lacks are NULL. */
 const struct ummap_driver ummap_driver = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,

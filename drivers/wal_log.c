@@ -398,9 +398,12 @@ static int begin(struct wal_log *l, const struct wal_wish *wish, struct wal_foun
 
 static int damaged(const struct wal_log *l, const struct wal_found *found, struct ummap_geom *geom)
 {
+	/* Without a commit that can be opened, the log can only be dropped. */
+	const char *remedy = found->floor > found->end.epoch ? "" : "go back or ";
+
 	return keys_refuse(geom, EUCLEAN, "cannot use '%.140s': damaged at byte %ju, after commit "
-			   "%ju. Try `ummap wal` to go back or drop it", l->file.path,
-			   (uintmax_t)found->damaged_at, (uintmax_t)found->end.epoch);
+			   "%ju. Try `ummap wal` to %sdrop it", l->file.path,
+			   (uintmax_t)found->damaged_at, (uintmax_t)found->end.epoch, remedy);
 }
 
 /* What was committed through cow+, say, is about what cow+ shows: written to the store itself it would change that. A log in

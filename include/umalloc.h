@@ -58,7 +58,8 @@ struct umalloc_stats {
 	uint64_t size;      /* bytes that the heap can have */
 	uint64_t used;      /* bytes from base on that have ever been in use */
 	uint64_t allocated; /* bytes in allocations now, and freed bytes that threads keep */
-	uint64_t free;      /* bytes discarded now: they are not written, and not read at reuse */
+	uint64_t free;      /* bytes of discarded segments now; the library writes none of them to
+			       storage, and reads none when the heap uses a segment again */
 	uint64_t discarded; /* bytes of segments discarded since the heap was created */
 };
 

@@ -48,8 +48,9 @@ extern "C" {
 			     own bytes, or open fails with EINVAL */
 #define UMMAP_O_LOGGED 8  /* the caller is a filter that has the store's log: the driver must not
 			     refuse the store because of commits in the log */
-#define UMMAP_O_OVERLAID 16 /* the caller is a filter that keeps newer contents of the store: the
-			       driver must not go back to earlier contents */
+#define UMMAP_O_OVERLAID 16 /* the caller is a filter that keeps changes of the store: a driver that
+			       can return to an earlier state (wal+, key wal.commit) must refuse to
+			       do so with EINVAL */
 
 struct ummap_driver;
 
@@ -77,7 +78,8 @@ struct ummap_geom {
 			     of it are fast; 1: all transfers are equal */
 	uint32_t optimal; /* bytes of an efficient transfer; 0: unknown */
 	uint32_t caps;    /* capabilities, UMMAP_CAP_* */
-	char why[UMMAP_WHY_BYTES]; /* error message of open; warning if it succeeds; or "" */
+	char why[UMMAP_WHY_BYTES]; /* error message if open fails; warning if it succeeds; "" if
+				      there is none */
 	uint64_t id[2];   /* identity of the store, equal for all its handles, such as inode and
 			     device; id[0] 0: unknown */
 };
@@ -105,7 +107,7 @@ enum {
 	UMMAP_HANDOVER_CANCEL = 0, /* the other handle is not used: work as before */
 	UMMAP_HANDOVER_KEEP = 1,   /* prepare: the other handle must show all flushed contents */
 	UMMAP_HANDOVER_SWITCH = 2, /* prepare: writes since the last flush need not be kept */
-	UMMAP_HANDOVER_FINISH = 3  /* write contents that only this handle has to the other one */
+	UMMAP_HANDOVER_FINISH = 3  /* copy to the other handle the contents that it lacks */
 };
 
 /* Argument of `hand_over`. */
@@ -127,7 +129,7 @@ struct ummap_driver {
 	uint32_t abi;       /* UMMAP_DRIVER_ABI */
 	const char *scheme; /* name in URIs, such as "posix": lower-case letters, digits, '-' */
 	const char *keys;   /* names of its URI keys, separated by blanks; NULL: none */
-	const char *help;   /* description in one line */
+	const char *help;   /* description in one line; NULL: none */
 
 	/* Opens the store that uri names. On success, *h is a new handle and *geom describes it.
 	 * The call must not change an existing store. */
@@ -184,10 +186,10 @@ struct ummap_driver {
 	/* Sets or removes a lock of the bytes [off, off + len), without waiting; how: UMMAP_LOCK_*.
 	 * The lock replaces the locks that the handle has in the range. Locks end with the handle,
 	 * but not when a forked child closes it. Locks detect other writers; they block no
-	 * transfers. Returns -EBUSY if another handle has a conflicting lock, with the name of the
-	 * owner, such as "process 17 (solver)", or "" in why. Another negative errno value: this
-	 * store supports no locks. NULL: the store has no other writers, or the driver cannot
-	 * detect them. */
+	 * transfers. Returns -EBUSY if another handle has a conflicting lock, and stores the name
+	 * of the owner in why, such as "process 17 (solver)"; "" means that the owner is unknown.
+	 * Another negative errno value: this store supports no locks. NULL: the store has no other
+	 * writers, or the driver cannot detect them. */
 	int (*lock)(void *h, uint64_t off, uint64_t len, int how, char why[160]);
 	/* Numbered flushes (commits): stores the oldest and the newest commit number at which the
 	 * store can be opened. Each successful flush adds one to the newest number, also if nothing
@@ -207,9 +209,9 @@ struct ummap_driver {
 	 * call on. NULL: the driver gives no notices. */
 	void (*set_notice)(void *h, ummap_notice *notice, void *arg);
 	/* Finds data in a sparse store: *begin is the first byte at or after off that may be
-	 * nonzero, or UINT64_MAX if there is none. The bytes from off to *begin are zeros, even if
-	 * other handles or processes have written to the store before the call. The library does
-	 * not ask again about [*begin, *end).
+	 * nonzero, or UINT64_MAX if there is none: all bytes from off to *begin are zeros. The
+	 * answer must take into account all data that any handle or process has written before the
+	 * call. The library does not ask again about [*begin, *end).
 	 * Called at any time, also during transfers and inside a signal handler; the call must not
 	 * wait for storage as a read does. NULL, or a negative errno value: any byte may be
 	 * nonzero, and the library does not ask this handle again. */

@@ -95,8 +95,10 @@ struct ummr_config {
 	int split;                 /* UMMR_SPLIT_* */
 	size_t record_size;        /* bytes of a record, for UMMR_SPLIT_FIXED */
 	/* Finds a record in bytes of a file, for UMMR_SPLIT_OWN. Returns the offset of the first
-	 * record that begins after the first byte, from 1 to size; or 0 if none begins, or if more
-	 * bytes are needed to decide. More bytes must not change a result other than 0. */
+	 * record that begins after data[0], from 1 to size. Returns 0 if no record begins there, or
+	 * if the function needs more bytes to decide: the library then calls it again with the same
+	 * first byte and more bytes, until the end of the file. If a result is not 0, the function
+	 * must return the same result when it gets more bytes. */
 	size_t (*find_record)(const char *data, size_t size, void *arg);
 	/* Calls ummr_emit for each pair of a task. If the function does not return 0, it is called
 	 * again; after the third time, the job ends with an error. */

@@ -66,7 +66,7 @@ struct umobject_attr {
 	const char *const *devices; /* new container: folders for chunks; NULL: the container */
 	unsigned ndevices;          /* number of devices */
 };
-#define UMOBJECT_ATTR_INIT { .struct_size = sizeof(struct umobject_attr) }
+#define UMOBJECT_ATTR_INIT { sizeof(struct umobject_attr), 0, 0, NULL, 0 }
 
 /*
  * Opens a container: the path of a folder, or "rados:POOL/NAME". attr NULL: the defaults. Errors:
@@ -151,9 +151,9 @@ int umobject_draft_read(umobject_draft *draft, void *data, size_t size, uint64_t
 int umobject_draft_write(umobject_draft *draft, const void *data, size_t size, uint64_t offset);
 /* Returns whether the draft has changes. */
 int umobject_draft_is_written(const umobject_draft *draft);
-/* Puts chunks of the draft, among count chunks from number first on: those that were written,
- * unless the new version has the same contents already. A second call with the same put puts the
- * changes since the first. */
+/* Puts the changed chunks among the `count` chunks of the draft that begin with number `first`. A
+ * chunk has changed if it was written, and if the new version does not have the same contents from
+ * the base already. A second call with the same put puts the changes since the first. */
 int umobject_draft_put(umobject_draft *draft, umobject_put *put, uint64_t first, uint64_t count);
 /* Makes a version that contains the chunks put by umobject_draft_put the base of the draft. Keeps
  * the changes since the last umobject_draft_put. */

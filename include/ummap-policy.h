@@ -45,7 +45,7 @@ struct ummap_policy {
 	size_t struct_size; /* sizeof(struct ummap_policy); releases only append members */
 	uint32_t abi;       /* UMMAP_POLICY_ABI */
 	const char *name;   /* name in attr.policy, such as "fifo" */
-	const char *help;   /* description in one line */
+	const char *help;   /* description in one line; NULL: none */
 
 	/* Creates a policy object in *p. args is the text after "name:", such as "seed=7", or "".
 	 * Returns 0 or a negative errno value, which is -EINVAL if args is not valid. */
@@ -63,8 +63,9 @@ struct ummap_policy {
 	struct ummap_node *(*pick)(void *p, struct ummap_node *after);
 
 	/* Returns a label from 0 to 3, which the library keeps for gone. Called before remove. 0
-	 * means that the policy expects no further use of the segment; then the library makes no
-	 * copy to keep the segment inactive. */
+	 * means that the policy expects no further use of the segment. With the engine sigbus,
+	 * which must copy a segment to make it inactive, a clean segment with the label 0 leaves
+	 * memory at once. */
 	unsigned (*label)(void *p, struct ummap_node *node);
 	/* Reports that the segment of a removed node has left memory. The policy may store 16
 	 * bytes in the links, which the next insert finds there. insert finds NULL in both links

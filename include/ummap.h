@@ -75,10 +75,10 @@ int ummap(size_t size, size_t seg_size, int prot, int fd, off_t offset,
  * everything stored before the call is durable. If evict is not 0, all segments are then evicted.
  * (Thesis, Section 6.1.2.)
  *
- * Errors: EINVAL (no mapping begins at addr); an error of the storage, in this call or in an
- * earlier write in the background, whose error is reported once. Changes that could not be written
- * stay in memory. If a flush fails after segments that it had to make durable were evicted, each
- * later call fails with EIO; see umsync(3).
+ * Errors: EINVAL (no mapping begins at addr); an error of the storage. If a write in the background
+ * failed before the call, the next umsync returns the error, once. Changes that could not be
+ * written stay in memory. If a flush fails after segments that it had to make durable were evicted,
+ * each later call fails with EIO; see umsync(3).
  */
 int umsync(void *addr, int evict);
 
@@ -147,9 +147,9 @@ enum {
 };
 
 /*
- * Values of ummap_attr.on_full: the effect of a store to a mapping whose writes fail, for example
- * because its file system is full, when the memory for changes is used up (UMMAP_OVER_BUDGET, see
- * ummap-memory(7)).
+ * Values of ummap_attr.on_full. If writes fail, for example because the file system is full,
+ * changes stay in memory. When the memory for changes is used up (UMMAP_OVER_BUDGET, see
+ * ummap-memory(7)), the value decides what happens to a thread that stores to the mapping.
  */
 enum {
 	UMMAP_FULL_DEFAULT = 0, /* value of the environment variable UMMAP_ON_FULL */
@@ -173,7 +173,7 @@ struct ummap_attr {
 	const char *group;    /* name of a group, whose mappings share a policy and a budget;
 				 1 to 31 letters, digits, '-', '_', '.'; NULL: none */
 	int engine;           /* engine, UMMAP_ENGINE_* */
-	size_t before, after; /* bytes of addresses that the caller gets directly before the
+	size_t before, after; /* bytes of addresses to reserve for the caller, directly before the
 				 mapping and behind its last page; multiples of the page size */
 	int on_full;          /* effect of stores when writes fail, UMMAP_FULL_* */
 };
@@ -419,8 +419,10 @@ void umimport_close(struct umimport *imported);
 /* ---- Errors and faults ---- */
 
 /*
- * Returns the message about the last call of the library that this thread has made: why it returned
- * -1, or "" if it succeeded. Never returns NULL. The text is valid until the thread's next call.
+ * Returns the message about the last call of libummap that this thread has made: why it failed, or
+ * "" if it succeeded. umimport_get, umimport_put and umimport_hold give no reason: the message is
+ * "" after them, too. umfault does not change the message. Never returns NULL. The text is valid
+ * until the thread's next call.
  */
 const char *umerrormsg(void);
 

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * skeleton - a start for policies of your own: what was asked for once goes before what was asked for again,
- * each kind first-in first-out. It is complete, but no part of the library. Copy it, change the name in three
- * places (here, in the table and in the name of the file that you make of it), and put your rule here:
+ * skeleton - a complete policy from which you can start your own. It first evicts segments with
+ * a single fault, and then the others; each kind in the order of faults. It is not part of the
+ * library. Copy this file. Replace the name "skeleton" in the file, in the table at its end, and in
+ * the name of the shared object. Then replace the rule:
  *
  *     cc -shared -fPIC $(pkg-config --cflags ummap) -o ummap-policy-skeleton.so skeleton.c
- *     UMMAP_DRIVER_PATH=$PWD program          # which maps with attr.policy = "skeleton"
+ *     UMMAP_DRIVER_PATH=$PWD program
  *
- * ummap-policy(3) says what each call has to do.
+ * The program can now map with attr.policy = "skeleton". ummap-policy(3) explains each call.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <ummap-policy.h>
 
-/* What each mapping has of this policy: two rings of nodes, whose first ones go first. */
+/* Policy object of a group or mapping: two rings of nodes. The first node of a ring is evicted
+ * first. */
 struct skeleton {
-	struct ummap_node once, again;
+	struct ummap_node once;  /* ring of segments with one fault since they became resident */
+	struct ummap_node again; /* ring of the other segments */
 };
 
 static void put_last(struct ummap_node *ring, struct ummap_node *node)
@@ -32,7 +35,8 @@ static void take_out(struct ummap_node *node)
 	node->next->prev = node->prev;
 }
 
-/* The only call that may allocate. args is what follows "skeleton:", and this policy takes nothing there. */
+/* The only call that may allocate memory. args is the text after "skeleton:". This policy has no
+ * arguments. */
 static int skeleton_create(const char *args, void **p)
 {
 	struct skeleton *s;
@@ -48,7 +52,7 @@ static int skeleton_create(const char *args, void **p)
 	return 0;
 }
 
-/* Every node has been removed before. */
+/* The library has removed all nodes before. */
 static void skeleton_destroy(void *p)
 {
 	free(p);
@@ -68,7 +72,8 @@ static void skeleton_remove(void *p, struct ummap_node *node)
 	take_out(node);
 }
 
-/* Being written to storage is no use of a segment; being stored to, and coming back from standby, are. */
+/* Moves a node to the second ring. The event CLEANED does not count, because the library wrote the
+ * segment and the program did not access it. */
 static void skeleton_touch(void *p, struct ummap_node *node, enum ummap_event why)
 {
 	struct skeleton *s = p;
@@ -79,7 +84,7 @@ static void skeleton_touch(void *p, struct ummap_node *node, enum ummap_event wh
 	put_last(&s->again, node);
 }
 
-/* From the first ring on into the second, so that a walk meets every node once. */
+/* Walks the first ring and then the second one, so that it returns each node once. */
 static struct ummap_node *skeleton_pick(void *p, struct ummap_node *after)
 {
 	struct skeleton *s = p;
@@ -90,12 +95,12 @@ static struct ummap_node *skeleton_pick(void *p, struct ummap_node *after)
 	return next == &s->again ? NULL : next;
 }
 
-/* The only name that the file exports. */
+/* The only symbol that the shared object exports. */
 const struct ummap_policy ummap_policy = {
 	.struct_size = sizeof(struct ummap_policy),
 	.abi = UMMAP_POLICY_ABI,
 	.name = "skeleton",
-	.help = "once before again, each first in, first out",
+	.help = "evicts segments with a single fault first",
 	.create = skeleton_create,
 	.destroy = skeleton_destroy,
 	.insert = skeleton_insert,

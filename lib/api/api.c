@@ -831,6 +831,7 @@ int umstat(const void *addr, struct umstat *st)
 
 int umonerror(void (*fn)(void *addr, int error))
 {
+	fail_clear();
 	fault_onerror(fn);
 	return 0;
 }

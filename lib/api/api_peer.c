@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The public calls by which processes of one machine copy from and to each other's mappings. A copy
- * replaces a single load or store and must be fast: it blocks no signals and sets no message.
+ * replaces a single load or store and must be fast: it blocks no signals and sets no message, and
+ * only clears the message of an earlier call.
  */
 #include "api/api.h"
 
@@ -53,10 +54,9 @@ void umimport_close(struct umimport *peer)
 {
 	struct guard g;
 
-	if (!peer)
-		return;
 	api_enter(&g);
-	import_close(peer);
+	if (peer)
+		import_close(peer);
 	api_leave(&g, 0);
 }
 
@@ -96,25 +96,30 @@ static size_t put_by_piece(struct umimport *peer, const char *buf, size_t len, u
 
 size_t umimport_get(struct umimport *peer, void *buf, size_t len, uint64_t offset)
 {
+	fail_clear();
 	return map_meets(buf, len) ? get_by_piece(peer, buf, len, offset) : import_get(peer, buf, len, offset);
 }
 
 size_t umimport_put(struct umimport *peer, const void *buf, size_t len, uint64_t offset)
 {
+	fail_clear();
 	return map_meets(buf, len) ? put_by_piece(peer, buf, len, offset) : import_put(peer, buf, len, offset);
 }
 
 int umimport_hold(struct umimport *peer, uint64_t offset, int store, struct umhold *hold)
 {
+	fail_clear();
 	return import_hold(peer, offset, store, hold);
 }
 
 void umimport_release(struct umhold *hold)
 {
+	fail_clear();
 	import_release(hold);
 }
 
 int ummapped(const void *addr, size_t len)
 {
+	fail_clear();
 	return map_meets(addr, len);
 }

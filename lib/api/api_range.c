@@ -189,9 +189,12 @@ static int discard(const struct range *r)
 	size_t last = end == map->size ? map->segs : end >> map->shift;
 	int err;
 
-	if (map->in_place || map->backings[map->current].read)
-		return fail(EINVAL, "cannot discard the range: the mapping is not one with "
-			    "UMMAP_BLANK, or is mapped in place");
+	if (map->in_place)
+		return fail(EINVAL, "cannot discard the range: the mapping is in place on "
+			    "persistent memory");
+	if (map->backings[map->current].read)
+		return fail(EINVAL, "cannot discard the range: the mapping was made without "
+			    "UMMAP_BLANK (read_file 0)");
 	err = first < last ? seg_discard(map, first, last) : 0;
 	if (err == -EBUSY)
 		return fail(EBUSY, "cannot discard a part of the range: it is pinned. The rest is "
@@ -328,10 +331,9 @@ static int check_pin(const struct range *r, int prot)
 	if ((prot & PROT_WRITE) && !map->writable)
 		return fail(EACCES, "cannot pin the range for writing: the mapping is read-only");
 	if (more > most || already > most - more)
-		return fail(ENOMEM, "cannot pin the range: its segments need at least %zu more "
-			    "bytes, and %zu of the %zu bytes that may be in memory are pinned "
-			    "already. Try umunpin of other ranges, or a larger budget", more,
-			    already, most);
+		return fail(ENOMEM, "cannot pin the range of %zu bytes: it does not fit into the "
+			    "%zu bytes that may be in memory, of which %zu are pinned already. Try "
+			    "umunpin of other ranges, or a larger budget", r->len, most, already);
 	return 0;
 }
 

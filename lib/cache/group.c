@@ -56,6 +56,10 @@ static int make_policy(const char *spec, const struct ummap_policy **policy, voi
 	if (!*policy)
 		return -EINVAL;
 	err = (*policy)->create(spec[len] ? spec + len + 1 : "", p);
+	if (err == -EINVAL && spec[len])
+		return fail(EINVAL, "cannot create the policy '%s': the arguments '%s' are not "
+			    "valid. Try '%.*s' without arguments", spec, spec + len + 1, (int)len,
+			    spec);
 	return err ? fail(-err, "cannot create the policy '%s': %s", spec, strerror(-err)) : 0;
 }
 

@@ -596,3 +596,25 @@ Test(umerrormsg, is_each_threads_own)
 	check(pthread_join(other, NULL) == 0);
 	check(strcmp(before, umerrormsg()) == 0, "was: %s", before);
 }
+
+static void fail_once(void)
+{
+	check_fails(umsync(NULL, 0), EINVAL);
+	check(*umerrormsg());
+}
+
+/* A call that cannot fail must not leave the message of an earlier call either. */
+Test(umerrormsg, is_empty_after_success)
+{
+	struct umstat st = { .struct_size = sizeof(st) };
+
+	fail_once();
+	check(umstat(NULL, &st) == 0 && !*umerrormsg());
+	fail_once();
+	check(umonerror(NULL) == 0 && !*umerrormsg());
+	fail_once();
+	check(!ummapped(&st, 1) && !*umerrormsg());
+	fail_once();
+	umimport_close(NULL);
+	check(!*umerrormsg());
+}

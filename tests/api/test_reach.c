@@ -258,6 +258,26 @@ Test(reach, gets_what_is_in_memory)
 	check(umunmap(m, 0) == 0);
 }
 
+/* Copies set no message, and leave none of an earlier call. */
+Test(reach, leaves_no_message)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET), byte = 0;
+	struct umimport *peer = open_peer(m);
+	struct umhold hold;
+
+	load(m, 0);
+	check_fails(umsync(NULL, 0), EINVAL);
+	check(umimport_get(peer, &byte, 1, 0) == 1 && !*umerrormsg());
+	check_fails(umsync(NULL, 0), EINVAL);
+	check(umimport_put(peer, &byte, 1, SIZE) == 0 && !*umerrormsg());
+	check_fails(umsync(NULL, 0), EINVAL);
+	check(umimport_hold(peer, 0, false, &hold) == 0 && !*umerrormsg());
+	umimport_release(&hold);
+	umimport_close(peer);
+	check(umunmap(m, 0) == 0);
+}
+
 Test(reach, ends_where_the_mapping_ends)
 {
 	int fd;

@@ -32,6 +32,25 @@ static inline int run_tool(const char *name, const char *words)
 	return WEXITSTATUS(status);
 }
 
+/* Runs a tool and checks its exit status, and that its output, errors included, has this text. */
+static inline void check_tool(const char *name, const char *words, int status, const char *text)
+{
+	char command[COMMAND_MAX], both[COMMAND_MAX + 20], output[4 * KIB];
+	size_t len;
+	FILE *out;
+	int got;
+
+	tool_command(name, words, command);
+	snprintf(both, sizeof(both), "%s 2>&1", command);
+	out = popen(both, "r");
+	check(out);
+	len = fread(output, 1, sizeof(output) - 1, out);
+	output[len] = '\0';
+	got = pclose(out);
+	check(WIFEXITED(got) && WEXITSTATUS(got) == status && strstr(output, text), "%s: %s", command,
+	      output);
+}
+
 static inline void check_not_dropped(const char *tool, const char *option, const char *file, const char *store)
 {
 	char words[800];

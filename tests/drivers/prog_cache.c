@@ -220,6 +220,7 @@ static void copy_file(const char *from, const char *to)
 /* Any byte of the head and of the tables. */
 static void fuzz(uint64_t *random, unsigned rounds)
 {
+	char words[600];
 	char saved[350];
 	unsigned refused = 0;
 
@@ -262,8 +263,14 @@ static void fuzz(uint64_t *random, unsigned rounds)
 	printf("%u of %u damaged caches refused\n", refused, rounds);
 	copy_file(saved, cache);
 	unlink(saved);
-	check(tool("flush") == 0);
+	snprintf(words, sizeof(words), "flush '%s'", store);
+	check_tool("cache", words, 0, ", 0 blocks with 0 bytes are dirty");
 	check_exits(run_child(open_damaged, NULL), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		snprintf(words, sizeof(words), "%s '%s.none'",
+			 (const char *const[]){ "ls", "flush", "drop" }[i], store);
+		check_tool("cache", words, 2, ".none.cache'. Try --cache with the near file");
+	}
 }
 
 static void hold(void *arg)

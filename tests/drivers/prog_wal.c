@@ -556,6 +556,30 @@ static void fuzz(uint64_t *random, unsigned rounds)
 	check(found_version() == 4);
 }
 
+/* After going back, a log keeps its oldest commit. Damage before this commit leaves none. */
+static void damage_before_the_oldest(void)
+{
+	char words[400];
+	uint8_t byte;
+	int fd;
+
+	check_killed(run_child(commit_and_die, NULL), SIGKILL);
+	snprintf(words, sizeof(words), "back '%s' 4", store);
+	check_tool("wal", words, 0, ": commits 2 to 4, the store has commit 0;");
+	fd = open(log_path, O_RDWR | O_CLOEXEC);
+	check(fd >= 0 && pread(fd, &byte, 1, 8192 + 100) == 1);
+	byte ^= 1;
+	check(pwrite(fd, &byte, 1, 8192 + 100) == 1);
+	snprintf(words, sizeof(words), "check '%s'", store);
+	check_tool("wal", words, 1, ": no commit can be opened, the store has commit 0;");
+	snprintf(words, sizeof(words), "apply '%s'", store);
+	check_tool("wal", words, 2, "after commit 0. Try `ummap wal` to drop it");
+	byte ^= 1;
+	check(pwrite(fd, &byte, 1, 8192 + 100) == 1);
+	close(fd);
+	check(found_version() == 4);
+}
+
 /* ---- Full ---- */
 
 /* What does not fit fails, and stays; what is less, later, goes. */
@@ -624,7 +648,7 @@ static void fill_the_store(void *arg)
 /* A mapping that ends while the store has no room: the program is told, and told what to do, which completes the store. */
 static void end_with_full_store(void *arg)
 {
-	char says[800], apply[340];
+	char says[800], apply[800];
 	uint64_t *words;
 
 	(void)arg;
@@ -636,8 +660,10 @@ static void end_with_full_store(void *arg)
 		 log_path, store);
 	check(strstr(umerrormsg(), "the mapping has ended") && strstr(umerrormsg(), says), "%s", umerrormsg());
 	check_fails(umunmap(words, 0), EINVAL);
+	snprintf(apply, sizeof(apply), "--log '%s' apply '%s.other'", log_path, store);
+	check_tool("wal", apply, 2, "Try --log with the log of this store");
 	snprintf(apply, sizeof(apply), "apply '%s'", store);
-	check(tool(apply) == 0);
+	check_tool("wal", apply, 0, "' has commit 1, and the log is removed\n");
 	check(access(log_path, F_OK) < 0);
 	snprintf(uri, sizeof(uri), "wal+posix:%s", store);
 	words = map_store("", 0);
@@ -705,6 +731,7 @@ int main(int argc, char **argv)
 	check_others();
 	make_store("posix");
 	fuzz(&seed, rounds);
+	damage_before_the_oldest();
 	make_store("posix");
 	unfinished_is_not_damaged();
 	drop();

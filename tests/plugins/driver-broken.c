@@ -22,7 +22,7 @@ enum bug {
 	NONE, SHORT, GARBAGE_END, CRASH, MALLOC, VECTOR, ODD, RMW, GROW_PAGE, SIZE, CUT, FLUSH_PART, STALE,
 	EMPTIES, READ_ONLY, LEAK, IDS, ALIGN, ERRNO, KEYS, FORK, FORK_ASYNC, LOSE, TWICE, MIXED,
 	BLOCKS, FULL, LATE, PAGECACHE_NEXT, PAGECACHE_PART, PAGECACHE_COPY, LOCK_ALL, LOCK_LAX, LOCK_KEPT,
-	DATA_LATE, DATA_KEPT, BUGS
+	DATA_LATE, DATA_KEPT, SHIFT, BUGS
 };
 
 static const char *const names[BUGS] = {
@@ -30,7 +30,7 @@ static const char *const names[BUGS] = {
 	"flush-part", "stale", "empties", "read-only", "leak", "ids", "align", "errno", "keys", "fork",
 	"fork-async", "lose", "twice", "mixed", "blocks", "full", "late",
 	"pagecache-next", "pagecache-part", "pagecache-copy", "lock-all", "lock-lax", "lock-kept",
-	"data-late", "data-kept",
+	"data-late", "data-kept", "shift",
 };
 
 /* A request, and the thread that has submitted it and will reap it. */
@@ -91,6 +91,8 @@ static int broken_read(void *h, void *buf, size_t len, uint64_t off)
 	}
 	if (b->bug == STALE && off + len <= BLOCK)
 		return read_stale(b, buf, len, off);
+	if (b->bug == SHIFT)
+		off++;
 	err = b->next.read(b->h, buf, b->bug == SHORT && len > 65536 ? len / 2 : len, off);
 	if (b->bug == GARBAGE_END && off < size_now(b) && off + len > size_now(b))
 		((char *)buf)[len - 1] = 'x';

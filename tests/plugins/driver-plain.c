@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* plain - a filter that must not run in a signal handler: it allocates, and takes its time. */
+/* plain - a filter that must not run in a signal handler: it allocates, and takes its time. Its
+ * table has no help, which is optional. */
 #include <ummap-driver.h>
 
 #include <errno.h>
@@ -69,7 +70,6 @@ const struct ummap_driver ummap_driver = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "plain",
-	.help = "a filter for tests",
 	.open = plain_open,
 	.close = plain_close,
 	.read = plain_read,

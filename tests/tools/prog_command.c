@@ -52,6 +52,7 @@ static void wrong_names(void)
 	expect("./ummap cnoform", 2, "Try 'ummap conform'");
 	expect("./ummap help obejct", 2, "Try 'ummap object'");
 	expect("./ummap something-else", 2, "Try 'ummap help'");
+	expect("./ummap help nope", 2, "Try 'ummap help'");
 	expect("./ummap ../wal", 2, "there is no such command");
 	expect("./ummap ''", 2, "there is no such command");
 	expect("./ummap wal.there.is.none ls x", 2, "the file is missing");

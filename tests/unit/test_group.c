@@ -569,7 +569,8 @@ Test(group, failures_leave_no_group)
 
 	check(ummap_open("posix:/nowhere/at/all", SIZE, 0, READ_WRITE, &attr, &addr) == -1 && errno == ENOENT);
 	refused("g", "nonesuch", 0, 0, "cannot find the policy");
-	refused("g", "fifo:seed=1", 0, 0, "cannot create the policy");
+	refused("g", "fifo:seed=1", 0, 0, "the arguments 'seed=1' are not valid. Try 'fifo'");
+	refused("g", "prnd:seed=x", 0, 0, "the arguments 'seed=x' are not valid. Try 'prnd'");
 	check(umunmap(map_new("g", "plru", 2 * MIB, SIZE), 0) == 0);
 }
 

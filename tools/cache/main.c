@@ -16,13 +16,19 @@ static const char usage[] =
 "\n"
 "Actions:\n"
 "  ls             show size and contents of the cache\n"
-"  flush          write dirty blocks back to the store\n"
+"  flush          write dirty blocks back to the store, and show what is left\n"
 "  drop           remove the cache; dirty blocks are lost\n"
 "\n"
 "Options:\n"
-"  --cache CACHE  path of the cache, as the key cache.path (STORE.cache)\n"
+"  --cache CACHE  path of the near file (STORE.cache)\n"
 "  --help         print this help\n"
 "  --version      print the version\n";
+
+__attribute__((noreturn)) static void refuse_missing(const struct job *job)
+{
+	refuse("cannot find the cache of '%s': there is no file '%s'. Try --cache with the near "
+	       "file, or 'ls' with the folder that cache.path names", job->store, job->file);
+}
 
 static void look(const struct job *job, struct cache_near *n, bool *busy)
 {
@@ -34,6 +40,8 @@ static void look(const struct job *job, struct cache_near *n, bool *busy)
 		printf("%s\n", geom.why);
 		err = cache_near_look(n, job->file, UMMAP_LOCK_NONE, &geom);
 	}
+	if (err == -ENOENT && !job->named && job->store)
+		refuse_missing(job);
 	if (err < 0)
 		refuse("%s", *geom.why ? geom.why : strerror(-err));
 	if (err > 0)
@@ -90,13 +98,16 @@ static int do_flush(const struct job *job)
 	static char store[STORE_URI_MAX], cache[3 * PATH_MAX],
 		uri[sizeof(store) + sizeof(cache) + 64];
 	struct ummap_driver driver = { .struct_size = sizeof(driver) };
+	static struct cache_near n;
 	struct ummap_geom geom;
+	bool busy;
 	void *h;
 	int err;
 
-	/* Opening the store would create a missing cache. do_ls ends the command if the cache is
+	/* Opening the store would create a missing cache. look ends the command if the cache is
 	 * missing. */
-	do_ls(job);
+	look(job, &n, &busy);
+	cache_near_close(&n);
 	store_uri(store, job->store);
 	encode(cache, job->file);
 	snprintf(uri, sizeof(uri), "cache+%s%ccache.path=%s", store, strchr(store, '?') ? '&' : '?',
@@ -107,7 +118,7 @@ static int do_flush(const struct job *job)
 	if (err)
 		refuse("cannot write back to '%s': %s. The dirty blocks stay in '%s'", job->store,
 		       strerror(-err), job->file);
-	return EXIT_SUCCESS;
+	return do_ls(job);
 }
 
 /* A cache with damaged records can be removed, too. */
@@ -118,6 +129,8 @@ static int do_drop(const struct job *job)
 	struct side file;
 	int err = side_open(&file, job->file, UMMAP_O_WRITE, 0, UMMAP_LOCK_EXCLUSIVE, &geom);
 
+	if (err == -ENOENT && !job->named && job->store)
+		refuse_missing(job);
 	if (!err)
 		err = cache_near_look(&n, job->file, UMMAP_LOCK_NONE, &geom);
 	if (err < 0)

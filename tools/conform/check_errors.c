@@ -71,10 +71,13 @@ void check_create(void)
 		if (i) {
 			handle_read(&h, got, sizeof(got), 0);
 			expect(memcmp(got, text, sizeof(text)) == 0,
-			       "UMMAP_O_CREATE has emptied a store that was there");
+			       "UMMAP_O_CREATE has changed the contents of an existing store");
 		} else if (handle_can(&h, UMMAP_CAP_GROW) || h.geom.size >= sizeof(text)) {
 			handle_write(&h, text, sizeof(text), 0);
 			handle_flush(&h);
+			handle_read(&h, got, sizeof(got), 0);
+			expect(memcmp(got, text, sizeof(text)) == 0,
+			       "a read of a new store returns other bytes than were written to it");
 		} else {
 			skip("a new store has no room, and grows by resize only");
 		}

@@ -33,10 +33,15 @@ static void look(const struct job *job, int how, struct wal_log *l, struct wal_f
 
 static void show(const struct job *job, const struct wal_log *l, const struct wal_found *found)
 {
-	printf("%s: commits %" PRIu64 " to %" PRIu64 ", the store has commit %" PRIu64 "; %" PRIu64
-	       " records with %" PRIu64 " bytes, file size %" PRIu64 " bytes\n",
-	       job->file, found->floor, found->end.epoch, l->head.home, found->records,
-	       found->blocks * (uint64_t)WAL_BLOCK, found->length);
+	/* Damage may leave no commit of those that could be opened. */
+	if (found->floor > found->end.epoch)
+		printf("%s: no commit can be opened", job->file);
+	else
+		printf("%s: commits %" PRIu64 " to %" PRIu64, job->file, found->floor,
+		       found->end.epoch);
+	printf(", the store has commit %" PRIu64 "; %" PRIu64 " records with %" PRIu64
+	       " bytes, file size %" PRIu64 " bytes\n",
+	       l->head.home, found->records, found->blocks * (uint64_t)WAL_BLOCK, found->length);
 	if (l->slots.number && l->slots.damaged)
 		printf("%s: one of the two copies of the header is damaged; the other one is "
 		       "intact\n",
@@ -74,13 +79,19 @@ static int do_apply(const struct job *job)
 {
 	static char store[STORE_URI_MAX], log[3 * PATH_MAX], uri[sizeof(store) + sizeof(log) + 32];
 	struct ummap_driver driver = { .struct_size = sizeof(driver) };
+	struct wal_found found;
 	struct ummap_geom geom;
+	struct wal_log l;
 	void *h;
 	int err;
 
-	/* Opening the store would create a missing log. do_ls ends the command if the log is
+	/* Opening the store would create a missing log. look ends the command if the log is
 	 * missing. */
-	do_ls(job);
+	look(job, UMMAP_LOCK_NONE, &l, &found);
+	wal_close(&l);
+	if (*l.head.name && *job->path && !is_called(job->path, l.head.name))
+		refuse("cannot apply '%s' to '%s': it is the log of another store, '%s'. Try "
+		       "--log with the log of this store", job->file, job->store, l.head.name);
 	store_uri(store, job->store);
 	encode(log, job->file);
 	snprintf(uri, sizeof(uri), "wal+%s%cwal.path=%s", store, strchr(store, '?') ? '&' : '?',
@@ -91,6 +102,8 @@ static int do_apply(const struct job *job)
 	if (err)
 		refuse("cannot apply '%s' to '%s': %s. The log is kept", job->file, job->store,
 		       strerror(-err));
+	printf("%s: the store '%s' has commit %" PRIu64 ", and the log is removed\n", job->file,
+	       job->store, found.end.epoch);
 	return EXIT_SUCCESS;
 }
 
