@@ -135,8 +135,8 @@ static int do_discard(const struct job *job)
 
 	look(job, UMMAP_LOCK_EXCLUSIVE, &f);
 	if (f.head.committing)
-		refuse("cannot discard '%s': a commit was not completed, and '%s' has a part of it. Try "
-		       "'commit'",
+		refuse("cannot discard '%s': a commit was not completed, and '%s' has a part of "
+		       "it. Try 'commit'",
 		       job->file, job->store);
 	err = side_remove(&f.file);
 	if (err)
