@@ -96,6 +96,7 @@ Test(discard, is_for_blank_mappings)
 	uint8_t *m = map_file(fd, SIZE, SEG, READ_WRITE, 0);
 
 	check_fails(umadvise(m, SIZE, UMMAP_ADV_DISCARD), EINVAL);
+	check(strstr(umerrormsg(), "without UMMAP_BLANK"), "%s", umerrormsg());
 	check_bytes(m, SIZE, 0, OLD);
 	check(umunmap(m, 0) == 0);
 	close(fd);

@@ -195,10 +195,14 @@ Test(pin, umunpin_of_too_much_changes_nothing)
 
 Test(pin, of_more_than_the_budget_is_enomem)
 {
+	char says[160];
 	int fd;
 	uint8_t *m = map_old(&fd, READ_WRITE);
 
 	check_fails(umpin(m, 2 * BUDGET, PROT_READ), ENOMEM);
+	snprintf(says, sizeof(says), "cannot pin the range of %zu bytes: it does not fit into the %zu bytes",
+		 (size_t)(2 * BUDGET), (size_t)BUDGET);
+	check(strstr(umerrormsg(), says), "%s", umerrormsg());
 	check_fails(umpin(m, SIZE, READ_WRITE), ENOMEM);
 	check(stat_of(m).pinned_bytes == 0);
 	check(umpin(m, BUDGET / 2, PROT_READ) == 0);
