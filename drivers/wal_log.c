@@ -372,17 +372,16 @@ static int go_back(struct wal_log *l, const struct wal_wish *wish, struct wal_fo
 static int make_ready(struct wal_log *l, const struct wal_found *found)
 {
 	char *records = mmap(NULL, WAL_DRAFTS * RECORD_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	int err;
+	int err = 0;
 
 	if (records == MAP_FAILED)
 		return -ENOMEM;
 	for (size_t i = 0; i < WAL_DRAFTS; i++)
 		l->drafts[i].record = (struct wal_record *)(records + i * RECORD_MAX);
-	err = found->length > found->end.at ? side_resize(&l->file, found->end.at) : 0;
-	if (!err)
-		err = side_flush(&l->file);
-	if (!err)
-		side_head_flushed(&l->slots);
+	if (found->length > found->end.at) {
+		err = side_resize(&l->file, found->end.at);
+		err = err ? err : side_flush(&l->file);
+	}
 	return err ? err : side_head_mend(&l->file, &l->slots, &l->head, sizeof(l->head));
 }
 
@@ -420,6 +419,19 @@ static int check_way(struct wal_log *l, const struct wal_wish *wish, const struc
 	return wish->write && !found->damaged_at ? write_head(l) : 0;
 }
 
+/*
+ * A process that was killed may have left a header, and records before it, that are not durable. The other slot has the durable
+ * header until they are: neither that slot nor the records that only the durable header shows may change before.
+ */
+static int flush_found(struct wal_log *l)
+{
+	int err = side_flush(&l->file);
+
+	if (!err)
+		side_head_flushed(&l->slots);
+	return err;
+}
+
 static int find_and_choose(struct wal_log *l, const struct wal_wish *wish, struct wal_found *found, struct ummap_geom *geom)
 {
 	int err;
@@ -429,6 +441,8 @@ static int find_and_choose(struct wal_log *l, const struct wal_wish *wish, struc
 				   "another store, '%.30s'. Try another wal.path", l->file.path,
 				   l->head.name);
 	err = find(l, wish, found);
+	if (!err && wish->write)
+		err = flush_found(l);
 	if (!err)
 		err = check_way(l, wish, found, geom);
 	if (err)
