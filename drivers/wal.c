@@ -209,7 +209,6 @@ static int wal_write(void *h, const void *buf, size_t len, uint64_t off)
 static int wal_flush(void *h, uint64_t off, uint64_t len)
 {
 	struct wal *w = h;
-	uint64_t before;
 	int err;
 
 	(void)off;
@@ -217,13 +216,11 @@ static int wal_flush(void *h, uint64_t off, uint64_t len)
 	if (!w->writable)
 		return 0;
 	futex_lock(&w->log.lock);
-	before = w->log.durable.epoch;
 	err = wal_commit(&w->log, w->size);
-	/* A flush without changes commits nothing: the log stays as it was found. */
-	w->committed |= w->log.durable.epoch != before;
 	futex_unlock(&w->log.lock);
 	if (err)
 		return err;
+	w->committed = true;
 	wal_tell(w);
 	return 0;
 }
