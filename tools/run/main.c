@@ -139,14 +139,15 @@ static void set_engine(const char *text)
 /* The paths are those of the files that the program maps. */
 static const char *check_driver(const char *text)
 {
-	size_t len = strcspn(text, "?");
+	size_t len = strcspn(text, "?"), scheme = strcspn(text, ":?");
 
-	if (memchr(text, ':', len))
+	/* A colon without a path is accepted, as in UMMAP_DRIVER. */
+	if (scheme + 1 < len)
 		refuse("cannot use --driver '%s': it must be NAME or NAME?KEYS, without a path. "
 		       "Try '%.*s'",
 		       text, (int)strcspn(text, ":"), text);
-	if ((len == 3 && strncmp(text, "mem", 3) == 0) ||
-	    (len == 4 && strncmp(text, "null", 4) == 0))
+	if ((scheme == 3 && strncmp(text, "mem", 3) == 0) ||
+	    (scheme == 4 && strncmp(text, "null", 4) == 0))
 		refuse("cannot use --driver '%s': it does not store data in files. Try posix",
 		       text);
 	return text;
