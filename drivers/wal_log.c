@@ -420,8 +420,9 @@ static int check_way(struct wal_log *l, const struct wal_wish *wish, const struc
 }
 
 /*
- * A process that was killed may have left a header, and records before it, that are not durable. The other slot has the durable
- * header until they are: neither that slot nor the records that only the durable header shows may change before.
+ * A process that was killed may have left a header, and records before it, that are not durable.
+ * The other slot has the durable header. Until both are durable, neither that slot nor the records
+ * that only the durable header shows may change.
  */
 static int flush_found(struct wal_log *l)
 {

@@ -159,7 +159,7 @@ struct wal_wish {
 int wal_open(struct wal_log *l, const struct wal_wish *wish, struct ummap_geom *geom);
 int wal_close(struct wal_log *l);
 
-/* What was found, for the command `ummap wal`. */
+/* The contents of a log, for the command `ummap wal`. */
 struct wal_found {
 	struct wal_spot end;       /* behind the newest commit that is whole */
 	uint64_t records, blocks;  /* up to there */

@@ -69,7 +69,7 @@ int prepare_close(const void *caller, int fd)
 /* Closes the descriptors of a range in runs that leave out those of the library. */
 int close_others(unsigned first, unsigned last, int flags)
 {
-	unsigned fd = first;
+	unsigned fd;
 
 	if (first > last || flags & CLOSE_RANGE_CLOEXEC || last < FD_FIRST ||
 	    first >= FD_FIRST + MAX_DESCRIPTORS)

@@ -138,8 +138,8 @@ static unsigned adjust(size_t held)
 	}
 	node_look(&view);
 	mode.share = mode.limit / view.live;
-	/* A budget grows when its free part is at most half a step: one more segment must not fit there, or the process would never
-	 * ask for more. */
+	/* A budget grows when its free part is at most half a step. Half a step must hold a segment:
+	 * otherwise a process whose next segment does not fit would never ask for more. */
 	mode.step = max_size(mode.step, 2 * largest_segment);
 	atomic_store_explicit(&yields, mode.dynamic && view.live > 1, memory_order_relaxed);
 	lacking = settle(&view, held) > 0;

@@ -598,7 +598,7 @@ static void open_by_link(void *arg)
 	check(run_tool("cache", link) == 0 && rmdir(folder) == 0);
 }
 
-/* What the cache has no sectors of takes no room in it: `ummap cache` says how many blocks there are. */
+/* A block without valid sectors takes no room in the cache: `ummap cache` counts the others. */
 static void overwrite_read(void *arg)
 {
 	uint64_t *words, sum = 0;

@@ -266,7 +266,7 @@ static void open_beyond(void *epoch)
 	check(strstr(umerrormsg(), "has the commits 2 to"), "%s", umerrormsg());
 }
 
-/* Who only reads finds the same epochs without a log as umcommits says. */
+/* Without a log, a read-only mapping can open commit 0 alone, as umcommits reports. */
 static void open_nothing(void *unused)
 {
 	uint64_t oldest = 1, newest = 1;
