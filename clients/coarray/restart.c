@@ -225,17 +225,18 @@ static uint64_t epoch_of(const struct entry *x, const struct holding *h)
 {
 	uint64_t before = x->since ? x->since - 1 : 0;
 
-	return h->there && h->epoch > before ? h->epoch : before;
+	return h->synced && h->epoch > before ? h->epoch : before;
 }
 
 /* An image creates the file of a coarray before the manifest lists the coarray. If the file is
- * missing, it was removed. Without it the coarray would begin with zeros. */
+ * missing, it was removed. Without it the coarray would begin with zeros. A file that no sync has
+ * reached is not missing: its job ended before the first sync. */
 static void check_there(const struct manifest *m, const struct entry *x, const struct holding *h,
 			struct error *e)
 {
 	char path[MANIFEST_PATH], list[MANIFEST_PATH];
 
-	if (h->there || job.config.force || e->class != MPI_SUCCESS)
+	if (h->file || job.config.force || e->class != MPI_SUCCESS)
 		return;
 	store_path(&job.store, x, path);
 	manifest_path(list, &job.store.names);
@@ -264,14 +265,14 @@ static void agree(const struct manifest *m, struct error *e)
 		check_there(m, x, &held[i], e);
 		mine = epoch_of(x, &held[i]) < mine ? epoch_of(x, &held[i]) : mine;
 		newest = held[i].epoch > newest ? held[i].epoch : newest;
-		if (x->order == ENTRY_POOL && held[i].there)
+		if (x->order == ENTRY_POOL && held[i].synced)
 			job.pool_epoch = held[i].epoch;
 	}
 	moment_agree(job.comm, mine, newest, &a);
 	job.epoch = !job.config.consistent || a.common == NO_EPOCH ? a.newest : a.common;
 	job_check(job.comm, e);
 	for (size_t i = 0; i < m->n && job.config.consistent; i++) {
-		if (held[i].there && held[i].epoch > job.epoch)
+		if (held[i].synced && held[i].epoch > job.epoch)
 			store_go_back(&job.store, &m->entries[i], &held[i], job.epoch, a.behind + 1,
 				      e);
 	}

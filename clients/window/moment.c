@@ -29,12 +29,12 @@ void moment_look(const char *uri, const struct entry *entry, bool logged, struct
 	char *base = moment_map(uri, entry, PROT_READ, e);
 	struct trailer t;
 
-	*h = (struct holding){ 0 };
+	*h = (struct holding){ .file = base };
 	if (!base)
 		return;
 	t = *entry_trailer(base, entry);
-	h->there = entry_is_whole(entry, &t);
-	h->epoch = h->there ? t.epoch : 0;
+	h->synced = entry_is_whole(entry, &t);
+	h->epoch = h->synced ? t.epoch : 0;
 	if (logged && umcommits(base, &h->oldest, &h->newest) < 0)
 		error_errno(e, errno, "%s", umerrormsg());
 	umunmap(base, 0);

@@ -21,7 +21,8 @@
 
 /* The newest moment of one store, and the commits that its log can go back to. */
 struct holding {
-	bool there;                  /* a sync has reached the store */
+	bool file;                   /* the store has a file */
+	bool synced;                 /* a sync has reached the store */
 	uint64_t epoch;              /* number of the moment */
 	uint64_t oldest, newest;     /* commit numbers of the log, which begin anew with each log */
 };

@@ -35,6 +35,14 @@ refuse "cannot go on from the coarrays in PCAF_PATH: '$whole' of image $ranks is
 mv "$UMMAP_TEST_FOLDER/whole" "$whole"
 runs 'from 3 same 3 field 3' PCAF_PREFIX=whole_ -- 3
 
+# ---- A job that ended in its first sync ----
+
+# The manifest lists coarrays whose files exist, but have no contents.
+! job PCAF_PREFIX=first_ PCAF_CONSISTENT=false PCAF_DRIVER='error+posix:?error.op=write' -- 3 > "$out" 2>&1 ||
+	fail "the first sync was to fail"
+grep -q '^coarray 0 ' "$folder/first_manifest" || fail "the manifest was to list the coarrays"
+runs 'from 0 same 0 field 0' PCAF_PREFIX=first_ PCAF_CONSISTENT=false -- 3
+
 # ---- A manifest that is missing ----
 
 runs 'from 0 same 0 field 0' PCAF_PREFIX=lost_ -- 3
