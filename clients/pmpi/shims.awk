@@ -12,26 +12,36 @@ function die(text) {
 }
 
 function read_call(text,    word, has) {
-	while (match(text, /^(C|hand|from|operation|request): /)) {
+	while (match(text, /^(C|hand|from|operation|request|transfer): /)) {
 		word = substr(text, 1, RLENGTH - 2)
 		has[word] = 1
 		text = substr(text, RLENGTH + 1)
 	}
-	add_call(text, has)
+	add_calls(text, has)
 	if (!("request" in has)) return
 	sub(/\)$/, ", MPI_Request *request)", text)
 	add_call("R" tolower(substr(text, 1, 1)) substr(text, 2), has)
-	base[calls] = calls - 1
 	twin[calls - 1] = calls
+	member[calls] = call[calls - 1]
+}
+
+# Adds a call for each word of each {a,b} in the name.
+function add_calls(text, has,    i, n, head, tail, word) {
+	if (!match(text, /\{[a-z_,]*\}/)) { add_call(text, has); return }
+	head = substr(text, 1, RSTART - 1)
+	tail = substr(text, RSTART + RLENGTH)
+	n = split(substr(text, RSTART + 1, RLENGTH - 2), word, ",")
+	for (i = 1; i <= n; i++) add_calls(head word[i] tail, has)
 }
 
 function add_call(text, has,    c, part, i, p) {
 	c = ++calls
 	languages[c] = "C" in has ? "C" : "hand" in has ? "hand" : "all"
 	from[c] = "from" in has
-	operation[c] = "operation" in has
+	group[c] = "operation" in has ? "operation" : "transfer" in has ? "transfer" : ""
 	if (text !~ /^[A-Z][a-z_]*\(.*\)$/) die("\"" text "\" is not a call")
 	call[c] = substr(text, 1, index(text, "(") - 1)
+	member[c] = group[c] == "transfer" ? "File_transfer" : call[c]
 	sub(/^[^(]*\(/, "", text)
 	params[c] = split(substr(text, 1, length(text) - 1), part, /, */)
 	for (i = 1; i <= params[c]; i++) {
@@ -41,16 +51,19 @@ function add_call(text, has,    c, part, i, p) {
 		name[c, i] = substr(p, RSTART)
 		type[c, i] = substr(p, 1, RSTART - 1)
 		sub(/ $/, "", type[c, i])
+		if (type[c, i] == "buffer")
+			type[c, i] = call[c] ~ /write/ ? "const void *" : "void *"
 		note(c, type[c, i])
-		if (operation[c]) note_field(c_type(type[c, i], 1), name[c, i])
+		if (group[c]) note_field(group[c], c_type(type[c, i], 1), name[c, i])
 	}
 }
 
-# The fields of struct pmpi_operation are the parameters of all operations.
-function note_field(t, n) {
-	if (!(n in field_type)) field[++fields] = n
-	else if (field_type[n] != t) die("\"" n "\" has another type in another operation")
-	field_type[n] = t
+# The fields of a structure are the parameters of all calls of its group.
+function note_field(g, t, n) {
+	if (g == "transfer") sub(/^const /, "", t)
+	if (!((g, n) in field_type)) field[g, ++fields[g]] = n
+	else if (field_type[g, n] != t) die("\"" n "\" has another type in another call")
+	field_type[g, n] = t
 }
 
 function note(c, t) {
@@ -94,7 +107,7 @@ function fortran_type(t, wide) {
 function declared(t, n) { return t (t ~ /\*$/ ? "" : " ") n }
 
 function c_params(c, wide,    i, s) {
-	if (operation[c] && wide == "feature") return "const struct pmpi_operation *o"
+	if (group[c] && wide == "feature") return "const struct pmpi_" group[c] " *a"
 	for (i = 1; i <= params[c]; i++)
 		s = s (i > 1 ? ", " : "") declared(c_type(type[c, i], wide), name[c, i] array[c, i])
 	return s
@@ -109,14 +122,30 @@ function c_args(c, narrow, unit,    i, s) {
 }
 
 # The parameter as MPI's call gets it.
-function value(c, i) { return (operation[c] ? "o->" : "") name[c, i] }
+function value(c, i) { return (group[c] ? "a->" : "") name[c, i] }
 
 # The call of the first feature, with a C expression for each parameter.
 function first(c, expression,    i, s) {
 	for (i = 1; i <= params[c]; i++)
-		s = s (i > 1 ? ", " : "") (operation[c] ? "." name[c, i] " = " : "") expression[i]
-	if (operation[c]) s = "&(struct pmpi_operation){ " s " }"
-	return "pmpi_first." call[c in base ? base[c] : c] "(" s ")"
+		s = s (i > 1 ? ", " : "") (group[c] ? "." name[c, i] " = " : "") \
+			(type[c, i] == "const void *" ? "(void *)" : "") expression[i]
+	if (group[c] == "transfer")
+		s = s sprintf(", .writes = %s, .all = %s, .position = %s, .form = %s", \
+			writes(c), is_all(c), position(c), form(c))
+	if (group[c]) s = "&(struct pmpi_" group[c] "){ " s " }"
+	return "pmpi_first." member[c] "(" s ")"
+}
+
+# Properties of a call for MPI-IO data, which its name tells.
+function writes(c) { return call[c] ~ /write/ ? "true" : "false" }
+function is_all(c) { return call[c] ~ /_all/ ? "true" : "false" }
+function position(c) {
+	return call[c] ~ /_at/ ? "PMPI_AT_OFFSET" : call[c] ~ /_shared/ ? "PMPI_AT_SHARED" : \
+		call[c] ~ /_ordered/ ? "PMPI_AT_ORDERED" : "PMPI_AT_POINTER"
+}
+function form(c) {
+	return call[c] ~ /^File_i/ ? "PMPI_NONBLOCKING" : call[c] ~ /_begin$/ ? "PMPI_BEGIN" : \
+		call[c] ~ /_end$/ ? "PMPI_END" : "PMPI_BLOCKING"
 }
 
 function c_first(c, unit,    i, expression) {
@@ -162,18 +191,17 @@ function has_large(c) { return counts[c] && mpi == "mpich" }
 # ---- Table of features ----
 
 # Notes the places in pmpi.h, and the calls of a struct pmpi_feature.
-function read_source(    found, n) {
+function read_source(    n) {
 	if (match($0, /^\tPMPI_[A-Z]+/)) place[substr($0, 2, RLENGTH - 1)] = ++places
 	if (/^static struct pmpi_feature .*\{$/) { file = FILENAME; sub(/^.*clients\//, "", file) }
 	if (match($0, /\.place = PMPI_[A-Z]+/)) {
 		order = place[substr($0, RSTART + 9, RLENGTH - 9)]
 		file_at[order] = file_at[order] (file_at[order] ? " " : "") file
 	}
-	while (match($0, /TAKE\([a-z_]+\)|\.[A-Z][a-z_]* = [a-z_]+/)) {
-		found = substr($0, RSTART, RLENGTH)
+	while (match($0, /\.[A-Z][a-z_]* = [a-z_]+/)) {
+		n = substr($0, RSTART + 1, RLENGTH - 1)
 		$0 = substr($0, RSTART + RLENGTH)
-		n = sub(/^TAKE\(/, "File_", found) ? found : substr(found, 2)
-		sub(/( = .*|\))$/, "", n)
+		sub(/ = .*/, "", n)
 		if (file) takes[n, order] = file
 	}
 }
@@ -181,14 +209,12 @@ function read_source(    found, n) {
 # Calls that the same features take share a row.
 function write_features(    c, p, path, n, paths, calls_of) {
 	for (c = 1; c <= calls; c++) {
-		if (c in base) continue
 		path = ""
 		for (p = 1; p <= places; p++)
-			if ((call[c], p) in takes)
-				path = path (path ? ", " : "") "`" takes[call[c], p] "`"
+			if ((member[c], p) in takes)
+				path = path (path ? ", " : "") "`" takes[member[c], p] "`"
 		if (!(path in calls_of)) paths[++n] = path
-		calls_of[path] = calls_of[path] (calls_of[path] ? ", " : "") call[c] \
-			(c in twin ? ", " call[twin[c]] : "")
+		calls_of[path] = calls_of[path] (calls_of[path] ? ", " : "") call[c]
 	}
 	print "| calls | features, in order |\n|---|---|"
 	for (p = 1; p <= n; p++) print "| " calls_of[paths[p]] " | " paths[p] " |"
@@ -204,7 +230,7 @@ function return_code() { print "\treturn code;\n}\n" }
 function write_next(c,    i, fits) {
 	if (c in twin) write_next(twin[c])
 	begin("static int next_" call[c] "(" c_params(c, "feature") ")")
-	if (c in twin) print "\tif (o->request)\n\t\treturn next_" call[twin[c]] "(o);"
+	if (c in twin) print "\tif (a->request)\n\t\treturn next_" call[twin[c]] "(a);"
 	for (i = 1; i <= params[c] && has_large(c); i++)
 		if (type[c, i] ~ /^(count|unit)$/)
 			fits = fits (fits ? " && " : "") value(c, i) " == (int)" value(c, i)
@@ -299,22 +325,53 @@ function print_all(line,    c, s) {
 	}
 }
 
-function write_header(    c, i) {
+function write_struct(g, comment, last,    i, n) {
+	print comment "\nstruct pmpi_" g " {"
+	for (i = 1; i <= fields[g]; i++) {
+		n = field[g, i]
+		print "\t" declared(field_type[g, n], n) ";"
+	}
+	print last "};\n"
+}
+
+# Prints the line for each function of a feature, with its name for @ and its parameters for #.
+function print_members(line,    c, s, seen) {
+	for (c = 1; c <= calls; c++) {
+		if (member[c] in seen) continue
+		seen[member[c]] = 1
+		s = line; gsub(/@/, member[c], s); sub(/#/, c_params(c, "feature"), s)
+		print s
+	}
+}
+
+function write_header() {
 	print "/* The calls that the library takes, as features see them. Made from pmpi/calls. */"
-	print "#ifndef CALLS_H\n#define CALLS_H\n\n#include <mpi.h>\n"
-	print "/* The arguments of a one-sided operation. The others are 0. */"
-	print "struct pmpi_operation {"
-	for (i = 1; i <= fields; i++) print "\t" declared(field_type[field[i]], field[i]) ";"
-	print "};\n\nstruct pmpi_calls {"
-	for (c = 1; c <= calls; c++)
-		if (!(c in base)) print "\tint (*" call[c] ")(" c_params(c, "feature") ");"
+	print "#ifndef CALLS_H\n#define CALLS_H\n\n#include <mpi.h>\n#include <stdbool.h>\n"
+	print "enum pmpi_position {"
+	print "\tPMPI_AT_POINTER, PMPI_AT_OFFSET, PMPI_AT_SHARED, PMPI_AT_ORDERED\n};"
+	print "enum pmpi_form { PMPI_BLOCKING, PMPI_NONBLOCKING, PMPI_BEGIN, PMPI_END };\n"
+	write_struct("operation", "/* Arguments of a one-sided operation. The others are 0. */")
+	write_struct("transfer", "/* Arguments of a call for MPI-IO data. The others are 0. */", \
+		"\tbool writes, all;\n\tenum pmpi_position position;\n\tenum pmpi_form form;\n")
+	print "struct pmpi_calls {"
+	print_members("\tint (*@)(#);")
 	print "};\n\n#endif"
 }
 
-function write_table(declaration,    c) {
-	print declaration " = {"
+# Calls the function of MPI that the fields of a transfer describe.
+function write_transfer(    c) {
+	begin("static int next_File_transfer(const struct pmpi_transfer *a)")
+	print "\tstatic int (*const calls[2][2][4][4])(const struct pmpi_transfer *) = {"
 	for (c = 1; c <= calls; c++)
-		if (!(c in base)) print "\t." call[c] " = next_" call[c] ","
+		if (group[c] == "transfer")
+			printf "\t\t[%s][%s][%s][%s] = next_%s,\n", writes(c), is_all(c), \
+				position(c), form(c), call[c]
+	print "\t};\n\n\treturn calls[a->writes][a->all][a->position][a->form](a);\n}\n"
+}
+
+function write_table(declaration) {
+	print declaration " = {"
+	print_members("\t.@ = next_@,")
 	print "};\n"
 }
 
@@ -332,7 +389,8 @@ function write_shims(    c) {
 	begin("__attribute__((constructor)) static void find_next(void)")
 	print "\tpmpi_find_next(&next, names, sizeof(names) / sizeof(*names));\n}\n"
 	for (c = 1; c <= calls; c++)
-		if (!(c in base)) write_next(c)
+		if (member[c] == call[c] || group[c] == "transfer") write_next(c)
+	write_transfer()
 	write_table("const struct pmpi_calls pmpi_mpi")
 	write_table("struct pmpi_calls pmpi_first")
 	print "#pragma GCC visibility push(default)\n"
