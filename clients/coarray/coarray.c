@@ -146,13 +146,13 @@ static bool are_zeros(const int *words, MPI_Count n)
 }
 
 /* No program does this by coarrays: libcaf stores to an image's own part by instructions. */
-static int put(const void *from, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Count target_n,
-	       MPI_Datatype target_type, MPI_Win win)
+static int put(const struct pmpi_operation *o)
 {
-	if (newest && win == newest->win && newest->kept && rank == job.image - 1 && type == MPI_INT && disp == 0 &&
-	    (size_t)n * sizeof(int) == newest->size && are_zeros(from, n))
+	if (newest && o->win == newest->win && newest->kept && o->rank == job.image - 1 &&
+	    o->type == MPI_INT && o->disp == 0 && (size_t)o->n * sizeof(int) == newest->size &&
+	    are_zeros(o->from, o->n))
 		job_drop(newest);
-	return coarrays.next.Put(from, n, type, rank, disp, target_n, target_type, win);
+	return coarrays.next.Put(o);
 }
 
 /* libcaf has a token for each component that is allocatable, whose address becomes part of the coarray as soon as that is
