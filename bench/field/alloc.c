@@ -16,7 +16,8 @@
 static void plain_open(struct memory *m)
 {
 	size_t len = (m->size + 2 * HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
-	char *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (p == MAP_FAILED)
 		die("no memory for %zu bytes", m->size);
@@ -48,7 +49,8 @@ static void library_open(struct memory *m)
 	int prot = m->write ? PROT_READ | PROT_WRITE : PROT_READ;
 	void *addr = NULL;
 
-	if (ummap(m->size, m->alloc->seg, prot, m->fd, 0, -1, !m->fresh || alloc_writers(), m->alloc->ptype, &addr))
+	if (ummap(m->size, m->alloc->seg, prot, m->fd, 0, -1, !m->fresh || alloc_writers(),
+		  m->alloc->ptype, &addr))
 		die("ummap: %s", umerrormsg());
 	m->base = addr;
 }
@@ -85,15 +87,16 @@ static void library_close(struct memory *m)
 }
 
 static const struct alloc_kind library = {
-	"ummap", true, false, library_open, library_sync, library_chill, library_advise, library_expect,
-	library_close,
+	"ummap",       true,           false,          library_open,  library_sync,
+	library_chill, library_advise, library_expect, library_close,
 };
 
 /* ---- The kernel's mmap. ---- */
 
 static void kernel_open(struct memory *m)
 {
-	m->base = mmap(NULL, m->size, m->write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, m->fd, 0);
+	m->base = mmap(NULL, m->size, m->write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
+		       m->fd, 0);
 	if (m->base == MAP_FAILED)
 		die("mmap: %s", strerror(errno));
 }
@@ -133,7 +136,8 @@ static void kernel_close(struct memory *m)
 }
 
 static const struct alloc_kind kernel = {
-	"mmap", true, true, kernel_open, kernel_sync, kernel_chill, kernel_advise, kernel_expect, kernel_close,
+	"mmap",       true,          true,          kernel_open,  kernel_sync,
+	kernel_chill, kernel_advise, kernel_expect, kernel_close,
 };
 
 /* ---- The command line. ---- */
@@ -215,7 +219,8 @@ static void warm_memory(size_t len)
 	size_t most = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / 8;
 	size_t twice = 2 * len < most ? 2 * len : most;
 	size_t padded = (twice + 2 * HUGE_PAGE - 1) & ~(HUGE_PAGE - 1), i;
-	char *p = mmap(NULL, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *p = mmap(NULL, padded, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (p == MAP_FAILED)
 		die("no memory for %zu bytes", twice);
@@ -246,7 +251,11 @@ static struct memory *open_as(struct memory wanted)
 
 struct memory *memory_open(const struct alloc *a, int fd, size_t size, bool write, bool fresh)
 {
-	return open_as((struct memory){ .alloc = a, .size = size, .fd = fd, .write = write, .fresh = fresh });
+	return open_as((struct memory){ .alloc = a,
+					.size = size,
+					.fd = fd,
+					.write = write,
+					.fresh = fresh });
 }
 
 /* A file without a name, so that nothing is left behind. */
@@ -266,7 +275,12 @@ struct memory *memory_scratch(const struct alloc *a, const char *dir, size_t siz
 {
 	int fd = a->kind->stored ? scratch_file(dir, size) : -1;
 
-	return open_as((struct memory){ .alloc = a, .size = size, .fd = fd, .write = true, .fresh = true, .dir = dir });
+	return open_as((struct memory){ .alloc = a,
+					.size = size,
+					.fd = fd,
+					.write = true,
+					.fresh = true,
+					.dir = dir });
 }
 
 void memory_sync(struct memory *m)

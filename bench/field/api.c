@@ -53,14 +53,17 @@ static void mpiio_open(struct file *f, const struct access *a, const char *path,
 {
 	MPI_Comm comm = a->per_process ? MPI_COMM_SELF : MPI_COMM_WORLD;
 
-	job_check(MPI_File_open(comm, path, write ? MPI_MODE_RDWR : MPI_MODE_RDONLY, MPI_INFO_NULL, &f->mpi), path);
+	job_check(MPI_File_open(comm, path, write ? MPI_MODE_RDWR : MPI_MODE_RDONLY, MPI_INFO_NULL,
+				&f->mpi),
+		  path);
 }
 
 static void mpiio_read(struct file *f, void *buf, size_t len, uint64_t off)
 {
 	MPI_Status status;
 
-	job_check(MPI_File_read_at(f->mpi, (MPI_Offset)off, buf, (int)len, MPI_BYTE, &status), "MPI_File_read_at");
+	job_check(MPI_File_read_at(f->mpi, (MPI_Offset)off, buf, (int)len, MPI_BYTE, &status),
+		  "MPI_File_read_at");
 	check_moved(&status, len, "MPI_File_read_at");
 }
 
@@ -68,7 +71,8 @@ static void mpiio_write(struct file *f, const void *buf, size_t len, uint64_t of
 {
 	MPI_Status status;
 
-	job_check(MPI_File_write_at(f->mpi, (MPI_Offset)off, buf, (int)len, MPI_BYTE, &status), "MPI_File_write_at");
+	job_check(MPI_File_write_at(f->mpi, (MPI_Offset)off, buf, (int)len, MPI_BYTE, &status),
+		  "MPI_File_write_at");
 	check_moved(&status, len, "MPI_File_write_at");
 }
 
@@ -198,9 +202,11 @@ void access_check_segments(const struct access *a, size_t unit)
 		return;
 	setenv("UMMAP_LOCK", "no", 1);
 	if (!a->alloc.seg)
-		die("--seg: say which segment: ranks share the file, each %zu bytes, and a segment must not have two owners",
+		die("--seg: say which segment: ranks share the file, each %zu bytes, and a segment "
+		    "must not have two owners",
 		    unit);
 	if (unit % a->alloc.seg)
-		die("--seg: segments of %zu would be shared by ranks, whose parts are of %zu bytes; take smaller ones, or -F",
+		die("--seg: segments of %zu would be shared by ranks, whose parts are of %zu "
+		    "bytes; take smaller ones, or -F",
 		    a->alloc.seg, unit);
 }

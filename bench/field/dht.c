@@ -68,7 +68,9 @@ static uint64_t key_of(uint64_t number)
 /* Where a key belongs, among the slots of all ranks. */
 static uint64_t home_of(const struct table *t, uint64_t key)
 {
-	return (uint64_t)(((unsigned __int128)(key * 0x9E3779B97F4A7C15ull) * (t->slots * (uint64_t)job.ranks)) >> 64);
+	return (uint64_t)(((unsigned __int128)(key * 0x9E3779B97F4A7C15ull) *
+			   (t->slots * (uint64_t)job.ranks)) >>
+			  64);
 }
 
 /* ---- One-sided steps; each ends when the owner's memory has it. ---- */
@@ -140,7 +142,8 @@ static bool contains(const struct table *t, uint64_t key)
 	struct entry e = get(t, owner, home % t->slots);
 
 	/* A broken chain may have no end. */
-	for (uint64_t hops = 0; e.key != key && e.next && e.next <= t->heap && hops < t->heap; hops++)
+	for (uint64_t hops = 0; e.key != key && e.next && e.next <= t->heap && hops < t->heap;
+	     hops++)
 		e = get(t, owner, t->slots + e.next - 1);
 	return e.key == key;
 }
@@ -172,8 +175,8 @@ struct found {
 static void see(const struct table *t, struct found *f, uint64_t key, uint64_t slot)
 {
 	if (home_of(t, key) != (uint64_t)job.rank * t->slots + slot)
-		die("key %016llx is in slot %llu of rank %d, where it does not belong", (unsigned long long)key,
-		    (unsigned long long)slot, job.rank);
+		die("key %016llx is in slot %llu of rank %d, where it does not belong",
+		    (unsigned long long)key, (unsigned long long)slot, job.rank);
 	f->keys++;
 	f->sum += key;
 }
@@ -190,7 +193,8 @@ static struct found look_through(const struct table *t)
 			see(t, &f, e.key, slot);
 		while (e.next) {
 			if (e.next > t->heap || f.keys > t->slots + t->heap)
-				die("the chain of slot %llu of rank %d is broken", (unsigned long long)slot, job.rank);
+				die("the chain of slot %llu of rank %d is broken",
+				    (unsigned long long)slot, job.rank);
 			e = t->volume->entries[t->slots + e.next - 1];
 			see(t, &f, e.key, slot);
 		}
@@ -209,8 +213,10 @@ static void check(struct table *t, uint64_t mine)
 	f = look_through(t);
 	for (uint64_t i = 0; i < mine; i++)
 		wanted += key_of(first + i);
-	if (job_total(f.keys) != mine * (uint64_t)job.ranks || job_total(f.sum) != job_total(wanted))
-		die("keys are missing, or there twice: %llu found, %llu inserted", (unsigned long long)job_total(f.keys),
+	if (job_total(f.keys) != mine * (uint64_t)job.ranks ||
+	    job_total(f.sum) != job_total(wanted))
+		die("keys are missing, or there twice: %llu found, %llu inserted",
+		    (unsigned long long)job_total(f.keys),
 		    (unsigned long long)mine * (unsigned long long)job.ranks);
 }
 
@@ -230,19 +236,22 @@ static double look_up(const struct table *t, uint64_t mine, unsigned lookups)
 
 /* ---- Running ---- */
 
-static void print(const struct options *o, const struct table *t, uint64_t mine, double insert_s, double sync_s,
-		  double lookup_s)
+static void print(const struct options *o, const struct table *t, uint64_t mine, double insert_s,
+		  double sync_s, double lookup_s)
 {
-	double keys = (double)mine * job.ranks, overflow = (double)job_total(t->volume->used) / keys;
+	double keys = (double)mine * job.ranks,
+	       overflow = (double)job_total(t->volume->used) / keys;
 	struct report r;
 
 	if (job.rank)
 		return;
-	printf("%s, %d ranks, %.1f MiB each, %.0f keys, %.1f %% of them in heaps\n", o->alloc.kind->name, job.ranks,
-	       (double)t->memory->size / (double)MIB, keys, 100 * overflow);
+	printf("%s, %d ranks, %.1f MiB each, %.0f keys, %.1f %% of them in heaps\n",
+	       o->alloc.kind->name, job.ranks, (double)t->memory->size / (double)MIB, keys,
+	       100 * overflow);
 	printf("inserts %10.3f s %12.0f a second\n", insert_s, keys / insert_s);
 	printf("sync    %10.3f s\n", sync_s);
-	printf("lookups %10.3f s %12.0f a second\n", lookup_s, o->lookups * (double)job.ranks / lookup_s);
+	printf("lookups %10.3f s %12.0f a second\n", lookup_s,
+	       o->lookups * (double)job.ranks / lookup_s);
 	puts("all keys are where they belong");
 	r = report_begin(o->json, "dht");
 	report_text(&r, "alloc", o->alloc.kind->name);

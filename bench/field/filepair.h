@@ -22,6 +22,7 @@ void filepair_begin(struct filepair *p, int argc, char **argv, const char *what)
 MPI_File filepair_open(const struct filepair *p, bool cached);
 /* Runs `run` with and without a cache in turns. It puts seconds, or microseconds a call, of all ranks into steps, whose names are
  * printed with the medians of both. Ends MPI. */
-void filepair_compare(const struct filepair *p, const char *const *names, void (*run)(const struct filepair *p, bool cached, double *steps));
+void filepair_compare(const struct filepair *p, const char *const *names,
+		      void (*run)(const struct filepair *p, bool cached, double *steps));
 
 #endif

@@ -110,7 +110,8 @@ static uint64_t part_offset(const struct options *o)
 	return HEADER + (o->io.per_process ? 0 : o->first * PARTICLE);
 }
 
-static void move(const struct options *o, struct file *f, char *data, size_t len, uint64_t off, bool write)
+static void move(const struct options *o, struct file *f, char *data, size_t len, uint64_t off,
+		 bool write)
 {
 	size_t piece;
 
@@ -165,8 +166,8 @@ static double restart(const struct options *o, char **data)
 	if (in_charge(o))
 		o->io.api->read(&f, &total, sizeof(total), 0);
 	if (total != o->total)
-		die("%s is a checkpoint of %llu particles: wanted %llu", file_of(o), (unsigned long long)total,
-		    (unsigned long long)o->total);
+		die("%s is a checkpoint of %llu particles: wanted %llu", file_of(o),
+		    (unsigned long long)total, (unsigned long long)o->total);
 	move_all(o, &f, data, false);
 	o->io.api->close(&f);
 	return job_seconds(start);
@@ -181,11 +182,13 @@ static void print(const struct options *o, double written_s, double read_s)
 
 	if (job.rank)
 		return;
-	printf("%s, %d ranks, %llu particles, %.1f MiB\n", o->io.api->name, job.ranks, (unsigned long long)o->total, mib);
+	printf("%s, %d ranks, %llu particles, %.1f MiB\n", o->io.api->name, job.ranks,
+	       (unsigned long long)o->total, mib);
 	if (o->write)
 		printf("checkpoint %10.3f s %10.1f MiB/s\n", written_s, mib / written_s);
 	if (o->read)
-		printf("restart    %10.3f s %10.1f MiB/s\nall particles are right\n", read_s, mib / read_s);
+		printf("restart    %10.3f s %10.1f MiB/s\nall particles are right\n", read_s,
+		       mib / read_s);
 	r = report_begin(o->json, "haccio");
 	report_text(&r, "api", o->io.api->name);
 	report_number(&r, "tasks", job.ranks);
@@ -280,7 +283,8 @@ static void parse_options(struct options *o, int argc, char **argv)
 	if (access_is(&o->io, "memory") && !o->write)
 		die("-a MEMORY: has no checkpoint but its own; it needs -w");
 	if (!o->io.per_process && (access_is(&o->io, "ummap") || access_is(&o->io, "memory")))
-		die("-a %s: needs -F: parts of particles do not end where segments do", o->io.api->name);
+		die("-a %s: needs -F: parts of particles do not end where segments do",
+		    o->io.api->name);
 }
 
 int main(int argc, char **argv)

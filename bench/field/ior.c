@@ -164,7 +164,8 @@ static void remove_files(const struct ior *t)
 /* ---- Phases ---- */
 
 /* How many transfers were done before the deadline. */
-static size_t write_all(const struct ior *t, struct file *f, const uint64_t *offsets, size_t n, uint64_t end)
+static size_t write_all(const struct ior *t, struct file *f, const uint64_t *offsets, size_t n,
+			uint64_t end)
 {
 	size_t i;
 
@@ -177,8 +178,8 @@ static size_t write_all(const struct ior *t, struct file *f, const uint64_t *off
 	return i;
 }
 
-static size_t read_all(const struct ior *t, struct file *f, const uint64_t *offsets, size_t n, uint64_t end,
-		       int owner, bool check)
+static size_t read_all(const struct ior *t, struct file *f, const uint64_t *offsets, size_t n,
+		       uint64_t end, int owner, bool check)
 {
 	size_t buffers = t->spread / t->transfer, i;
 
@@ -192,7 +193,8 @@ static size_t read_all(const struct ior *t, struct file *f, const uint64_t *offs
 			continue;
 		stamp(t->pattern, t->transfer, offsets[i], t->io.per_process ? owner : 0);
 		if (memcmp(buf, t->pattern, t->transfer))
-			die("%s: wrong data in the transfer at %llu", file_of(t, owner), (unsigned long long)offsets[i]);
+			die("%s: wrong data in the transfer at %llu", file_of(t, owner),
+			    (unsigned long long)offsets[i]);
 	}
 	return i;
 }
@@ -228,7 +230,8 @@ static struct result write_phase(const struct ior *t, uint64_t seed, size_t *wri
 }
 
 /* Reads the first n transfers of the owner. */
-static struct result read_phase(const struct ior *t, uint64_t seed, int owner, size_t n, bool check, unsigned seconds)
+static struct result read_phase(const struct ior *t, uint64_t seed, int owner, size_t n, bool check,
+				unsigned seconds)
 {
 	uint64_t *offsets = plan(t, owner, seed), start, at;
 	struct file f = { .fd = -1 };
@@ -269,26 +272,33 @@ static void print_head(const struct ior *t)
 		return;
 	printf("api                 : %s\n", t->io.api->name);
 	printf("test filename       : %s\n", t->file);
-	printf("access              : %s\n", t->io.per_process ? "file-per-process" : "single-shared-file");
-	printf("ordering in a file  : %s\n", t->io.random ? "random" : t->block == t->transfer ? "strided" : "sequential");
-	printf("ordering inter file : %s\n", t->reorder ? "constant task offset, 1" : "no tasks offsets");
+	printf("access              : %s\n",
+	       t->io.per_process ? "file-per-process" : "single-shared-file");
+	printf("ordering in a file  : %s\n", t->io.random            ? "random" :
+					     t->block == t->transfer ? "strided" :
+								       "sequential");
+	printf("ordering inter file : %s\n",
+	       t->reorder ? "constant task offset, 1" : "no tasks offsets");
 	printf("tasks               : %d\n", job.ranks);
 	printf("repetitions         : %u\n", t->reps);
 	printf("xfersize            : %zu bytes\n", t->transfer);
 	printf("blocksize           : %zu bytes\n", t->block);
 	printf("aggregate filesize  : %.2f MiB\n\n",
 	       (double)t->io.file_size * (t->io.per_process ? job.ranks : 1) / (double)MIB);
-	printf("%-6s %10s %10s %10s %11s %10s %9s %9s %9s %9s %5s\n", "access", "bw(MiB/s)", "IOPS", "Latency(s)",
-	       "block(KiB)", "xfer(KiB)", "open(s)", "wr/rd(s)", "close(s)", "total(s)", "iter");
+	printf("%-6s %10s %10s %10s %11s %10s %9s %9s %9s %9s %5s\n", "access", "bw(MiB/s)", "IOPS",
+	       "Latency(s)", "block(KiB)", "xfer(KiB)", "open(s)", "wr/rd(s)", "close(s)",
+	       "total(s)", "iter");
 }
 
-static void print_result(const struct ior *t, enum phase phase, const struct result *r, unsigned rep)
+static void print_result(const struct ior *t, enum phase phase, const struct result *r,
+			 unsigned rep)
 {
 	if (job.rank)
 		return;
-	printf("%-6s %10.2f %10.2f %10.6f %11.2f %10.2f %9.6f %9.6f %9.6f %9.6f %5u\n", phase_names[phase], mib_s(r),
-	       ops_s(r), (double)job.ranks / ops_s(r), (double)t->block / 1024, (double)t->transfer / 1024, r->open_s,
-	       r->xfer_s, r->close_s, r->total_s, rep);
+	printf("%-6s %10.2f %10.2f %10.6f %11.2f %10.2f %9.6f %9.6f %9.6f %9.6f %5u\n",
+	       phase_names[phase], mib_s(r), ops_s(r), (double)job.ranks / ops_s(r),
+	       (double)t->block / 1024, (double)t->transfer / 1024, r->open_s, r->xfer_s,
+	       r->close_s, r->total_s, rep);
 	fflush(stdout);
 }
 
@@ -344,17 +354,19 @@ static void print_summary(const struct ior *t, const struct results *all)
 	if (job.rank || !all->n)
 		return;
 	puts("\nSummary of all tests:");
-	printf("%-9s %9s %9s %9s %9s %9s %6s %4s %6s %5s %10s %10s %4s\n", "Operation", "Max(MiB)", "Min(MiB)",
-	       "Mean(MiB)", "StdDev", "Mean(s)", "#Tasks", "fPP", "random", "segs", "blksiz", "xsize", "reps");
+	printf("%-9s %9s %9s %9s %9s %9s %6s %4s %6s %5s %10s %10s %4s\n", "Operation", "Max(MiB)",
+	       "Min(MiB)", "Mean(MiB)", "StdDev", "Mean(s)", "#Tasks", "fPP", "random", "segs",
+	       "blksiz", "xsize", "reps");
 	for (int p = 0; p < PHASES; p++) {
 		struct summary s;
 
 		if (!(p == PHASE_WRITE ? t->write : t->read))
 			continue;
 		s = sum_up(all->of[p], all->n);
-		printf("%-9s %9.2f %9.2f %9.2f %9.2f %9.5f %6d %4d %6d %5u %10zu %10zu %4u\n", phase_names[p], s.max, s.min,
-		       s.mean, s.deviation, s.seconds, job.ranks, t->io.per_process, t->io.random, t->segments, t->block,
-		       t->transfer, t->reps);
+		printf("%-9s %9.2f %9.2f %9.2f %9.2f %9.5f %6d %4d %6d %5u %10zu %10zu %4u\n",
+		       phase_names[p], s.max, s.min, s.mean, s.deviation, s.seconds, job.ranks,
+		       t->io.per_process, t->io.random, t->segments, t->block, t->transfer,
+		       t->reps);
 		report(t, (enum phase)p, &s);
 	}
 	if (t->check_write || t->check_read)
@@ -388,7 +400,8 @@ static void repeat(const struct ior *t, struct results *all, unsigned rep)
 		read_phase(t, rep + 1, owner, n, true, 0);
 	if (t->read) {
 		cool_files(t);
-		all->of[PHASE_READ][rep] = read_phase(t, rep + 1, owner, n, t->check_read, t->deadline);
+		all->of[PHASE_READ][rep] =
+			read_phase(t, rep + 1, owner, n, t->check_read, t->deadline);
 		print_result(t, PHASE_READ, &all->of[PHASE_READ][rep], rep);
 	}
 	remove_files(t);

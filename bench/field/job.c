@@ -15,7 +15,8 @@ static struct memcg group;
 static void share_group(size_t bytes)
 {
 	if (here != job.ranks)
-		die("--budget: a memory cgroup cannot hold ranks of several machines; run them on one");
+		die("--budget: a memory cgroup cannot hold ranks of several machines; run them on "
+		    "one");
 	if (!job.rank && !memcg_create(&group, bytes))
 		die("--budget: %s", group.why);
 	MPI_Bcast(&group, sizeof(group), MPI_BYTE, 0, MPI_COMM_WORLD);

@@ -29,8 +29,13 @@ struct options {
 enum op { GET, PUT, LOCK_GET, FETCH, GET_SQUARE, PUT_SQUARE, MAKE, OPS };
 
 static const char *const names[OPS] = {
-	[GET] = "get", [PUT] = "put", [LOCK_GET] = "lock-get-unlock", [FETCH] = "fetch-and-op", [GET_SQUARE] = "get-square",
-	[PUT_SQUARE] = "put-square", [MAKE] = "make-and-free",
+	[GET] = "get",
+	[PUT] = "put",
+	[LOCK_GET] = "lock-get-unlock",
+	[FETCH] = "fetch-and-op",
+	[GET_SQUARE] = "get-square",
+	[PUT_SQUARE] = "put-square",
+	[MAKE] = "make-and-free",
 };
 
 /* What is measured on each window. */
@@ -203,22 +208,25 @@ static void check(const struct kind *k, const struct cell *c, char mark, uint64_
 	if (c->op == FETCH) {
 		memcpy(&sum, k->base, sizeof(sum));
 		if (job.rank && sum != calls)
-			die("%llu additions make %llu", (unsigned long long)calls, (unsigned long long)sum);
+			die("%llu additions make %llu", (unsigned long long)calls,
+			    (unsigned long long)sum);
 	} else if (is_put(c->op) == !!job.rank) {
-		look(job.rank ? k->base : buffer, c->op == PUT_SQUARE ? SQUARE * sizeof(double) : c->bytes, mark);
+		look(job.rank ? k->base : buffer,
+		     c->op == PUT_SQUARE ? SQUARE * sizeof(double) : c->bytes, mark);
 	}
 }
 
 /* The time of one call in ns, at rank 0; the other one waits within MPI. */
-static double measure(struct kind *k, const struct options *o, unsigned rep, const struct cell *c, unsigned *calls)
+static double measure(struct kind *k, const struct options *o, unsigned rep, const struct cell *c,
+		      unsigned *calls)
 {
 	char mark = (char)(1 + (rep * OPS + c->op + c->bytes / 8) % 100);
 	bool from = is_put(c->op) == !job.rank;
 	uint64_t all = 0;
 	double ns = 0;
 
-	memset(job.rank ? k->base : buffer, from && c->op != FETCH ? mark : 0, job.rank ? SQUARE * LINE * sizeof(double) + c->bytes :
-	       c->bytes);
+	memset(job.rank ? k->base : buffer, from && c->op != FETCH ? mark : 0,
+	       job.rank ? SQUARE * LINE * sizeof(double) + c->bytes : c->bytes);
 	__sync_synchronize();
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (c->op == LOCK_GET)
@@ -290,8 +298,9 @@ static void run(const struct options *o, const char *mpi)
 					    measure(k, o, rep, c, &k->calls[cell]);
 
 				if (!job.rank)
-					printf("%u,%s,%s,%s,%s,%s,%zu,%.4f\n", rep, mpi, k->name, k->engine, k->local,
-					       names[c->op], c->bytes, ns / 1000);
+					printf("%u,%s,%s,%s,%s,%s,%zu,%.4f\n", rep, mpi, k->name,
+					       k->engine, k->local, names[c->op], c->bytes,
+					       ns / 1000);
 			}
 		}
 	}
@@ -333,7 +342,10 @@ static void parse_options(struct options *o, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	struct options o = { .alloc = { .kind = alloc_find("memory") }, .dir = ".", .reps = 5, .ms = 15 };
+	struct options o = { .alloc = { .kind = alloc_find("memory") },
+			     .dir = ".",
+			     .reps = 5,
+			     .ms = 15 };
 	char library[MPI_MAX_LIBRARY_VERSION_STRING];
 	int len;
 

@@ -38,7 +38,11 @@ static struct options parse(int argc, char **argv)
 		{ "dir", 1, 0, DIR_ }, { "size", 1, 0, SIZE }, { "seg", 1, 0, SEG }, { "dirty", 1, 0, DIRTY },
 		{ "pairs", 1, 0, PAIRS }, { "csv", 1, 0, CSV }, { "label", 1, 0, LABEL }, { "help", 0, 0, HELP }, { 0 },
 	};
-	struct options o = { .dir = ".", .size = 64 * MIB, .seg = 64 * KIB, .pairs = 5, .dirty = 100 };
+	struct options o = { .dir = ".",
+			     .size = 64 * MIB,
+			     .seg = 64 * KIB,
+			     .pairs = 5,
+			     .dirty = 100 };
 	int c;
 
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -55,7 +59,8 @@ static struct options parse(int argc, char **argv)
 		}
 	}
 	if (optind < argc || o.size % o.seg)
-		die("%s", optind < argc ? "too many arguments" : "--size: it must be a multiple of --seg");
+		die("%s", optind < argc ? "too many arguments" :
+					  "--size: it must be a multiple of --seg");
 	if (!o.label)
 		o.label = o.dir;
 	return o;
@@ -145,16 +150,18 @@ static void report(const struct options *o, double together, double alone)
 	double mib = (double)o->size * o->dirty / 100 * job.ranks / (double)MIB;
 	FILE *f;
 
-	printf("%s, %s, %d ranks, %zu KiB segments, %.0f MiB: together %.4f s (%.0f MiB/s), each for itself %.4f s (%.0f MiB/s): "
-	       "%.2f times as fast\nthe file is right\n", o->label, mpi_name(), job.ranks, o->seg / KIB, mib, together,
-	       mib / together, alone, mib / alone, alone / together);
+	printf("%s, %s, %d ranks, %zu KiB segments, %.0f MiB: together %.4f s (%.0f MiB/s), each "
+	       "for itself %.4f s (%.0f MiB/s): "
+	       "%.2f times as fast\nthe file is right\n",
+	       o->label, mpi_name(), job.ranks, o->seg / KIB, mib, together, mib / together, alone,
+	       mib / alone, alone / together);
 	if (!o->csv)
 		return;
 	f = fopen(o->csv, "ae");
 	if (!f)
 		die("%s: %s", o->csv, strerror(errno));
-	fprintf(f, "%s,%s,%d,%zu,%u,%.0f,%u,%.4f,%.4f,%.2f\n", o->label, mpi_name(), job.ranks, o->seg, o->dirty, mib, o->pairs,
-		together, alone, alone / together);
+	fprintf(f, "%s,%s,%d,%zu,%u,%.0f,%u,%.4f,%.4f,%.2f\n", o->label, mpi_name(), job.ranks,
+		o->seg, o->dirty, mib, o->pairs, together, alone, alone / together);
 	fclose(f);
 }
 

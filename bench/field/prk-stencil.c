@@ -108,7 +108,8 @@ static void rows(const struct part *p, double *buf, long y, bool out, int peer)
 static void exchange(struct part *p)
 {
 	const int peers[4] = { p->left, p->right, p->up, p->down };
-	const int lens[4] = { (int)p->h * RADIUS, (int)p->h * RADIUS, (int)p->w * RADIUS, (int)p->w * RADIUS };
+	const int lens[4] = { (int)p->h * RADIUS, (int)p->h * RADIUS, (int)p->w * RADIUS,
+			      (int)p->w * RADIUS };
 	MPI_Request requests[8];
 	MPI_Status statuses[8];
 
@@ -118,8 +119,10 @@ static void exchange(struct part *p)
 	rows(p, p->buf[SEND_DOWN], p->h - RADIUS, true, p->down);
 	/* What goes left arrives from the right: the tag is the side that it comes in by. */
 	for (int i = 0; i < 4; i++) {
-		MPI_Irecv(p->buf[GOT_LEFT + i], lens[i], MPI_DOUBLE, peers[i], i, MPI_COMM_WORLD, &requests[i]);
-		MPI_Isend(p->buf[i], lens[i], MPI_DOUBLE, peers[i], i ^ 1, MPI_COMM_WORLD, &requests[4 + i]);
+		MPI_Irecv(p->buf[GOT_LEFT + i], lens[i], MPI_DOUBLE, peers[i], i, MPI_COMM_WORLD,
+			  &requests[i]);
+		MPI_Isend(p->buf[i], lens[i], MPI_DOUBLE, peers[i], i ^ 1, MPI_COMM_WORLD,
+			  &requests[4 + i]);
 	}
 	MPI_Waitall(8, requests, statuses);
 	columns(p, p->buf[GOT_LEFT], -RADIUS, false, p->left);
@@ -137,8 +140,10 @@ static long clamp(long value, long least, long most)
 static void apply(struct part *p)
 {
 	const double w1 = 1.0 / (2 * 1 * RADIUS), w2 = 1.0 / (2 * 2 * RADIUS);
-	const long x_from = clamp(RADIUS - p->x0, 0, p->w), x_to = clamp(p->n - RADIUS - p->x0, 0, p->w);
-	const long y_from = clamp(RADIUS - p->y0, 0, p->h), y_to = clamp(p->n - RADIUS - p->y0, 0, p->h);
+	const long x_from = clamp(RADIUS - p->x0, 0, p->w),
+		   x_to = clamp(p->n - RADIUS - p->x0, 0, p->w);
+	const long y_from = clamp(RADIUS - p->y0, 0, p->h),
+		   y_to = clamp(p->n - RADIUS - p->y0, 0, p->h);
 	const long s = p->stride;
 
 	for (long y = y_from; y < y_to; y++) {
@@ -147,7 +152,8 @@ static void apply(struct part *p)
 
 		for (long x = x_from; x < x_to; x++)
 			out[x] += w1 * (in[x + 1] - in[x - 1]) + w2 * (in[x + 2] - in[x - 2]) +
-				  w1 * (in[x + s] - in[x - s]) + w2 * (in[x + 2 * s] - in[x - 2 * s]);
+				  w1 * (in[x + s] - in[x - s]) +
+				  w2 * (in[x + 2 * s] - in[x - 2 * s]);
 	}
 }
 
@@ -186,7 +192,8 @@ int main(int argc, char **argv)
 
 	prk_begin(&k, argc, argv, help);
 	split(&p, k.order);
-	prk_arrays(&k, (size_t)(p.stride * (p.h + 2 * RADIUS)) * sizeof(double), (size_t)(p.w * p.h) * sizeof(double));
+	prk_arrays(&k, (size_t)(p.stride * (p.h + 2 * RADIUS)) * sizeof(double),
+		   (size_t)(p.w * p.h) * sizeof(double));
 	p.in = (double *)k.array[0]->base;
 	p.out = (double *)k.array[1]->base;
 	start_values(&p);

@@ -55,7 +55,8 @@ static void transpose(struct part *p, size_t from_row, double *to, size_t to_str
 				for (j = jt; j < least(p->block, jt + p->tile); j++) {
 					double *from = &p->a[j * p->order + from_row + i];
 
-					to[i * to_stride + j] = (add ? to[i * to_stride + j] : 0) + *from;
+					to[i * to_stride + j] =
+						(add ? to[i * to_stride + j] : 0) + *from;
 					*from += 1.0;
 				}
 }
@@ -77,8 +78,8 @@ static void iterate(struct part *p)
 		to = (job.rank - phase + job.ranks) % job.ranks;
 		from = (job.rank + phase) % job.ranks;
 		transpose(p, (size_t)to * p->block, p->sent, p->block, false);
-		MPI_Sendrecv(p->sent, len, MPI_DOUBLE, to, phase, p->got, len, MPI_DOUBLE, from, phase, MPI_COMM_WORLD,
-			     MPI_STATUS_IGNORE);
+		MPI_Sendrecv(p->sent, len, MPI_DOUBLE, to, phase, p->got, len, MPI_DOUBLE, from,
+			     phase, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 		add_block(p, (size_t)from * p->block);
 	}
 }
@@ -89,7 +90,8 @@ static void check(const struct part *p, unsigned iterations)
 
 	for (size_t j = 0; j < p->block; j++)
 		for (size_t i = 0; i < p->order; i++)
-			error += fabs(p->b[j * p->order + i] - ((double)(p->order * i + p->first + j) * times + added));
+			error += fabs(p->b[j * p->order + i] -
+				      ((double)(p->order * i + p->first + j) * times + added));
 	error = job_sum(error);
 	if (!(error < PRK_EPSILON))
 		die("ERROR: the sum of errors is %g, more than %g", error, PRK_EPSILON);

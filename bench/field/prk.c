@@ -77,7 +77,8 @@ void prk_end(struct prk *k, double work, const char *unit)
 
 	if (!job.rank) {
 		puts("Solution validates");
-		printf("Rate (%s): %f  Avg time (s): %f  Checkpoints (s): %f\n", unit, rate, seconds, k->synced_s);
+		printf("Rate (%s): %f  Avg time (s): %f  Checkpoints (s): %f\n", unit, rate,
+		       seconds, k->synced_s);
 		r = report_begin(k->json, k->name);
 		report_text(&r, "alloc", k->alloc.kind->name);
 		report_number(&r, "tasks", job.ranks);

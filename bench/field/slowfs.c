@@ -26,7 +26,9 @@ struct slow {
 	uint64_t line_free;               /* when all that was sent so far is through */
 };
 
-static struct slow slow = { .latency_ns = 1000000, .ns_per_byte = 1, .lock = PTHREAD_MUTEX_INITIALIZER };
+static struct slow slow = { .latency_ns = 1000000,
+			    .ns_per_byte = 1,
+			    .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static const char help[] =
 "usage: slowfs [OPTION ...] FOLDER MOUNTPOINT\n"
@@ -76,8 +78,8 @@ static int slow_getattr(const char *name, struct stat *st, struct fuse_file_info
 	return result(fi ? fstat((int)fi->fh, st) : lstat(path, st));
 }
 
-static int slow_readdir(const char *name, void *buf, fuse_fill_dir_t fill, off_t off, struct fuse_file_info *fi,
-			enum fuse_readdir_flags flags)
+static int slow_readdir(const char *name, void *buf, fuse_fill_dir_t fill, off_t off,
+			struct fuse_file_info *fi, enum fuse_readdir_flags flags)
 {
 	char path[PATH_MAX];
 	int err = below(path, name);
@@ -134,7 +136,8 @@ static int slow_read(const char *name, char *buf, size_t len, off_t off, struct 
 	return result(pread((int)fi->fh, buf, len, off));
 }
 
-static int slow_write(const char *name, const char *buf, size_t len, off_t off, struct fuse_file_info *fi)
+static int slow_write(const char *name, const char *buf, size_t len, off_t off,
+		      struct fuse_file_info *fi)
 {
 	(void)name;
 	take_time(len);
@@ -271,10 +274,14 @@ static bool parse_options(int argc, char **argv)
 	slow.readahead = 128 * KIB;
 	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
 		switch (c) {
-		case 'l': slow.latency_ns = 1000ull * parse_count("latency", optarg, 60000000); break;
+		case 'l':
+			slow.latency_ns = 1000ull * parse_count("latency", optarg, 60000000);
+			break;
 		case 'b': slow.ns_per_byte = 1e9 / (double)parse_size("bandwidth", optarg); break;
 		case 'p': slow.paged = true; break;
-		case 'r': slow.readahead = strcmp(optarg, "0") ? parse_size("readahead", optarg) : 0; break;
+		case 'r':
+			slow.readahead = strcmp(optarg, "0") ? parse_size("readahead", optarg) : 0;
+			break;
 		case 'f': foreground = true; break;
 		case 'h': fputs(help, stdout); exit(0);
 		default: die("see --help");
@@ -292,9 +299,11 @@ int main(int argc, char **argv)
 	bool foreground = parse_options(argc, argv);
 	char threads[64];
 	char *fuse[] = {
-		argv[0], argv[optind + 1], (char *)"-o", threads, foreground ? (char *)"-f" : NULL, NULL,
+		argv[0], argv[optind + 1], (char *)"-o", threads, foreground ? (char *)"-f" : NULL,
+		NULL,
 	};
 
-	snprintf(threads, sizeof(threads), "fsname=slowfs,max_idle_threads=%d,max_threads=%d", THREADS, THREADS);
+	snprintf(threads, sizeof(threads), "fsname=slowfs,max_idle_threads=%d,max_threads=%d",
+		 THREADS, THREADS);
 	return fuse_main(foreground ? 5 : 4, fuse, &operations, NULL);
 }

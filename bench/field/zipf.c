@@ -58,7 +58,8 @@ int main(int argc, char **argv)
 	int fd;
 
 	if (argc != 3 || argv[1][0] == '-') {
-		printf("usage: zipf SIZE FILE\nWrites a text of SIZE bytes whose words are as frequent as Zipf has it.\n");
+		printf("usage: zipf SIZE FILE\nWrites a text of SIZE bytes whose words are as "
+		       "frequent as Zipf has it.\n");
 		return argc == 2 && strcmp(argv[1], "--help") == 0 ? 0 : 1;
 	}
 	size = parse_size("SIZE", argv[1]);

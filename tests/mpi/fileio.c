@@ -110,14 +110,29 @@ static void explicit_offsets(void)
 
 #define WRITE(call) p = next_block(); check(call == MPI_SUCCESS)
 #define READ(call) p = far_block(); check(call == MPI_SUCCESS)
-	WRITE(MPI_File_write_at(file, place(), p, BLOCK, MPI_BYTE, &status)); check_count(&status); check_written(place());
-	READ(MPI_File_read_at(file, place(), p, BLOCK, MPI_BYTE, &status)); check_count(&status); check_into(p);
-	WRITE(MPI_File_write_at_all(file, place(), p, BLOCK, MPI_BYTE, &status)); check_written(place());
+	WRITE(MPI_File_write_at(file, place(), p, BLOCK, MPI_BYTE, &status));
+	check_count(&status);
+	check_written(place());
+	READ(MPI_File_read_at(file, place(), p, BLOCK, MPI_BYTE, &status));
+	check_count(&status);
+	check_into(p);
+	WRITE(MPI_File_write_at_all(file, place(), p, BLOCK, MPI_BYTE, &status));
+	check_written(place());
 	READ(MPI_File_read_at_all(file, place(), p, BLOCK, MPI_BYTE, &status)); check_into(p);
-	WRITE(MPI_File_iwrite_at(file, place(), p, BLOCK, MPI_BYTE, &request)); WAIT; check_count(&status); check_written(place());
-	READ(MPI_File_iread_at(file, place(), p, BLOCK, MPI_BYTE, &request)); WAIT; check_count(&status); check_into(p);
-	WRITE(MPI_File_iwrite_at_all(file, place(), p, BLOCK, MPI_BYTE, &request)); WAIT; check_written(place());
-	READ(MPI_File_iread_at_all(file, place(), p, BLOCK, MPI_BYTE, &request)); WAIT; check_into(p);
+	WRITE(MPI_File_iwrite_at(file, place(), p, BLOCK, MPI_BYTE, &request));
+	WAIT;
+	check_count(&status);
+	check_written(place());
+	READ(MPI_File_iread_at(file, place(), p, BLOCK, MPI_BYTE, &request));
+	WAIT;
+	check_count(&status);
+	check_into(p);
+	WRITE(MPI_File_iwrite_at_all(file, place(), p, BLOCK, MPI_BYTE, &request));
+	WAIT;
+	check_written(place());
+	READ(MPI_File_iread_at_all(file, place(), p, BLOCK, MPI_BYTE, &request));
+	WAIT;
+	check_into(p);
 	WRITE(MPI_File_write_at_all_begin(file, place(), p, BLOCK, MPI_BYTE));
 	check(MPI_File_write_at_all_end(file, p, &status) == MPI_SUCCESS); check_written(place());
 	READ(MPI_File_read_at_all_begin(file, place(), p, BLOCK, MPI_BYTE));
@@ -134,9 +149,15 @@ static void own_pointers(void)
 	SEEK; READ(MPI_File_read(file, p, BLOCK, MPI_BYTE, &status)); check_into(p);
 	SEEK; WRITE(MPI_File_write_all(file, p, BLOCK, MPI_BYTE, &status)); check_written(place());
 	SEEK; READ(MPI_File_read_all(file, p, BLOCK, MPI_BYTE, &status)); check_into(p);
-	SEEK; WRITE(MPI_File_iwrite(file, p, BLOCK, MPI_BYTE, &request)); WAIT; check_written(place());
+	SEEK;
+	WRITE(MPI_File_iwrite(file, p, BLOCK, MPI_BYTE, &request));
+	WAIT;
+	check_written(place());
 	SEEK; READ(MPI_File_iread(file, p, BLOCK, MPI_BYTE, &request)); WAIT; check_into(p);
-	SEEK; WRITE(MPI_File_iwrite_all(file, p, BLOCK, MPI_BYTE, &request)); WAIT; check_written(place());
+	SEEK;
+	WRITE(MPI_File_iwrite_all(file, p, BLOCK, MPI_BYTE, &request));
+	WAIT;
+	check_written(place());
 	SEEK; READ(MPI_File_iread_all(file, p, BLOCK, MPI_BYTE, &request)); WAIT; check_into(p);
 	SEEK; WRITE(MPI_File_write_all_begin(file, p, BLOCK, MPI_BYTE));
 	check(MPI_File_write_all_end(file, p, &status) == MPI_SUCCESS); check_written(place());
@@ -151,9 +172,14 @@ static void shared_pointer(void)
 	MPI_Status status;
 	unsigned char *p;
 
-#define REWIND MPI_Barrier(MPI_COMM_WORLD); MPI_File_seek_shared(file, 0, MPI_SEEK_SET); MPI_Barrier(MPI_COMM_WORLD)
+#define REWIND \
+	MPI_Barrier(MPI_COMM_WORLD); \
+	MPI_File_seek_shared(file, 0, MPI_SEEK_SET); \
+	MPI_Barrier(MPI_COMM_WORLD)
 #define ONE_BY_ONE for (int r = 0; r < ranks; r++, MPI_Barrier(MPI_COMM_WORLD)) if (r == rank)
-	REWIND; WRITE(MPI_File_write_ordered(file, p, BLOCK, MPI_BYTE, &status)); check_written(place());
+	REWIND;
+	WRITE(MPI_File_write_ordered(file, p, BLOCK, MPI_BYTE, &status));
+	check_written(place());
 	REWIND; READ(MPI_File_read_ordered(file, p, BLOCK, MPI_BYTE, &status)); check_into(p);
 	REWIND; WRITE(MPI_File_write_ordered_begin(file, p, BLOCK, MPI_BYTE));
 	check(MPI_File_write_ordered_end(file, p, &status) == MPI_SUCCESS); check_written(place());
@@ -166,10 +192,18 @@ static void shared_pointer(void)
 	ONE_BY_ONE check(MPI_File_read_shared(file, p, BLOCK, MPI_BYTE, &status) == MPI_SUCCESS);
 	check_into(p);
 	REWIND; p = next_block();
-	ONE_BY_ONE { check(MPI_File_iwrite_shared(file, p, BLOCK, MPI_BYTE, &request) == MPI_SUCCESS); WAIT; }
+	ONE_BY_ONE
+	{
+		check(MPI_File_iwrite_shared(file, p, BLOCK, MPI_BYTE, &request) == MPI_SUCCESS);
+		WAIT;
+	}
 	check_written(place());
 	REWIND; p = far_block();
-	ONE_BY_ONE { check(MPI_File_iread_shared(file, p, BLOCK, MPI_BYTE, &request) == MPI_SUCCESS); WAIT; }
+	ONE_BY_ONE
+	{
+		check(MPI_File_iread_shared(file, p, BLOCK, MPI_BYTE, &request) == MPI_SUCCESS);
+		WAIT;
+	}
 	check_into(p);
 }
 
@@ -181,10 +215,19 @@ static void large_counts(void)
 	MPI_Status status;
 	unsigned char *p;
 
-	WRITE(MPI_File_write_at_c(file, place(), p, BLOCK, MPI_BYTE, &status)); check_count(&status); check_written(place());
-	READ(MPI_File_read_at_c(file, place(), p, BLOCK, MPI_BYTE, &status)); check_count(&status); check_into(p);
-	WRITE(MPI_File_iwrite_at_c(file, place(), p, BLOCK, MPI_BYTE, &request)); WAIT; check_count(&status); check_written(place());
-	READ(MPI_File_iread_at_all_c(file, place(), p, BLOCK, MPI_BYTE, &request)); WAIT; check_into(p);
+	WRITE(MPI_File_write_at_c(file, place(), p, BLOCK, MPI_BYTE, &status));
+	check_count(&status);
+	check_written(place());
+	READ(MPI_File_read_at_c(file, place(), p, BLOCK, MPI_BYTE, &status));
+	check_count(&status);
+	check_into(p);
+	WRITE(MPI_File_iwrite_at_c(file, place(), p, BLOCK, MPI_BYTE, &request));
+	WAIT;
+	check_count(&status);
+	check_written(place());
+	READ(MPI_File_iread_at_all_c(file, place(), p, BLOCK, MPI_BYTE, &request));
+	WAIT;
+	check_into(p);
 	WRITE(MPI_File_write_at_all_begin_c(file, place(), p, BLOCK, MPI_BYTE));
 	check(MPI_File_write_at_all_end(file, p, &status) == MPI_SUCCESS); check_written(place());
 	SEEK; READ(MPI_File_read_all_begin_c(file, p, BLOCK, MPI_BYTE));
@@ -223,11 +266,12 @@ static void larger_than_memory(void)
 		fill_block(window + (size_t)n * BLOCK, n);
 	/* The parts of the file are larger than before: others' blocks have been in this rank's. */
 	MPI_Barrier(MPI_COMM_WORLD);
-	code = MPI_File_write_at_all(file, (MPI_Offset)rank * (MPI_Offset)SIZE, window, (int)SIZE, MPI_BYTE, &status);
+	code = MPI_File_write_at_all(file, (MPI_Offset)rank * (MPI_Offset)SIZE, window, (int)SIZE,
+				     MPI_BYTE, &status);
 	if (code == MPI_SUCCESS) {
 		memset(window, 0, SIZE);
-		check(MPI_File_read_at_all(file, (MPI_Offset)rank * (MPI_Offset)SIZE, window, (int)SIZE, MPI_BYTE,
-					   &status) == MPI_SUCCESS);
+		check(MPI_File_read_at_all(file, (MPI_Offset)rank * (MPI_Offset)SIZE, window,
+					   (int)SIZE, MPI_BYTE, &status) == MPI_SUCCESS);
 	} else {
 		char text[MPI_MAX_ERROR_STRING];
 		int len;
@@ -244,8 +288,10 @@ static void types_that_are_none(void)
 {
 	int n = 0;
 
-	check_error(MPI_File_write_at(file, 0, &n, 1, MPI_DATATYPE_NULL, MPI_STATUS_IGNORE), MPI_ERR_TYPE, "");
-	check_error(MPI_File_read(file, &n, 1, MPI_DATATYPE_NULL, MPI_STATUS_IGNORE), MPI_ERR_TYPE, "");
+	check_error(MPI_File_write_at(file, 0, &n, 1, MPI_DATATYPE_NULL, MPI_STATUS_IGNORE),
+		    MPI_ERR_TYPE, "");
+	check_error(MPI_File_read(file, &n, 1, MPI_DATATYPE_NULL, MPI_STATUS_IGNORE), MPI_ERR_TYPE,
+		    "");
 }
 
 int main(int argc, char **argv)
@@ -256,10 +302,12 @@ int main(int argc, char **argv)
 	setenv("UMMAP_MEM_LIMIT", "3M", 1); /* for two ranks or so */
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
 	info = storage_hints("window.%r", "storage_alloc_segsize", "64K", NULL);
-	check(MPI_Win_allocate((MPI_Aint)SIZE, 1, info, MPI_COMM_WORLD, &window, &win) == MPI_SUCCESS);
+	check(MPI_Win_allocate((MPI_Aint)SIZE, 1, info, MPI_COMM_WORLD, &window, &win) ==
+	      MPI_SUCCESS);
 	MPI_Info_free(&info);
 	snprintf(name, sizeof(name), "%s/file", folder);
-	check(MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file) == MPI_SUCCESS);
+	check(MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL,
+			    &file) == MPI_SUCCESS);
 	for (unsigned n = 0; n < BLOCKS; n++)
 		fill_block(window + (size_t)n * BLOCK, 0);
 	explicit_offsets();

@@ -26,8 +26,9 @@ static int full_class(void)
 
 static uint8_t *allocate(const char *path, size_t size, MPI_Win *win)
 {
-	MPI_Info info = storage_hints("unused", "storage_alloc_segsize", "64K", "storage_alloc_stripe", "64K",
-				      "storage_alloc_driver", "mpiio", "cb_buffer_size", "262144", NULL);
+	MPI_Info info = storage_hints("unused", "storage_alloc_segsize", "64K",
+				      "storage_alloc_stripe", "64K", "storage_alloc_driver",
+				      "mpiio", "cb_buffer_size", "262144", NULL);
 	char name[100];
 	uint8_t *base;
 
