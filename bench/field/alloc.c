@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Kinds of memory without MPI: of the process, of the library, and the kernel's mmap. Files under memory are as long
- * as it, so that a store past the end of the file, which mmap cannot do, is not what is measured.
- */
+/* Kinds of memory without MPI: of the process, of the library, and the kernel's mmap. Files are as
+ * long as the memory over them, because mmap cannot extend a file. */
 #include "alloc.h"
 
 #include "kit/data.h"
@@ -210,9 +208,10 @@ void alloc_limit(const struct alloc *a, unsigned processes, pid_t leader)
 }
 
 /*
- * Touches so much memory twice over and gives it back. A virtual machine may have left memory to its host, which takes
- * milliseconds for a MiB of it: who measures does this before, or whoever comes first pays for all. Twice, because who
- * needs it next need not get the same pages; but no more than an eighth of what is free, because others do the same.
+ * Touches twice this amount of memory, and frees it. If a virtual machine has returned memory to
+ * its host, getting it back takes milliseconds for each MiB, which the first measurement would pay
+ * for. The amount is doubled because the next user of memory may get other pages. It is at most an
+ * eighth of the free memory, because other ranks do the same.
  */
 static void warm_memory(size_t len)
 {

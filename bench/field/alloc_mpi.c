@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Kinds of memory with MPI: that of a window, as MPI allocates it, in memory or, by hints, on storage. And windows over
- * all kinds, open for everybody as long as they are there (MPI_Win_lock_all).
- */
+/* Kinds of memory with MPI: window memory, which MPI allocates, or which hints place in storage;
+ * and windows over all kinds of memory, which are locked for all ranks (MPI_Win_lock_all). */
 #include "job.h"
 
 #include <limits.h>
@@ -92,10 +90,10 @@ static void storage_sync(struct memory *m)
 static const struct alloc_kind window = { .name = "mpi-window",
 					  .open = window_open,
 					  .close = window_close };
-/* Nobody but the library lets go of memory behind a window. */
+/* Window memory cannot be evicted by the program. */
 static const struct alloc_kind storage = {
-	.name = "mpi-storage-window", .open = storage_open, .sync = storage_sync, .chill = storage_sync,
-	.close = window_close,
+	.name = "mpi-storage-window", .open = storage_open, .sync = storage_sync,
+	.chill = storage_sync, .close = window_close,
 };
 
 const struct alloc_kind *const alloc_mpi_kinds[] = { &window, &storage, NULL };

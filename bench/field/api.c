@@ -121,7 +121,7 @@ static void memory_end(struct file *f)
 	memory_close(f->memory);
 }
 
-/* As close(2), which leaves what is not durable yet to the system: all is with the store, none is waited for. */
+/* Like close(2), hands all changes to the store without waiting until they are durable. */
 static void library_end(struct file *f)
 {
 	if (f->memory->write && umsync_range(f->memory->base, f->memory->size, UMMAP_NOFLUSH))
@@ -151,13 +151,18 @@ static void alone_close(struct file *f)
 }
 
 static const struct api apis[] = {
-	{ "POSIX", NULL, true, true, posix_open, posix_read, posix_write, NULL, posix_sync, posix_close },
-	{ "MPIIO", NULL, true, true, mpiio_open, mpiio_read, mpiio_write, NULL, mpiio_sync, mpiio_close },
-	{ "UMMAP", "ummap", true, false, memory_begin, memory_read, memory_write, memory_foresee, memory_fsync,
+	{ "POSIX", NULL, true, true, posix_open, posix_read, posix_write, NULL, posix_sync,
+	  posix_close },
+	{ "MPIIO", NULL, true, true, mpiio_open, mpiio_read, mpiio_write, NULL, mpiio_sync,
+	  mpiio_close },
+	{ "UMMAP", "ummap", true, false, memory_begin, memory_read, memory_write, memory_foresee,
+	  memory_fsync,
 	  library_end },
-	{ "MMAP", "mmap", true, true, memory_begin, memory_read, memory_write, memory_foresee, memory_fsync,
+	{ "MMAP", "mmap", true, true, memory_begin, memory_read, memory_write, memory_foresee,
+	  memory_fsync,
 	  memory_end },
-	{ "MEMORY", "memory", false, false, alone_open, memory_read, memory_write, NULL, memory_fsync, alone_close },
+	{ "MEMORY", "memory", false, false, alone_open, memory_read, memory_write, NULL,
+	  memory_fsync, alone_close },
 };
 
 void access_choose(struct access *a, const char *name)
@@ -194,8 +199,8 @@ void access_cool(const struct access *a, const char *path)
 	close(fd);
 }
 
-/* Two ranks that had one segment in memory would overwrite each other's part of it, unless UMMAP_WRITERS is 1. All map the
- * whole file, but where no segment has two owners, each stores into its own only. */
+/* Two ranks with the same segment would overwrite each other's part of it, unless UMMAP_WRITERS is
+ * 1. All ranks map the whole file, but each stores only into its own segments. */
 void access_check_segments(const struct access *a, size_t unit)
 {
 	if (!access_is(a, "ummap") || a->per_process || alloc_writers())

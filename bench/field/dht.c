@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dht - a hash table over all ranks, by one-sided MPI alone: each has a volume of slots, a heap for what finds its slot
- * taken, and a counter of that heap. Whoever inserts claims the slot by Compare_and_swap; if that fails, it takes a
- * place in the heap by Fetch_and_op, fills it, and hangs it into the slot's chain by Compare_and_swap. Nobody waits
- * for the owner of a volume. Keys are known, so afterwards all of them are looked for where they must be.
+ * dht - a hash table over all ranks, by one-sided MPI only. Each rank has a volume of slots, a heap
+ * for keys whose slots are taken, and a counter of the heap. To insert a key, a rank claims the
+ * slot by MPI_Compare_and_swap. If that fails, it takes a place in the heap by MPI_Fetch_and_op,
+ * fills it, and links it into the slot's chain by MPI_Compare_and_swap. No rank waits for the owner
+ * of a volume. At the end, all keys are checked.
  */
 #include <getopt.h>
 
@@ -45,7 +46,8 @@ static const char help[] =
 "  --alloc KIND     memory of its volumes: %s (memory)\n"
 "  --dir DIR        for scratch files without names, one for each rank (.)\n"
 "  --slots N        of each rank; 16 bytes each (1000000)\n"
-"  --heap N         places of each rank for what finds its slot taken; 16 bytes each (half the slots)\n"
+"  --heap N         places of each rank for keys whose slots are taken, of 16 bytes each (half\n"
+"                   the slots)\n"
 "  --fill PERCENT   of all slots: how many keys are inserted (80)\n"
 "  --keys N         the same as a number, of each rank\n"
 "  --lookups N      of each rank, for keys of any rank, afterwards (1000)\n"
@@ -292,7 +294,8 @@ static void run(const struct options *o)
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		ALLOC_OPTIONS, ALLOC_ADVICE, ALLOC_PART, { "dir", 1, 0, 'd' }, { "slots", 1, 0, 's' }, { "heap", 1, 0, 'p' },
+		ALLOC_OPTIONS, ALLOC_ADVICE, ALLOC_PART,
+		{ "dir", 1, 0, 'd' }, { "slots", 1, 0, 's' }, { "heap", 1, 0, 'p' },
 		{ "fill", 1, 0, 'f' }, { "keys", 1, 0, 'k' }, { "lookups", 1, 0, 'l' },
 		{ "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
@@ -322,7 +325,8 @@ static void parse_options(struct options *o, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	struct options o = {
-		.alloc = { .kind = alloc_find("memory") }, .dir = ".", .slots = 1000000, .fill = 80, .lookups = 1000,
+		.alloc = { .kind = alloc_find("memory") }, .dir = ".",
+		.slots = 1000000, .fill = 80, .lookups = 1000,
 	};
 
 	parse_options(&o, argc, argv);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The file is made anew before each run, and its cache is removed by opening it to delete it. */
+/* The file is made anew before each run. Opening and deleting it removes its cache. */
 #include "filepair.h"
 
 #include <getopt.h>
@@ -19,8 +19,9 @@ void filepair_begin(struct filepair *p, int argc, char **argv, const char *what)
 {
 	enum { FILE_ = 1, CACHE, SIZE, BLOCK, COUNT_, WORK, RUNS, HELP };
 	static const struct option options[] = {
-		{ "file", 1, 0, FILE_ }, { "cache", 1, 0, CACHE }, { "size", 1, 0, SIZE }, { "block", 1, 0, BLOCK },
-		{ "count", 1, 0, COUNT_ }, { "work", 1, 0, WORK }, { "runs", 1, 0, RUNS }, { "help", 0, 0, HELP }, { 0 },
+		{ "file", 1, 0, FILE_ }, { "cache", 1, 0, CACHE }, { "size", 1, 0, SIZE },
+		{ "block", 1, 0, BLOCK }, { "count", 1, 0, COUNT_ }, { "work", 1, 0, WORK },
+		{ "runs", 1, 0, RUNS }, { "help", 0, 0, HELP }, { 0 },
 	};
 	struct alloc none = { 0 };
 	int c;

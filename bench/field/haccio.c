@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * haccio - checkpoint and restart of the particles of HACC: 38 bytes a particle in nine variables, each of which a rank
- * writes, and later reads, as one piece, behind a header of 24 MiB. Ranks have their parts of a shared file one
- * after the other, or with -F a file each. A checkpoint ends when it is durable. A restart reads all of it into fresh
- * memory, and every particle is compared.
+ * haccio - checkpoint and restart of the particles of HACC. A particle has nine variables with 38
+ * bytes. A rank writes and reads each variable as one piece, behind a header of 24 MiB. The parts
+ * of the ranks follow each other in a shared file; with -F, each rank has a file. A checkpoint ends
+ * when it is durable. A restart reads it into new memory, and compares all particles.
  */
 #include <getopt.h>
 #include <math.h>
@@ -21,7 +21,8 @@ struct variable {
 };
 
 static const struct variable variables[VARIABLES] = {
-	{ "xx", 4 }, { "yy", 4 }, { "zz", 4 }, { "vx", 4 }, { "vy", 4 }, { "vz", 4 }, { "phi", 4 }, { "pid", 8 },
+	{ "xx", 4 }, { "yy", 4 }, { "zz", 4 }, { "vx", 4 }, { "vy", 4 }, { "vz", 4 }, { "phi", 4 },
+	{ "pid", 8 },
 	{ "mask", 2 },
 };
 
@@ -58,7 +59,7 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 31;
 }
 
-/* What variable v of a particle must be. */
+/* Returns the value that variable v of a particle must have. */
 static void value_of(unsigned v, uint64_t particle, void *value)
 {
 	uint64_t bits = mix(particle * VARIABLES + v + 1);
@@ -255,7 +256,8 @@ static void share_out(struct options *o)
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		ALLOC_KNOBS, { "cold", 0, 0, 'c' }, { "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		ALLOC_KNOBS, { "cold", 0, 0, 'c' }, { "json", 1, 0, 'j' }, { "help", 0, 0, 'h' },
+		{ 0, 0, 0, 0 },
 	};
 	int c;
 

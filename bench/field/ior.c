@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ior - IOR's tests, with its letters: ranks write and read blocks of a shared file, or of a file each, in transfers,
- * in order, strided (-b as -t, -s many) or at random. A file has SEGMENTS parts, each with a block of every rank, one
- * after the other; with -F, of one rank. Times are of open, transfers and close of the slowest rank; bandwidth is of
- * all bytes over all of that.
+ * ior - the tests of IOR, with the same letters. Ranks write and read blocks of a shared file, or
+ * of a file for each rank (-F), in transfers: in order, strided (-b as -t, many -s) or at random. A
+ * file has SEGMENTS parts, each with a block of every rank. Times are those of open, transfers and
+ * close at the slowest rank; the bandwidth is all bytes divided by this time.
  */
 #include "api.h"
 
@@ -37,7 +37,7 @@ enum phase { PHASE_WRITE, PHASE_READ, PHASES };
 
 static const char *const phase_names[] = { "write", "read" };
 
-/* What one phase came to: the same for all ranks. */
+/* The result of a phase, the same at all ranks. */
 struct result {
 	double open_s, xfer_s, close_s, total_s;
 	uint64_t bytes, transfers;
@@ -51,13 +51,15 @@ struct results {
 static const char help[] =
 "usage: mpirun ior [OPTION ...]\n"
 "Writes and reads a file by all ranks, as IOR does. Without -w, -r, -W and -R: both.\n"
-"  -a API           POSIX, MPIIO, UMMAP, MMAP, or MEMORY: memory of each rank, no file, -F only (POSIX)\n"
+"  -a API           POSIX, MPIIO, UMMAP, MMAP, or MEMORY: memory of each rank without a file,\n"
+"                   only with -F (POSIX)\n"
 "  -b SIZE          block: what a rank has in one segment of the file (1m)\n"
 "  -t SIZE          transfer (256k)\n"
 "  -s N             segments of the file (1)\n"
 "  -i N             repetitions (1)\n"
 "  -o FILE          (testFile)\n"
-"  -z               transfers at random: each goes once, to the rank that chance has chosen, or with -F to its own\n"
+"  -z               random transfers: each transfer once, at a random rank, or with -F at the\n"
+"                   rank of the file\n"
 "  -F               a file for each rank\n"
 "  -C               ranks read, and check, what the next one wrote\n"
 "  -e               writing ends when all is durable\n"
@@ -67,8 +69,8 @@ static const char help[] =
 "  -D SECONDS       each phase ends after that time, with what was moved until then\n"
 "  --cold           the page cache has nothing of the files when reading begins\n"
 "  --odirect        POSIX with O_DIRECT\n"
-"  --spread SIZE    reads go into so much memory in turn, as if all were kept, not into one buffer (-t)\n"
-"  --ahead N        UMMAP and MMAP are told of a transfer when the one N before it begins to be read\n"
+"  --spread SIZE    read into buffers of this total size in turn, not into one buffer (-t)\n"
+"  --ahead N        tell UMMAP and MMAP of each transfer N transfers before it is read\n"
 "  --json FILE      add a line for each phase to FILE\n"
 ALLOC_KNOBS_HELP ALLOC_ADVICE_HELP
 "                   where nothing else is said, --seg is the transfer\n"
@@ -375,7 +377,7 @@ static void print_summary(const struct ior *t, const struct results *all)
 
 /* ---- Running ---- */
 
-/* What the rank wrote whose data this one is to read. */
+/* Returns the number of transfers that the rank wrote whose data this one reads. */
 static size_t written_by(int owner, size_t mine)
 {
 	uint64_t *all = calloc((size_t)job.ranks, sizeof(*all)), value = mine;
@@ -451,8 +453,9 @@ static void check_options(struct ior *t)
 static void parse_options(struct ior *t, int argc, char **argv)
 {
 	static const struct option known[] = {
-		ALLOC_KNOBS, ALLOC_ADVICE, { "cold", 0, 0, 'c' }, { "odirect", 0, 0, 'd' }, { "json", 1, 0, 'j' },
-		{ "spread", 1, 0, 'S' }, { "ahead", 1, 0, 'A' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		ALLOC_KNOBS, ALLOC_ADVICE, { "cold", 0, 0, 'c' }, { "odirect", 0, 0, 'd' },
+		{ "json", 1, 0, 'j' }, { "spread", 1, 0, 'S' }, { "ahead", 1, 0, 'A' },
+		{ "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	int c;
 

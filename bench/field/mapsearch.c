@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * mapsearch - looks for pixels in a two-dimensional map, a rank its rows; from each that is found it follows a line down the map and
- * looks at what is around it, as long as there is more of the same.
- */
+/* mapsearch - looks for pixels in a two-dimensional map, of which each rank has rows. From each
+ * pixel that it finds, it follows a line down the map, and looks at the pixels around it. */
 #include "filepair.h"
 
 #define FOUND 7                          /* values of bytes below are what is looked for: few */

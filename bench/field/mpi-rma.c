@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mpi-rma - how long operations take from one rank to another that is within MPI, on windows in storage which are in
- * memory as a whole, and on windows in memory: of MPI_Win_create and of MPI_Win_allocate. They are a put or a get with its
- * flush; a get within a lock of its own, as coarrays do it; a fetch-and-op; a get and a put of a square of doubles in the
- * corner of a larger one; and making and freeing a window, by both ranks. Every repetition has all windows in turn, so that
- * ratios are of neighbours. What was moved is looked at each time.
+ * mpi-rma - times of operations from one rank to another that waits in MPI, on windows in storage
+ * that are resident, and on windows in memory of MPI_Win_create and MPI_Win_allocate. The
+ * operations are put and get with a flush, a get within a lock as coarrays make it, fetch-and-op,
+ * get and put of a square of doubles in the corner of a larger one, and making and freeing a
+ * window. Each repetition measures all windows in turn, so ratios compare neighboring measurements.
+ * The moved data is checked each time.
  */
 #include <getopt.h>
 
@@ -38,7 +39,7 @@ static const char *const names[OPS] = {
 	[MAKE] = "make-and-free",
 };
 
-/* What is measured on each window. */
+/* The operations that are measured on each window. */
 struct cell {
 	enum op op;
 	size_t bytes;
@@ -200,7 +201,7 @@ static void look(const char *p, size_t bytes, char want)
 	}
 }
 
-/* What has to be there afterwards; the square's first line stands for all. */
+/* Checks the moved data. Of the square, the first line is checked. */
 static void check(const struct kind *k, const struct cell *c, char mark, uint64_t calls)
 {
 	uint64_t sum;
@@ -242,7 +243,7 @@ static double measure(struct kind *k, const struct options *o, unsigned rep, con
 	}
 	if (c->op == LOCK_GET)
 		MPI_Win_lock_all(0, k->win);
-	/* What was fetched last is what was there before it. */
+	/* The last operation has returned the value before it. */
 	MPI_Bcast(&all, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
 	__sync_synchronize();
 	check(k, c, mark, all);
@@ -316,7 +317,8 @@ static void set_quick(struct options *o)
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		{ "dir", 1, 0, 'd' }, { "sizes", 1, 0, 's' }, { "reps", 1, 0, 'r' }, { "time", 1, 0, 't' },
+		{ "dir", 1, 0, 'd' }, { "sizes", 1, 0, 's' }, { "reps", 1, 0, 'r' },
+		{ "time", 1, 0, 't' },
 		{ "quick", 0, 0, 'q' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	int c;

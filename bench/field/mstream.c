@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mstream - throughput of one mapping: STREAM's four kernels on three arrays inside it, and large transfers of all of
- * it, in order, at random, and mixed, where every second one jumps. Storage is part of it: a kernel that writes ends
- * when what it wrote is durable, and one that reads begins with nothing in memory. All results are checked.
+ * mstream - throughput of one mapping: the four kernels of STREAM on three arrays, and large
+ * transfers of the whole mapping, in order, at random, and mixed, where every second one jumps.
+ * Storage is included: a kernel that writes ends when its data is durable, and a kernel that reads
+ * begins with no segment resident. All results are checked.
  */
 #include <getopt.h>
 #include <math.h>
@@ -369,8 +370,9 @@ static void check_options(struct options *o)
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		ALLOC_OPTIONS, ALLOC_ADVICE, { "dir", 1, 0, 'd' }, { "size", 1, 0, 's' }, { "transfer", 1, 0, 't' },
-		{ "kernels", 1, 0, 'k' }, { "reps", 1, 0, 'r' }, { "json", 1, 0, 'j' }, { "help", 0, 0, 'h' },
+		ALLOC_OPTIONS, ALLOC_ADVICE, { "dir", 1, 0, 'd' }, { "size", 1, 0, 's' },
+		{ "transfer", 1, 0, 't' }, { "kernels", 1, 0, 'k' }, { "reps", 1, 0, 'r' },
+		{ "json", 1, 0, 'j' }, { "help", 0, 0, 'h' },
 		{ 0, 0, 0, 0 },
 	};
 	int c;
@@ -397,8 +399,10 @@ static void parse_options(struct options *o, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	struct options o = {
-		.alloc = { .kind = alloc_find("memory") }, .dir = ".", .size = GIB, .transfer = 16 * MIB, .reps = 5,
-		.kernels = "copy,scale,add,triad,seq-write,seq-read,rand-write,rand-read,mixed-write,mixed-read",
+		.alloc = { .kind = alloc_find("memory") }, .dir = ".", .size = GIB,
+		.transfer = 16 * MIB, .reps = 5,
+		.kernels = "copy,scale,add,triad,seq-write,seq-read,rand-write,rand-read,"
+			   "mixed-write,mixed-read",
 	};
 
 	parse_options(&o, argc, argv);

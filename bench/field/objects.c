@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * objects - what arrays as objects cost against plain files with the same bytes and the same durability, in turn: puts of arrays in chunks of
- * several sizes, gets of parts, many small objects, mapped objects, and the skeleton application of Chien et al. (2018): cycles of
- * computation by several processes, of which each fifth ends with an output of all.
+ * objects - the costs of arrays as objects and as plain files with the same bytes and the same
+ * durability, in turn: puts of arrays in chunks of several sizes, gets of parts, many small
+ * objects, mapped objects, and the skeleton application of Chien et al. (2018), in which several
+ * processes compute in cycles, and write an output after every fifth cycle.
  */
 #include <getopt.h>
 #include <limits.h>
@@ -22,8 +23,10 @@ static const char help[] =
 "  --count N      small objects (10000)\n"
 "  --ranks LIST   processes of the skeleton application (1,2,4)\n"
 "  --cycles N     of it (200)\n"
-"  --store STORE  put alone, into this container in place of one in a folder: as rados:POOL/NAME?conf=FILE\n"
-"  --chunk SIZE   put alone, with chunks of this many bytes in place of 256, 512 and 1024 doubles square\n"
+"  --store STORE  only put, into this container instead of one in a folder, such as\n"
+"                 rados:POOL/NAME?conf=FILE\n"
+"  --chunk SIZE   only put, with chunks of SIZE bytes instead of squares of 256, 512 and 1024\n"
+"                 doubles\n"
 "  --reps N       pairs (5)\n"
 "  --help\n";
 
@@ -182,7 +185,8 @@ static double get_object(umobject_version *v, const uint64_t *count, uint64_t se
 static void get_figure(unsigned rep)
 {
 	static const struct { const char *name; uint64_t count[2]; } parts[] = {
-		{ "rows-64", { 64, SIDE } }, { "box-256", { 256, 256 } }, { "box-1024", { 1024, 1024 } }, { "box-64", { 64, 64 } },
+		{ "rows-64", { 64, SIDE } }, { "box-256", { 256, 256 } },
+		{ "box-1024", { 1024, 1024 } }, { "box-64", { 64, 64 } },
 	};
 	struct umobject_shape shape = { .type = UMOBJECT_DOUBLE,
 					.rank = 2,
@@ -463,8 +467,10 @@ static const struct {
 enum { DIR_IS = 256, ONLY, SIZE, COUNT, RANKS, CYCLES, STORE, CHUNK, REPS, HELP };
 
 static const struct option long_options[] = {
-	{ "dir", 1, NULL, DIR_IS }, { "only", 1, NULL, ONLY }, { "size", 1, NULL, SIZE }, { "count", 1, NULL, COUNT }, { "ranks", 1, NULL, RANKS },
-	{ "cycles", 1, NULL, CYCLES }, { "store", 1, NULL, STORE }, { "chunk", 1, NULL, CHUNK }, { "reps", 1, NULL, REPS }, { "help", 0, NULL, HELP },
+	{ "dir", 1, NULL, DIR_IS }, { "only", 1, NULL, ONLY }, { "size", 1, NULL, SIZE },
+	{ "count", 1, NULL, COUNT }, { "ranks", 1, NULL, RANKS }, { "cycles", 1, NULL, CYCLES },
+	{ "store", 1, NULL, STORE }, { "chunk", 1, NULL, CHUNK }, { "reps", 1, NULL, REPS },
+	{ "help", 0, NULL, HELP },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -505,7 +511,7 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < options.nranks; i++)
 		if (options.ranks[i] > MOST_RANKS)
 			die("--ranks are at most %d", MOST_RANKS);
-	/* Pages of the kernel's that hold a file need no load at all; what is compared are loads. */
+	/* Files in the page cache need no load, and loads are compared. */
 	setenv("UMMAP_CACHED", "copy", 0);
 	snprintf(box, sizeof(box), "%s/objects.%d.box", options.dir, (int)getpid());
 	snprintf(folder, sizeof(folder), "%s/objects.%d.plain", options.dir, (int)getpid());

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * outputs - the skeleton application of Chien et al. (2018) with MPI: cycles of computation, of which each fifth ends with an output
- * of all ranks, by objects, by parallel HDF5 to one shared file, or by MPI-IO alone.
+ * outputs - the skeleton application of Chien et al. (2018) with MPI. It computes in cycles, and
+ * all ranks write an output after every fifth cycle: as objects, by parallel HDF5 to one shared
+ * file, or by MPI-IO alone.
  */
 #include <getopt.h>
 
@@ -210,7 +211,8 @@ static void print(const struct options *o, double seconds, double output_s)
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		{ "side", 1, 0, 's' }, { "cycles", 1, 0, 'n' }, { "computing", 1, 0, 'c' }, { "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "side", 1, 0, 's' }, { "cycles", 1, 0, 'n' }, { "computing", 1, 0, 'c' },
+		{ "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	int c;
 

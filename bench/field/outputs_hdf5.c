@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Parallel HDF5, to one shared file: a dataset of all outputs in the chunks of the ranks, all of which have their places from the
- * beginning and are written whole, so that nothing is filled before.
- */
+/* Parallel HDF5 with one shared file: a dataset of all outputs in the chunks of the ranks, whose
+ * space is allocated at the beginning. Chunks are written whole, so no fill values are needed. */
 #include <hdf5.h>
 
 #include "kit/common.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prk-stencil - the Stencil kernel of the Parallel Research Kernels: a star of radius 2 over a square grid of doubles,
- * shared out on a nearly square grid of ranks. Each iteration exchanges halos by messages, adds the stencil of `in` to
- * `out`, and 1 to `in`. Only `in` and `out` are of the memory under test; messages go out of and into buffers.
+ * prk-stencil - the Stencil kernel of the Parallel Research Kernels: a star of radius 2 over a
+ * square grid of doubles, which a nearly square grid of ranks shares. Each iteration exchanges
+ * halos by messages, adds the stencil of `in` to `out`, and adds 1 to `in`. Only `in` and `out` are
+ * in the memory under test; messages use buffers.
  */
 #include <math.h>
 
@@ -25,7 +26,7 @@ static const char help[] =
 ALLOC_KNOBS_HELP ALLOC_PART_HELP
 "  --help\n";
 
-/* The part of this rank: columns [x0, x0 + w) and rows [y0, y0 + h). `in` has a frame of RADIUS around it. */
+/* The part of this rank: columns [x0, x0 + w) and rows [y0, y0 + h). `in` has a frame of RADIUS. */
 struct part {
 	long n, x0, y0, w, h, stride;
 	int left, right, up, down;        /* ranks, or MPI_PROC_NULL */
@@ -47,7 +48,7 @@ static void split(struct part *p, long n)
 {
 	int px, py, x, y;
 
-	/* Rows are whole where they can be: the edges of columns are spread over all of the memory. */
+	/* Ranks have whole rows if possible: the edges of columns are spread over all memory. */
 	for (px = (int)sqrt(job.ranks); job.ranks % px; px--)
 		;
 	py = job.ranks / px;
@@ -117,7 +118,7 @@ static void exchange(struct part *p)
 	columns(p, p->buf[SEND_RIGHT], p->w - RADIUS, true, p->right);
 	rows(p, p->buf[SEND_UP], 0, true, p->up);
 	rows(p, p->buf[SEND_DOWN], p->h - RADIUS, true, p->down);
-	/* What goes left arrives from the right: the tag is the side that it comes in by. */
+	/* Data sent to the left arrives from the right: the tag is the side of arrival. */
 	for (int i = 0; i < 4; i++) {
 		MPI_Irecv(p->buf[GOT_LEFT + i], lens[i], MPI_DOUBLE, peers[i], i, MPI_COMM_WORLD,
 			  &requests[i]);
@@ -206,6 +207,6 @@ int main(int argc, char **argv)
 	check(&p, k.iterations);
 	for (i = 0; i < 8; i++)
 		free(p.buf[i]);
-	/* Each point has 4 * RADIUS + 1 weights, each multiplied and added, and the sum is added to out. */
+	/* Each point has 4 * RADIUS + 1 multiplications and additions, and one more addition. */
 	prk_end(&k, (2 * (4 * RADIUS + 1) + 1) * points(&p), "MFlops/s");
 }

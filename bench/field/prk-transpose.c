@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prk-transpose - the Transpose kernel of the Parallel Research Kernels: B += transpose of A, A += 1, for square
- * matrices of doubles, of which each rank has a block of columns. Blocks are exchanged in as many phases as there are
- * ranks, and transposed in tiles. Only A and B are of the memory under test; messages go out of and into buffers.
+ * prk-transpose - the Transpose kernel of the Parallel Research Kernels: B += transpose of A, A +=
+ * 1, for square matrices of doubles, of which each rank has a block of columns. Blocks are
+ * exchanged in as many phases as there are ranks, and transposed in tiles. Only A and B are in the
+ * memory under test; messages use buffers.
  */
 #include <math.h>
 
@@ -11,7 +12,8 @@
 
 static const char help[] =
 "usage: mpirun prk-transpose [OPTION ...] ITERATIONS ORDER\n"
-"Adds the transpose of a matrix of ORDER x ORDER doubles to another one; ORDER is a multiple of the ranks.\n"
+"Adds the transpose of a matrix of ORDER x ORDER doubles to another one. ORDER must be a multiple\n"
+"of the number of ranks.\n"
 "  --alloc KIND     memory of both matrices: %s (memory)\n"
 "  --dir DIR        for scratch files without names, two for each rank (.)\n"
 "  --sync N         both matrices are made durable after every N iterations\n"
@@ -42,8 +44,8 @@ static void start_values(struct part *p)
 }
 
 /*
- * Rows [from_row, from_row + block) of A, transposed, go to the columns of `to`, which are `to_stride` doubles apart,
- * or are added there. They then grow by 1.
+ * Rows [from_row, from_row + block) of A, transposed, go to the columns of `to`, which are
+ * `to_stride` doubles apart, or are added there. They then grow by 1.
  */
 static void transpose(struct part *p, size_t from_row, double *to, size_t to_stride, bool add)
 {

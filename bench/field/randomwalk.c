@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* randomwalk - reads a block somewhere, computes with it for a while (steps of Collatz's), writes it back, and goes on from there. */
+/* randomwalk - reads a block, computes with it (steps of the Collatz sequence), writes it back, and
+ * goes to a block that depends on the result. */
 #include "filepair.h"
 
 static const char *const names[] = { "open (ms)", "walk (s)", "close (ms)", "all of it (s)", NULL };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rompio - small reads and writes of a file: in order, each rank a chunk, and at random all over it; open and close apart. */
+/* rompio - small reads and writes of a file: in order, with a chunk for each rank, and at random in
+ * the whole file. Opening and closing are timed separately. */
 #include "filepair.h"
 
 static const char *const names[] = {

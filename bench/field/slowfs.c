@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * slowfs - a folder seen through a storage system that is far away: each request takes a while to be answered, and all
- * share one line of a given bandwidth, so that many small requests are slow and many at a time are not. Without page
- * cache, unless asked for: only then does FUSE let files be mapped. What is synced waits for an answer, but not for
- * the disk under the folder, which stands for servers that have memory.
+ * slowfs - shows a folder through a pretended storage system that is far away. Each request is
+ * answered after a delay, and all requests share a line of a given bandwidth, so many small
+ * requests are slow, unless they are made at the same time. There is no page cache unless an option
+ * asks for it; only then FUSE lets files be mapped. A sync waits for an answer, but not for the
+ * disk under the folder, as with servers that have memory.
  */
 #define FUSE_USE_VERSION 312
 #include <dirent.h>
@@ -32,7 +33,8 @@ static struct slow slow = { .latency_ns = 1000000,
 
 static const char help[] =
 "usage: slowfs [OPTION ...] FOLDER MOUNTPOINT\n"
-"Shows FOLDER at MOUNTPOINT, as a storage system that is far away. fusermount3 -u MOUNTPOINT ends it.\n"
+"Shows FOLDER at MOUNTPOINT like a storage system that is far away. `fusermount3 -u MOUNTPOINT`\n"
+"ends it.\n"
 "  --latency USEC     from a request to its answer (1000)\n"
 "  --bandwidth SIZE   bytes a second, of all requests together (1G)\n"
 "  --paged            by the page cache, which mmap needs\n"
@@ -57,7 +59,7 @@ static void take_time(size_t bytes)
 		;
 }
 
-/* What lies under a path of ours; errors are those of names that are too long. */
+/* Returns the path in the folder for a path below the mount point, or an error for long names. */
 static int below(char *path, const char *name)
 {
 	return snprintf(path, PATH_MAX, "%s%s", slow.folder, name) < PATH_MAX ? 0 : -ENAMETOOLONG;
@@ -256,17 +258,20 @@ static void *slow_init(struct fuse_conn_info *conn, struct fuse_config *config)
 }
 
 static const struct fuse_operations operations = {
-	.init = slow_init, .getattr = slow_getattr, .readdir = slow_readdir, .open = slow_open, .create = slow_create,
-	.release = slow_release, .read = slow_read, .write = slow_write, .fsync = slow_fsync,
+	.init = slow_init, .getattr = slow_getattr, .readdir = slow_readdir, .open = slow_open,
+	.create = slow_create, .release = slow_release, .read = slow_read, .write = slow_write,
+	.fsync = slow_fsync,
 	.truncate = slow_truncate, .unlink = slow_unlink, .rename = slow_rename, .link = slow_link,
-	.mkdir = slow_mkdir, .rmdir = slow_rmdir, .fsyncdir = slow_fsyncdir, .symlink = slow_symlink, .readlink = slow_readlink,
+	.mkdir = slow_mkdir, .rmdir = slow_rmdir, .fsyncdir = slow_fsyncdir,
+	.symlink = slow_symlink, .readlink = slow_readlink,
 };
 
 static bool parse_options(int argc, char **argv)
 {
 	static const struct option known[] = {
-		{ "latency", 1, 0, 'l' }, { "bandwidth", 1, 0, 'b' }, { "paged", 0, 0, 'p' }, { "readahead", 1, 0, 'r' },
-		{ "foreground", 0, 0, 'f' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "latency", 1, 0, 'l' }, { "bandwidth", 1, 0, 'b' }, { "paged", 0, 0, 'p' },
+		{ "readahead", 1, 0, 'r' }, { "foreground", 0, 0, 'f' }, { "help", 0, 0, 'h' },
+		{ 0, 0, 0, 0 },
 	};
 	bool foreground = false;
 	int c;

@@ -276,7 +276,7 @@ static int free_window(MPI_Win *win)
 }
 
 /* At the end, each image of libcaf sends a message to the others that it has stopped, which only
- * `sync images` receives. MPICH 4.2 aborts a program that frees a communicator with such messages. */
+ * `sync images` receives. MPICH 4.2 aborts a program that frees a communicator with messages. */
 static int free_comm(MPI_Comm *comm)
 {
 	int found = is_active && *comm == job.comm, word;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mpiio - the driver of that name: windows in stripes and in parts of one file hold what windows in memory got, and so does
- * the file, byte for byte, after syncs of all ranks together, at fences and in the end; with some ranks that have nothing to
- * write, and while other threads load, store and put; and the driver by itself, against memory.
+ * mpiio - the driver mpiio. Windows in stripes and in parts of one file are compared with windows
+ * in memory that get the same data, and so is the file after collective syncs, after fences, and
+ * after MPI_Win_free. Some ranks have nothing to write, and other threads load, store and put
+ * during syncs. The driver is also tested by itself.
  */
 #include "common.h"
 
@@ -11,12 +12,12 @@
 #include <ummap-mpi.h>
 
 #define SIZE (MIB + 12345)
-#define APART (4 * MIB)   /* from part to part */
-#define BASE (100 * KIB)  /* where the first one begins */
+#define APART (4 * MIB)   /* distance of the parts of two ranks */
+#define BASE (100 * KIB)  /* offset of the first part or stripe */
 
 static const struct kind {
 	const char *name, *stripe, *segsize;
-	size_t bytes;      /* of the stripe */
+	size_t bytes;      /* bytes of a stripe; 0: the file has parts */
 } kinds[] = {
 	{ "stripes", "64K", "64K", 64 * KIB },
 	{ "small", "4000", "16K", 4000 },
@@ -26,7 +27,7 @@ static const struct kind {
 
 #define KINDS (sizeof(kinds) / sizeof(*kinds))
 
-/* A window in storage and one in memory that get the same. */
+/* A window in storage and one in memory that get the same data. */
 struct both {
 	const struct kind *kind;
 	size_t size;
@@ -65,7 +66,7 @@ static void open_storage(struct both *b, bool fence)
 	MPI_Info_free(&info);
 }
 
-/* Made by the program, because MPICH's own may begin where it cannot reach them. */
+/* MPI_Win_create is used because MPICH cannot access some windows of its MPI_Win_allocate. */
 static void open_memory(struct both *b)
 {
 	b->mirror = calloc(1, b->size);
@@ -105,7 +106,7 @@ static void check_window(const struct both *b)
 		      b->base[i], b->mirror[i]);
 }
 
-/* `pieces` puts of this rank to all ranks in turn, into bytes that are its own there. */
+/* Makes `pieces` puts to all ranks in turn. Each rank has its own bytes at every target. */
 static void put_pieces(struct both *b, int pieces, uint64_t *random)
 {
 	static uint8_t bytes[20000];
@@ -133,7 +134,7 @@ static void sync_and_check(struct both *b)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Stores of the rank itself to the segments that chance and `density` name. */
+/* Stores to random pages of this rank's part: to `density` percent of them. */
 static void store_some(struct both *b, uint64_t *random, unsigned density)
 {
 	for (size_t at = 0; at < b->size; at += 4096) {
@@ -176,7 +177,7 @@ static void work_through(const struct kind *k, uint64_t random)
 	open_storage(&b, true);
 	check_window(&b);
 	MPI_Barrier(MPI_COMM_WORLD);
-	/* at fences, from now on */
+	/* From now on, fences sync the window. */
 	store_some(&b, &random, 50);
 	check(MPI_Win_fence(0, b.win) == MPI_SUCCESS);
 	MPI_Barrier(MPI_COMM_WORLD);
@@ -187,13 +188,13 @@ static void work_through(const struct kind *k, uint64_t random)
 	close_both(&b);
 }
 
-/* ---- In the middle of a round ---- */
+/* ---- During a collective write ---- */
 
-/* What a round is writing while somebody looks; NULL: nobody does. */
+/* The windows that are compared during collective writes; NULL: none. */
 static struct both *watched;
 
-/* In place of MPI's, for the library too. The bytes are in the stage, and not in the file yet: what leaves memory now comes
- * back from there. */
+/* Replaces MPI's function, also for the library. The data is in the staging buffer, and not yet in
+ * the file, so segments that are evicted now must be read from the buffer. */
 __attribute__((visibility("default"))) int PMPI_File_write_at_all(MPI_File file, MPI_Offset at,
 								  const void *buf, int n,
 								  MPI_Datatype type,
@@ -240,7 +241,7 @@ struct busy {
 	_Atomic bool done;
 };
 
-/* Loads and stores, and puts to the next rank's last bytes, which it does not store to itself. */
+/* Loads and stores, and puts to the last bytes of the next rank, which this thread does not use. */
 static void *be_busy(void *arg)
 {
 	struct busy *t = arg;
@@ -348,7 +349,8 @@ static void bad_keys(void)
 	static const char *const bad[][2] = {
 		{ "mpiio:/tmp/x?stripe=0", "stripe is \"0\"" },
 		{ "mpiio:/tmp/x?stripe=wide", "stripe is \"wide\"" },
-		{ "mpiio:/tmp/x?stripe=4K&rank=2&ranks=2", "rank is \"2\": it must be a number less than ranks" },
+		{ "mpiio:/tmp/x?stripe=4K&rank=2&ranks=2",
+		  "rank is \"2\": it must be a number less than ranks" },
 		{ "mpiio:/tmp/x?rank=0&ranks=2", "without the key stripe" },
 		{ "mpiio:/tmp/x?offset=-1", "offset is \"-1\"" },
 		{ "mpiio:/tmp/x?depth=3", "no key \"depth\"" },
@@ -389,7 +391,7 @@ static void check_share(size_t stripe, uint64_t seed)
 	close(fd);
 }
 
-/* Mappings of the program's own: of a rank that has one and others; and what is no storage of this driver at all. */
+/* Mappings of ummpi_open, with ranks that have none, or have one of another driver. */
 static void other_mappings(void)
 {
 	uint8_t *m = map_share("16K&hints=cb_nodes=1;romio_cb_write=enable"), *none = NULL, *file;
@@ -420,8 +422,8 @@ static void other_mappings(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Each filter, with a file for each rank beside the one of all: what a rank wrote is there again, and in the file where the filter
- * brings it home. */
+/* Writes and reads a mapping through a filter, whose own file each rank has by itself. `before` and
+ * `after`: seeds of the contents of the shared file. */
 static void behind_filter(const char *filter, const char *keys, int times, uint64_t before,
 			  uint64_t after)
 {
@@ -454,12 +456,12 @@ static void behind_filters(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 	behind_filter("cow", "", 2, 60 + self, 60 + self);
 	behind_filter("wal", "", 2, 60 + self, 80 + self);
-	/* Once: the next one would find that other ranks have written to the file since. */
+	/* A second mapping would be refused, because other ranks have written to the file. */
 	behind_filter("cache", "&cache.size=2M", 1, 80 + self, 80 + self);
 }
 
-/* Storage fails some writes of one rank, when it is evicted or taken into the stage: all learn of it, and nothing is lost.
- * They are more than what leaves together and what is tried once more of that. */
+/* Storage fails some writes of one rank: all ranks get the error, and no data is lost. The number
+ * of failing writes is larger than a batch of evictions and its retries. */
 static void one_fails(void)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
