@@ -135,6 +135,9 @@ void transport_prepare(int threads)
 		setenv(VADER_COPY, "none", 0);
 	/* UCX would install its own handlers for SIGSEGV and SIGBUS. */
 	setenv("UCX_HANDLE_ERRORS", "none", 0);
+	/* In Open MPI 5, osc/ucx is the user's choice. It must not pass windows to the kernel. */
+	if (!has_pt2pt() && selects(getenv(OSC), "ucx") && on_one_machine())
+		setenv(UCX_TLS, "posix,self", 0);
 	setenv(UCX_TLS, "^cma", 0);
 }
 
@@ -178,7 +181,7 @@ static void check_version_5(const char *engine, struct error *e)
 		       "without the MCA parameter smsc, or smsc=^cma,knem,xpmem");
 	if (selects(osc, "ucx") && is_any_selected(getenv(UCX_TLS), kernel_transports))
 		refuse(e, engine, "transports of UCX cannot access them in the kernel",
-		       "without the variable UCX_TLS, or UCX_TLS=posix,self");
+		       "UCX_TLS=posix,self, or without the MCA parameter osc");
 }
 
 void transport_check(enum engine engine, struct error *e)
