@@ -112,7 +112,8 @@ static inline void drop_lock(const struct shm *shm, struct target *t)
  * shared and looking for a rank that wants it exclusively. The thread never waits with a segment
  * held.
  */
-static inline char *lock_word(struct reach *r, uint64_t at, const struct piece *piece, size_t *len)
+static inline __attribute__((always_inline)) char *
+lock_word(struct reach *r, uint64_t at, const struct piece *piece, size_t *len)
 {
 	struct target *t = r->target;
 	char *word;
@@ -135,10 +136,11 @@ static inline char *lock_word(struct reach *r, uint64_t at, const struct piece *
 	return reach_hold(r, at, len);
 }
 
-static inline void unlock_word(struct reach *r)
+static inline void unlock_word(struct reach *r, const struct shm *shm, struct target *t)
 {
-	reach_end(r);
-	drop_lock(r->shm, r->target);
+	if (r->held)
+		umimport_release(&r->hold);
+	drop_lock(shm, t);
 }
 
 /* ---- A few words ---- */
@@ -200,7 +202,7 @@ run_words(struct window *w, const struct pmpi_operation *o, MPI_Datatype type, i
 		}
 		old[i] = update_word(word, b, op, with[i]);
 	}
-	unlock_word(&r);
+	unlock_word(&r, w->shm, t);
 	if (!word)
 		return shm_fail(w, o->rank);
 	for (int64_t i = 0; o->to && i < n; i++)
@@ -467,7 +469,7 @@ static int swap(struct window *w, const struct pmpi_operation *o)
 	word = lock_word(&r, at, &piece, &len);
 	if (word)
 		swap_word(word, b->size, &old, new);
-	unlock_word(&r);
+	unlock_word(&r, w->shm, t);
 	if (!word)
 		return shm_fail(w, o->rank);
 	put_word(o->to, old, b->size);
