@@ -49,7 +49,8 @@ bool reach_allows(const struct target *t, const void *buf, size_t len)
 
 /*
  * Asks the owner to load the segment of an offset. Returns 0 or an errno value. Several threads of
- * this process may ask the same owner: each takes any answer for its own, and tries again.
+ * this process may ask the same owner: each takes any answer for its own, and tries again. Only
+ * windows that are ours have answers, so reach_hold is for these.
  */
 static int ask_owner(const struct reach *r, uint64_t at)
 {
