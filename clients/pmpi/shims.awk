@@ -124,11 +124,17 @@ function c_args(c, narrow, unit,    i, s) {
 # The parameter as MPI's call gets it.
 function value(c, i) { return (group[c] ? "a->" : "") name[c, i] }
 
-# The call of the first feature, with a C expression for each parameter.
-function first(c, expression,    i, s) {
+# The call of the first feature, with a C expression for each parameter. Fields that the call lacks
+# are set, too, because compilers would clear the structure by a slow instruction.
+function first(c, expression,    i, s, n, has) {
 	for (i = 1; i <= params[c]; i++)
 		s = s (i > 1 ? ", " : "") (group[c] ? "." name[c, i] " = " : "") \
 			(type[c, i] == "const void *" ? "(void *)" : "") expression[i]
+	for (i = 1; i <= params[c]; i++) has[name[c, i]] = 1
+	for (i = 1; group[c] && i <= fields[group[c]]; i++) {
+		n = field[group[c], i]
+		if (!(n in has)) s = s ", ." n " = 0"
+	}
 	if (group[c] == "transfer")
 		s = s sprintf(", .writes = %s, .all = %s, .position = %s, .form = %s", \
 			writes(c), is_all(c), position(c), form(c))

@@ -112,12 +112,18 @@ static inline void drop_lock(const struct shm *shm, struct target *t)
  * shared and looking for a rank that wants it exclusively. The thread never waits with a segment
  * held.
  */
-static inline char *lock_word(struct reach *r, uint64_t at, size_t *len)
+static inline __attribute__((always_inline)) char *
+lock_word(struct reach *r, uint64_t at, const struct piece *piece, size_t *len)
 {
 	struct target *t = r->target;
 	char *word;
 
-	if (!(at >= t->from && at < t->to) && !t->exclusive && !r->shm->threads) {
+	*len = piece->len;
+	if (piece->kind == PIECE_ADDRESS) {
+		take_lock(r->shm, t, false);
+		return piece->address;
+	}
+	if (!t->exclusive && !r->shm->threads) {
 		nodelock_show(t->atomics, &r->shm->locks);
 		word = reach_try_hold(r, at);
 		if (word && nodelock_is_shared(t->atomics, &r->shm->locks)) {
@@ -130,20 +136,22 @@ static inline char *lock_word(struct reach *r, uint64_t at, size_t *len)
 	return reach_hold(r, at, len);
 }
 
-static inline void unlock_word(struct reach *r)
+static inline void unlock_word(struct reach *r, const struct shm *shm, struct target *t)
 {
-	reach_end(r);
-	drop_lock(r->shm, r->target);
+	if (r->held)
+		umimport_release(&r->hold);
+	drop_lock(shm, t);
 }
 
 /* ---- A few words ---- */
 
 /*
  * The target, if `n` words at a displacement can be changed by instructions: they are accessible
- * and aligned. Windows begin on pages, except for bytes that are mapped here. NULL: they cannot.
+ * and aligned. Imports begin on pages. *piece: the first piece of the words. NULL: they cannot.
  */
-static inline struct target *find_words(struct window *w, const struct pmpi_operation *o,
-					const struct basic *b, int64_t n, uint64_t *at)
+static inline __attribute__((always_inline)) struct target *
+find_words(struct window *w, const struct pmpi_operation *o, const struct basic *b, int64_t n,
+	   uint64_t *at, struct piece *piece)
 {
 	uint64_t address;
 	struct target *t;
@@ -153,9 +161,8 @@ static inline struct target *find_words(struct window *w, const struct pmpi_oper
 	t = reach_find_target(w->shm, o->rank, o->disp, (uint64_t)n * b->size, at);
 	if (!t || !reach_has_words(t) || !epoch_allows(w, o))
 		return NULL;
-	address = *at - t->paged_from;
-	if (*at >= t->from && *at < t->to)
-		address = (uintptr_t)t->at + (*at - t->from);
+	*piece = reach_find_piece(t, *at, (uint64_t)n * b->size);
+	address = piece->kind == PIECE_ADDRESS ? (uintptr_t)piece->address : piece->there;
 	/* Sizes are powers of two: a division would take longer than all else. */
 	return (address & (b->size - 1)) == 0 ? t : NULL;
 }
@@ -169,6 +176,7 @@ run_words(struct window *w, const struct pmpi_operation *o, MPI_Datatype type, i
 	uint64_t with[MAX_WORDS] = { 0 }, old[MAX_WORDS], at;
 	size_t len, done = 0;
 	struct basic asked;
+	struct piece piece;
 	struct target *t;
 	struct reach r;
 	char *word;
@@ -177,14 +185,13 @@ run_words(struct window *w, const struct pmpi_operation *o, MPI_Datatype type, i
 		b = type_basic(type, &asked) ? &asked : NULL;
 	if (!b || !op_suits(b->kind, op))
 		return LEFT_TO_MPI;
-	t = find_words(w, o, b, n, &at);
+	t = find_words(w, o, b, n, &at, &piece);
 	if (!t)
 		return LEFT_TO_MPI;
 	for (int64_t i = 0; op != OP_NO_OP && i < n; i++)
 		with[i] = word_of((const char *)o->from + (uint64_t)i * b->size, b->size);
-	reach_begin(&r, w->shm, o->rank, op != OP_NO_OP);
-	len = (size_t)n * b->size;
-	word = lock_word(&r, at, &len);
+	reach_begin(&r, NULL, w->shm, o->rank, op != OP_NO_OP);
+	word = lock_word(&r, at, &piece, &len);
 	for (int64_t i = 0; word && i < n; i++, word += b->size, done += b->size) {
 		if (done == len) {
 			len = ((size_t)(n - i)) * b->size;
@@ -195,7 +202,7 @@ run_words(struct window *w, const struct pmpi_operation *o, MPI_Datatype type, i
 		}
 		old[i] = update_word(word, b, op, with[i]);
 	}
-	unlock_word(&r);
+	unlock_word(&r, w->shm, t);
 	if (!word)
 		return shm_fail(w, o->rank);
 	for (int64_t i = 0; o->to && i < n; i++)
@@ -294,10 +301,11 @@ static bool is_sound(const struct pmpi_operation *o, const struct items *items, 
 static int run_locked(struct window *w, const struct pmpi_operation *o, struct items *items,
 		      const struct local *from, const struct local *to)
 {
+	struct reach_buffers buffers;
 	struct reach r;
 	bool good;
 
-	reach_begin(&r, w->shm, o->rank, op_of(o->op) != OP_NO_OP);
+	reach_begin(&r, &buffers, w->shm, o->rank, op_of(o->op) != OP_NO_OP);
 	take_lock(w->shm, items->target, true);
 	good = combine_all(&r, o, items, from->at, to->at);
 	good = reach_end(&r) && good;
@@ -339,7 +347,7 @@ static int run_elements(struct window *w, const struct pmpi_operation *o, enum o
 
 /* ---- Accumulates and fetches ---- */
 
-static struct window *find_ours(MPI_Win win)
+static inline struct window *find_ours(MPI_Win win)
 {
 	struct window *w = window_of(win);
 
@@ -416,6 +424,7 @@ static int swap_bytes(struct window *w, const struct pmpi_operation *o, size_t s
 	char new[MAX_SWAP_BYTES], wanted[MAX_SWAP_BYTES], old[MAX_SWAP_BYTES];
 	struct items items;
 	struct reach r;
+	struct reach_buffers buffers;
 	uint64_t at, len;
 	bool good;
 
@@ -425,7 +434,7 @@ static int swap_bytes(struct window *w, const struct pmpi_operation *o, size_t s
 	at = (uint64_t)layout_cursor_address(&items.at, &len);
 	memcpy(new, o->from, size);
 	memcpy(wanted, o->compare, size);
-	reach_begin(&r, w->shm, o->rank, true);
+	reach_begin(&r, &buffers, w->shm, o->rank, true);
 	take_lock(w->shm, items.target, true);
 	good = copy_now(&r, at, old, size, false);
 	if (good && memcmp(old, wanted, size) == 0)
@@ -441,6 +450,7 @@ static int swap(struct window *w, const struct pmpi_operation *o)
 	const struct basic *b = type_known(o->type);
 	uint64_t at, old, new;
 	struct basic asked;
+	struct piece piece;
 	struct target *t;
 	struct reach r;
 	size_t len;
@@ -450,17 +460,16 @@ static int swap(struct window *w, const struct pmpi_operation *o)
 		b = type_basic(o->type, &asked) ? &asked : NULL;
 	if (!b || b->kind == KIND_FLOAT || basic_has_gaps(b) || b->size > MAX_SWAP_BYTES)
 		return LEFT_TO_MPI;
-	t = find_words(w, o, b, 1, &at);
+	t = find_words(w, o, b, 1, &at, &piece);
 	if (!t)
 		return swap_bytes(w, o, b->size);
 	old = word_of(o->compare, b->size);
 	new = word_of(o->from, b->size);
-	len = b->size;
-	reach_begin(&r, w->shm, o->rank, true);
-	word = lock_word(&r, at, &len);
+	reach_begin(&r, NULL, w->shm, o->rank, true);
+	word = lock_word(&r, at, &piece, &len);
 	if (word)
 		swap_word(word, b->size, &old, new);
-	unlock_word(&r);
+	unlock_word(&r, w->shm, t);
 	if (!word)
 		return shm_fail(w, o->rank);
 	put_word(o->to, old, b->size);

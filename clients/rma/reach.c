@@ -49,20 +49,17 @@ bool reach_allows(const struct target *t, const void *buf, size_t len)
 
 /*
  * Asks the owner to load the segment of an offset. Returns 0 or an errno value. Several threads of
- * this process may ask the same owner: each takes any answer for its own, and tries again.
+ * this process may ask the same owner: each takes any answer for its own, and tries again. Only
+ * windows that are ours have answers, so reach_hold is for these.
  */
-static int ask_owner(const struct reach *r, uint64_t at, bool store)
+static int ask_owner(const struct reach *r, uint64_t at)
 {
 	struct shm *shm = r->shm;
 	const struct target *t = r->target;
 	struct pager_answer *a = &t->answers[shm->locks.me];
-	uint32_t count;
+	uint32_t count = atomic_load(&a->count);
 
-	/* In other windows, MPI makes what fails here. */
-	if (!shm->ours)
-		return EAGAIN;
-	count = atomic_load(&a->count);
-	if (!t->pipe || !pager_ask(t->pipe, t->key, at - t->paged_from, store, shm->locks.me))
+	if (!t->pipe || !pager_ask(t->pipe, t->key, at - t->paged_from, r->store, shm->locks.me))
 		return EOWNERDEAD;
 	for (unsigned n = 1; atomic_load(&a->count) == count; n++) {
 		if (n < MAX_SPINS)
@@ -76,42 +73,36 @@ static int ask_owner(const struct reach *r, uint64_t at, bool store)
 	return atomic_load(&a->error);
 }
 
-/* Copies bytes of segments that are in memory; if there are none, asks for the first. */
-static uint64_t copy_owned(struct reach *r, const struct piece *piece, uint64_t at, char *here,
-			   bool put)
+bool reach_copy_remote(const struct target *t, const struct piece *piece, void *here, bool put)
 {
-	struct umimport *import = r->target->import;
-	uint64_t n = put ? umimport_put(import, here, piece->len, piece->there) :
-			   umimport_get(import, here, piece->len, piece->there);
-	int err = n ? 0 : ask_owner(r, at, put);
+	struct remote_list list;
 
-	if (err)
-		errno = err;
-	return err ? UINT64_MAX : n;
+	remote_begin(&list, t->pid);
+	return remote_copy(&list, put, here, piece->there, piece->len) && remote_end(&list);
 }
 
 bool reach_copy_pieces(struct reach *r, uint64_t at, char *here, uint64_t len, bool put)
 {
-	/* A thread that holds a segment must not access others or wait. */
-	if (!reach_end(r))
-		return false;
-	for (uint64_t n; len > 0; at += n, here += n, len -= n) {
+	for (size_t n; len > 0; at += n, here += n, len -= n) {
 		struct piece piece = reach_find_piece(r->target, at, len);
+		char *theirs;
 
 		n = piece.len;
-		if (piece.kind == PIECE_ADDRESS) {
-			memmove(put ? piece.address : here, put ? here : piece.address, n);
-		} else if (piece.kind == PIECE_KERNEL) {
-			if (!remote_copy(&r->list, put, here, piece.there, n))
+		if (piece.kind == PIECE_KERNEL) {
+			if (r->copied && !reach_end(r))
 				return false;
-		} else if (piece.kind == PIECE_OWNER) {
-			n = copy_owned(r, &piece, at, here, put);
-			if (n == UINT64_MAX)
+			if (!remote_copy(&r->buffers->list, put, here, piece.there, n))
 				return false;
-		} else {
-			errno = EFAULT;
-			return false;
+			continue;
 		}
+		n = min_size(n, MAX_HELD_BYTES);
+		theirs = reach_hold(r, at, &n);
+		if (!theirs)
+			return false;
+		memmove(put ? theirs : here, put ? here : theirs, n);
+		r->held_bytes += n;
+		if (r->held_bytes >= MAX_HELD_BYTES && !reach_end(r))
+			return false;
 	}
 	return true;
 }
@@ -121,13 +112,13 @@ static bool exchange_copy(struct reach *r, bool back)
 {
 	struct piece piece = reach_find_piece(r->target, r->from, r->to - r->from);
 
-	return remote_copy(&r->list, back, r->copy, piece.there, piece.len) &&
-	       remote_end(&r->list);
+	return remote_copy(&r->buffers->list, back, r->buffers->copy, piece.there, piece.len) &&
+	       remote_end(&r->buffers->list);
 }
 
 bool reach_complete(struct reach *r)
 {
-	bool good = remote_end(&r->list);
+	bool good = remote_end(&r->buffers->list);
 
 	if (r->copied && r->store)
 		good = exchange_copy(r, true) && good;
@@ -146,7 +137,7 @@ char *reach_hold(struct reach *r, uint64_t at, size_t *len)
 		return piece.address;
 	if ((r->held || r->copied) && at >= r->from && at < r->to) {
 		*len = min_size(*len, r->to - at);
-		return (r->held ? r->hold.addr : r->copy) + (at - r->from);
+		return (r->held ? r->hold.addr : r->buffers->copy) + (at - r->from);
 	}
 	if (!reach_end(r))
 		return NULL;
@@ -155,10 +146,10 @@ char *reach_hold(struct reach *r, uint64_t at, size_t *len)
 		r->from = at;
 		r->to = at + *len;
 		r->copied = exchange_copy(r, false);
-		return r->copied ? r->copy : NULL;
+		return r->copied ? r->buffers->copy : NULL;
 	}
 	while (!(address = reach_try_hold(r, at))) {
-		err = ask_owner(r, at, r->store);
+		err = ask_owner(r, at);
 		if (err) {
 			errno = err;
 			return NULL;

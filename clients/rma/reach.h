@@ -13,11 +13,11 @@
  *                (rma/remote.h).
  * PIECE_NONE     bytes that only MPI accesses.
  *
- * reach_copy copies bytes of all kinds; put and get consist of it. reach_hold gives an address at
- * which atomic operations change bytes in place: the address of the piece, a segment that is held
- * for a moment, or a copy that reach_end brings back. Operations on a copy need an exclusive lock;
- * hence reach_has_words says where instructions suffice. Locks need no access to window memory:
- * they are in control memory (rma/control.c), which all ranks map.
+ * reach_copy_now and reach_copy copy bytes of all kinds; put and get consist of them. reach_hold
+ * gives an address at which atomic operations change bytes in place: the address of the piece, a
+ * segment that is held for a moment, or a copy that reach_end brings back. Operations on a copy
+ * need an exclusive lock; hence reach_has_words says where instructions suffice. Locks need no
+ * access to window memory: they are in control memory (rma/control.c), which all ranks map.
  *
  * The caller has found that the epoch allows the access (rma/epoch.h). In a window that is ours, no
  * piece is PIECE_NONE, so an operation fails only if an owner has died or its storage fails.
@@ -87,6 +87,34 @@ static inline struct target *reach_find_target(struct shm *shm, int rank, MPI_Ai
 	return t;
 }
 
+/* Copies a PIECE_KERNEL. */
+bool reach_copy_remote(const struct target *t, const struct piece *piece, void *here, bool put);
+
+/*
+ * Copies bytes between `here` and the target, if they are one piece, and in memory.
+ * false: the copy has not been made, or not all of it.
+ */
+static inline bool reach_copy_now(const struct target *t, uint64_t at, void *here, uint64_t len,
+				  bool put)
+{
+	struct piece piece = reach_find_piece(t, at, len);
+
+	if (piece.len != len)
+		return false;
+	switch (piece.kind) {
+	case PIECE_ADDRESS:
+		memmove(put ? piece.address : here, put ? here : piece.address, len);
+		return true;
+	case PIECE_OWNER:
+		return (put ? umimport_put(t->import, here, len, piece.there) :
+			      umimport_get(t->import, here, len, piece.there)) == len;
+	case PIECE_KERNEL:
+		return reach_copy_remote(t, &piece, here, put);
+	default:
+		return false;
+	}
+}
+
 /* Items of a datatype in the memory of a target. */
 struct items {
 	struct target *target;   /* the target */
@@ -98,7 +126,12 @@ struct items {
 bool reach_find_items(struct shm *shm, struct items *items, int rank, MPI_Aint disp, int64_t count,
 		      MPI_Datatype type);
 
+/* Buffers for accesses to memory that may have a PIECE_KERNEL. */
 #define REACH_COPY_SIZE ((size_t)16 << 10)
+struct reach_buffers {
+	struct remote_list list; /* copies that the kernel has not made yet */
+	char copy[REACH_COPY_SIZE]; /* bytes that are copied here and back */
+};
 
 /* Accesses of one thread to one target. */
 struct reach {
@@ -106,36 +139,50 @@ struct reach {
 	struct target *target;   /* the target */
 	bool store;              /* bytes are changed in place */
 	bool held;               /* `hold` is in use */
-	bool copied;             /* `copy` is in use */
+	bool copied;             /* buffers->copy is in use */
 	uint64_t from, to;       /* bytes that are held or copied */
+	size_t held_bytes;       /* bytes copied since the owner could last go on */
 	struct umhold hold;      /* segment that is held */
-	struct remote_list list; /* copies that the kernel has not made yet */
-	char copy[REACH_COPY_SIZE]; /* bytes of PIECE_KERNEL */
+	struct reach_buffers *buffers; /* NULL: reach_has_words is true */
 };
 
-static inline void reach_begin(struct reach *r, struct shm *shm, int rank, bool store)
+static inline void reach_begin(struct reach *r, struct reach_buffers *buffers, struct shm *shm,
+			       int rank, bool store)
 {
+	r->buffers = buffers;
 	r->shm = shm;
 	r->target = &shm->targets[rank];
 	r->store = store;
 	r->held = r->copied = false;
-	remote_begin(&r->list, r->target->pid);
+	r->held_bytes = 0;
+	if (buffers)
+		remote_begin(&buffers->list, r->target->pid);
 }
 
-/* Copies bytes that are no PIECE_ADDRESS as a whole. */
+/* Bytes that are copied while a segment is held. The owner waits no longer than for these. */
+#define MAX_HELD_BYTES ((size_t)256 << 10)
+
+/* Copies any bytes. */
 bool reach_copy_pieces(struct reach *r, uint64_t at, char *here, uint64_t len, bool put);
 
 /*
- * Copies bytes from `here` to the target (put), or from the target. They are there after reach_end.
- * false: the copy has failed, and errno says why.
+ * Copies bytes between `here` and the target, for which reach_allows must be true, and waits until
+ * they are in memory. They are there after reach_end. false: the copy has failed, and errno says
+ * why.
  */
 static inline bool reach_copy(struct reach *r, uint64_t at, char *here, uint64_t len, bool put)
 {
 	struct piece piece = reach_find_piece(r->target, at, len);
+	char *theirs = piece.address;
 
-	if (piece.kind != PIECE_ADDRESS || piece.len != len)
+	if (r->held && at >= r->from && at < r->to && len <= r->to - at &&
+	    r->held_bytes < MAX_HELD_BYTES) {
+		theirs = r->hold.addr + (at - r->from);
+		r->held_bytes += len;
+	} else if (piece.kind != PIECE_ADDRESS || piece.len != len) {
 		return reach_copy_pieces(r, at, here, len, put);
-	memmove(put ? piece.address : here, put ? here : piece.address, len);
+	}
+	memmove(put ? theirs : here, put ? here : theirs, len);
 	return true;
 }
 
@@ -166,7 +213,8 @@ static inline bool reach_end(struct reach *r)
 	if (r->held)
 		umimport_release(&r->hold);
 	r->held = false;
-	return (!r->copied && !r->list.bytes) || reach_complete(r);
+	r->held_bytes = 0;
+	return !r->buffers || reach_complete(r);
 }
 
 /* Whether a buffer may be touched while bytes of the target are held or copied by the kernel. */

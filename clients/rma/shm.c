@@ -250,11 +250,7 @@ static bool open_targets(struct window *w, struct shm *shm, const struct offer *
 	return true;
 }
 
-/*
- * Collective, once the window memory is there: ranks open each other's memory. Without the hint
- * for that, w->shm stays NULL. Returns an MPI code, the same at all ranks.
- */
-static int open_shm(struct window *w, MPI_Aint unit)
+int shm_open_window(struct window *w, MPI_Aint unit)
 {
 	struct shm *shm = new_shm(w);
 	struct offer *offers = shm ? calloc((size_t)shm->ranks, sizeof(*offers)) : NULL;
@@ -313,7 +309,7 @@ static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, 
 	int code = shared_memory.next.Win_allocate(size, unit, info, comm, base, win);
 	struct window *w = code == MPI_SUCCESS ? window_of(*win) : NULL;
 
-	return w ? open_shm(w, unit) : code;
+	return w ? shm_open_window(w, unit) : code;
 }
 
 static int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
@@ -322,7 +318,7 @@ static int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm
 	int code = shared_memory.next.Win_allocate_shared(size, unit, info, comm, base, win);
 	struct window *w = code == MPI_SUCCESS ? window_of(*win) : NULL;
 
-	return w ? open_shm(w, unit) : code;
+	return w ? shm_open_window(w, unit) : code;
 }
 
 static int free_window(MPI_Win *win)

@@ -62,6 +62,12 @@ struct shm {
 	struct target *targets; /* one for each rank */
 };
 
+/*
+ * Collective over w->comm, once the window memory is there: ranks open each other's memory. Without
+ * the hint for that, w->shm stays NULL. Returns an MPI code, the same at all ranks.
+ */
+int shm_open_window(struct window *w, MPI_Aint unit);
+
 /* Reports that the memory of a rank cannot be accessed, as errno says. Returns an MPI code. */
 int shm_fail(const struct window *w, int rank);
 

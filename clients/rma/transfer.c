@@ -26,31 +26,10 @@ static inline uint64_t plain_bytes(const struct pmpi_operation *o, const struct 
 	return bytes == type_bytes(o->target_type, o->target_n) ? bytes : 0;
 }
 
-static void note_put(struct target *t, bool put)
+static inline void note_put(struct target *t, bool put)
 {
 	if (put)
 		atomic_store_explicit(&t->stored, true, memory_order_relaxed);
-}
-
-/* If a copy fails in a window that is not ours, MPI repeats it. */
-static int finish_copy(struct window *w, const struct pmpi_operation *o, bool good)
-{
-	if (good)
-		return epoch_finish(w, o);
-	return w->shm->ours ? shm_fail(w, o->rank) : LEFT_TO_MPI;
-}
-
-/* Copies bytes without gaps that are not all mapped here. */
-static int copy_plain(struct window *w, const struct pmpi_operation *o, uint64_t at, void *buf,
-		      uint64_t bytes, bool put)
-{
-	struct reach r;
-	bool good;
-
-	reach_begin(&r, w->shm, o->rank, put);
-	note_put(r.target, put);
-	good = reach_copy(&r, at, buf, bytes, put);
-	return finish_copy(w, o, reach_end(&r) && good);
 }
 
 /* Copies items whose bytes are in order at `here`. Items without gaps are one block. */
@@ -75,6 +54,7 @@ static bool copy_blocks(struct reach *r, struct items *items, char *here, bool p
 static int copy_items(struct window *w, const struct pmpi_operation *o,
 		      const struct origin *origin, bool put)
 {
+	struct reach_buffers buffers;
 	struct items items;
 	struct local local;
 	struct reach r;
@@ -86,43 +66,33 @@ static int copy_items(struct window *w, const struct pmpi_operation *o,
 	    !local_take(&local, origin->buf, origin->type, origin->n,
 			reach_allows(items.target, origin->buf, items.bytes), put))
 		return LEFT_TO_MPI;
-	reach_begin(&r, w->shm, o->rank, put);
+	reach_begin(&r, &buffers, w->shm, o->rank, put);
 	note_put(items.target, put);
 	good = copy_blocks(&r, &items, local.at, put);
 	good = reach_end(&r) && good;
 	if (good && !put)
 		local_return(&local, origin->buf, origin->type, origin->n);
 	local_drop(&local);
-	return finish_copy(w, o, good);
+	return good ? epoch_finish(w, o) : shm_fail(w, o->rank);
 }
 
 /* Returns an MPI code, or LEFT_TO_MPI. */
-static inline int copy(const struct pmpi_operation *o, const struct origin *origin, bool put)
+static inline __attribute__((always_inline)) int
+copy(const struct pmpi_operation *o, const struct origin *origin, bool put)
 {
 	struct window *w = window_of(o->win);
 	uint64_t at, bytes;
 	struct target *t;
-	struct piece piece;
 
 	if (!w || !w->shm)
 		return LEFT_TO_MPI;
 	bytes = plain_bytes(o, origin);
 	t = bytes ? reach_find_target(w->shm, o->rank, o->disp, bytes, &at) : NULL;
-	if (!t || !epoch_allows(w, o))
-		return w->shm->ours ? copy_items(w, o, origin, put) : LEFT_TO_MPI;
-	piece = reach_find_piece(t, at, bytes);
-	if (piece.kind == PIECE_ADDRESS && piece.len == bytes) {
-		if (put)
-			memmove(piece.address, origin->buf, bytes);
-		else
-			memmove(origin->buf, piece.address, bytes);
+	if (t && epoch_allows(w, o) && reach_copy_now(t, at, origin->buf, bytes, put)) {
 		note_put(t, put);
 		return epoch_finish(w, o);
 	}
-	/* The kernel cannot copy to or from a mapping here whose segments are absent. */
-	if (t->remote && w->shm->ours && ummapped(origin->buf, bytes))
-		return copy_items(w, o, origin, put);
-	return copy_plain(w, o, at, origin->buf, bytes, put);
+	return w->shm->ours ? copy_items(w, o, origin, put) : LEFT_TO_MPI;
 }
 
 static int put(const struct pmpi_operation *o)
