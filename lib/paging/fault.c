@@ -10,6 +10,8 @@
 #include "paging/fault.h"
 
 #include "engine/engine.h"
+#include "engine/paged.h"
+#include "engine/uffd.h"
 #include "paging/readahead.h"
 #include "paging/evict.h"
 #include "paging/inplace.h"
