@@ -276,9 +276,9 @@ check-calls: mpi-tests
 # The pages that list all settings have a part that make-settings prints from the parsers' tables.
 SETTINGS_OBJ = $B/tools/make-settings.o $B/tools/ummap/settings.o
 $(SETTINGS_OBJ): override CPPFLAGS += -I.
-$B/make-settings: $(SETTINGS_OBJ)
+$B/make-settings: $(SETTINGS_OBJ) $(COMMON)
 	$(CC) $(LDFLAGS) -o $@ $^
-check-settings: $B/make-settings
+check-settings: $B/make-settings tools
 	tests/check-settings $B
 settings: $B/make-settings
 	tests/check-settings $B --write

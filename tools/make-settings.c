@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Prints the generated part of a manual page for `make settings`, or the text of
- * `ummap help settings`: make-settings environment|settings|text.
+ * `ummap help settings`: make-settings environment|options|settings|text.
  */
 #include "ummap/settings.h"
 
@@ -12,6 +12,6 @@ int main(int argc, char **argv)
 	if (argc == 2 && strcmp(argv[1], "text") == 0)
 		print_settings(stdout);
 	else if (argc == 2)
-		print_settings_page(stdout, strcmp(argv[1], "environment") == 0);
+		print_settings_page(stdout, argv[1]);
 	return argc == 2 ? 0 : 2;
 }

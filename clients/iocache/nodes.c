@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which ranks are on one node, as MPI tells. UMMAP_IOCACHE_NODES=n pretends that those of each machine are on n nodes. The first
+ * Which ranks are on one node, as MPI tells. UMMAP_TEST_IOCACHE_NODES=n pretends that those of each machine are on n nodes. The first
  * rank of a node owns its share; nodes are numbered in the order of their owners.
  */
 #include "iocache/cached.h"
@@ -10,7 +10,7 @@
 /* How many nodes a machine is to be. */
 static int pretended(int ranks)
 {
-	const char *env = secure_getenv("UMMAP_IOCACHE_NODES");
+	const char *env = secure_getenv("UMMAP_TEST_IOCACHE_NODES");
 	int n = env ? atoi(env) : 1;
 
 	return n < 1 ? 1 : n > ranks ? ranks : n;

@@ -83,7 +83,7 @@ static int make_info(const struct cached *c, uint64_t near, MPI_Info *info)
 {
 	char driver[512], file[128], head[160], text[16], size[40] = "";
 	const struct config *f = &c->config;
-	struct filters before = filters_of("UMMAP_IOCACHE_NEAR"), far = filters_of("UMMAP_IOCACHE_FAR");
+	struct filters before = filters_of("UMMAP_TEST_IOCACHE_NEAR"), far = filters_of("UMMAP_TEST_IOCACHE_FAR");
 	int code = PMPI_Info_create(info);
 
 	if (code != MPI_SUCCESS)

@@ -456,8 +456,8 @@ static void opens_without_descriptors(void)
 	/* Among several machines the last rank owns a part, and its MPI polls descriptors. */
 	if (!on_one_machine())
 		return;
-	snprintf(nodes, sizeof(nodes), "%s", getenv("UMMAP_IOCACHE_NODES") ? getenv("UMMAP_IOCACHE_NODES") : "1");
-	setenv("UMMAP_IOCACHE_NODES", "1", 1);
+	snprintf(nodes, sizeof(nodes), "%s", getenv("UMMAP_TEST_IOCACHE_NODES") ? getenv("UMMAP_TEST_IOCACHE_NODES") : "1");
+	setenv("UMMAP_TEST_IOCACHE_NODES", "1", 1);
 	check(open_plainly() == MPI_SUCCESS);
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == ranks - 1) {
@@ -471,7 +471,7 @@ static void opens_without_descriptors(void)
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
 	check(MPI_File_close(&file) == MPI_SUCCESS);
-	setenv("UMMAP_IOCACHE_NODES", nodes, 1);
+	setenv("UMMAP_TEST_IOCACHE_NODES", nodes, 1);
 	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
 }
 

@@ -12,18 +12,14 @@
 #include "../../drivers/cache_near.h"
 #include "../beside.h"
 
-static const char usage[] =
+TOOL_HELP(IOCACHE_OPTIONS, .usage =
 "usage: ummap iocache ls|flush|drop FOLDER\n"
 "Manages the parts of MPI-IO caches in the folder FOLDER (hint pmem_path) of this node.\n"
 "\n"
 "Actions:\n"
 "  ls         show each part, its file, and the bytes that the file lacks\n"
 "  flush      write dirty data to the files; the parts stay\n"
-"  drop       remove the parts; data that was not written back is lost\n"
-"\n"
-"Options:\n"
-"  --help     print this help\n"
-"  --version  print the version\n";
+"  drop       remove the parts; data that was not written back is lost\n");
 
 #define SUFFIX ".head"
 #define IN_USE "a program has it open. Try again when the program has ended"
@@ -336,7 +332,7 @@ int main(int argc, char **argv)
 	static const struct action actions[] = {
 		{ "ls", 2, ls }, { "flush", 2, flush }, { "drop", 2, drop }, { NULL, 0, NULL },
 	};
-	const struct tool tool = { .usage = usage, .suffix = "", .actions = actions };
+	const struct tool tool = { .help = &tool_help, .suffix = "", .actions = actions };
 
 	return tool_main(&tool, argc, argv);
 }
