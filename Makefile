@@ -189,9 +189,11 @@ $(CONFORM) $(TOP) $(CAF) $(IOCACHE) $(INFO) $(BESIDE): $(ROOMS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ROOMS) $(LIBS)
 
-$(SCRIPTS): $C%: tools/%
+# The options in the help of a script come from the table of options.
+$(SCRIPTS): $C%: tools/% $B/make-settings
 	@mkdir -p $(@D)
-	install -m 755 $< $@
+	$B/make-settings help $* | sed -e '/^@OPTIONS@$$/{r /dev/stdin' -e 'd}' $< > $@
+	chmod 755 $@
 
 $B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_cache: | $(MAIN) $(BESIDE)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)

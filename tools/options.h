@@ -2,8 +2,8 @@
 /*
  * The options of all commands. A command parses its options and prints its help by its list
  * (tool.h); `ummap help settings` and ummap-options(7) print all lists. The scripts (cafrun,
- * timeline, trace) repeat theirs, and tests/check-settings compares. All commands also have --help
- * and --version.
+ * timeline, trace) get their help from here, too, and tests/check-settings looks for each option in
+ * them. All commands also have --help and --version.
  *
  * ROW(id, letter, name, argument, default, meaning)
  * letter: the short option, 0: none. argument, default: "": none.

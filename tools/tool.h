@@ -225,15 +225,16 @@ struct tool_help {
 
 #define OPTION_ID(id, ...) OPTION_##id,
 #define OPTION_ROW(id, ...) { __VA_ARGS__ },
+/* The options of all commands, which stand behind those of the list. */
+#define COMMON_OPTIONS \
+	{ 'h', "help", "", "", "print this help" }, { 'V', "version", "", "", "print the version" }
 /* Declares `tool_help` for a list of options.h, and the constants OPTION_ID, which are indexes. The
  * other arguments initialize fields. */
 #define TOOL_HELP(LIST, ...) \
 	enum { LIST(OPTION_ID) OPTION_HELP, OPTION_VERSION, N_OPTIONS }; \
 	static const struct tool_help tool_help = { \
 		.options = (const struct tool_option[]){ \
-			LIST(OPTION_ROW) \
-			{ 'h', "help", "", "", "print this help" }, \
-			{ 'V', "version", "", "", "print the version" }, \
+			LIST(OPTION_ROW) COMMON_OPTIONS \
 		}, \
 		.n_options = N_OPTIONS, __VA_ARGS__ \
 	}
@@ -273,19 +274,19 @@ static inline int format_option(const struct tool_option *o, char *to, size_t ro
 			o->argument);
 }
 
-__attribute__((noreturn)) static inline void print_help_and_exit(const struct tool_help *help)
+static inline void print_options(const struct tool_option *table, int n)
 {
 	char left[80], text[400];
 	int width = 0;
 
-	for (int i = 0; i < help->n_options; i++) {
-		int len = format_option(&help->options[i], left, sizeof(left));
+	for (int i = 0; i < n; i++) {
+		int len = format_option(&table[i], left, sizeof(left));
 
 		width = len > width ? len : width;
 	}
-	printf("%s\nOptions:\n", help->usage);
-	for (int i = 0; i < help->n_options; i++) {
-		const struct tool_option *o = &help->options[i];
+	printf("Options:\n");
+	for (int i = 0; i < n; i++) {
+		const struct tool_option *o = &table[i];
 
 		format_option(o, left, sizeof(left));
 		printf("%-*s", width + 2, left);
@@ -294,8 +295,6 @@ __attribute__((noreturn)) static inline void print_help_and_exit(const struct to
 		print_words(stdout, text, (size_t)width + 2, (size_t)width + 2, HELP_COLUMNS, "\n");
 		putchar('\n');
 	}
-	printf("%s%s", help->notes ? "\n" : "", help->notes ? help->notes : "");
-	exit(EXIT_SUCCESS);
 }
 
 /* The next option, as its index in the table; -1: there is none. Deals with --help and --version,
@@ -324,8 +323,12 @@ static inline int take_option(int argc, char **argv, const struct tool_help *hel
 			c = 256 + i;
 	if (c == 256 + help->n_options - 1)
 		print_version();
-	if (c == 256 + help->n_options - 2)
-		print_help_and_exit(help);
+	if (c == 256 + help->n_options - 2) {
+		printf("%s\n", help->usage);
+		print_options(help->options, help->n_options);
+		printf("%s%s", help->notes ? "\n" : "", help->notes ? help->notes : "");
+		exit(EXIT_SUCCESS);
+	}
 	return c < 0 ? -1 : c - 256;
 }
 
