@@ -24,6 +24,8 @@
 /* More cannot be a table: what is exported is something else. */
 #define TABLE_MAX 4096
 
+#define PROGRAM "this program" /* place of a driver that is in no file */
+
 static const char load_folder[] = UMMAP_PLUGIN_DIR;
 
 /* How both tables begin. */
@@ -179,7 +181,6 @@ static struct loaded *take_table(const struct kind *kind, const struct head *tab
 		free(l);
 		return NULL;
 	}
-	log_line(LOG_INFO, "load", "the library uses the %s '%s' of %s", kind->word, name, file);
 	return l;
 }
 
@@ -192,8 +193,10 @@ static struct loaded *find_loaded(const struct kind *kind, const char *name)
 	return l;
 }
 
-static void keep(struct loaded *l)
+static void keep(struct loaded *l, const char *file)
 {
+	log_line(LOG_INFO, "load", "the library uses the %s '%s' of %s", l->kind->word,
+		 l->table.head.name, file);
 	l->next = all;
 	all = l;
 }
@@ -210,7 +213,7 @@ static int look_up(const struct kind *kind, const char *name, const char *path, 
 	*found = table ? take_table(kind, table, name, file) : NULL;
 	if (!*found)
 		return -EINVAL;
-	keep(*found);
+	keep(*found, file);
 	return 0;
 }
 
@@ -221,11 +224,20 @@ static int add_driver(const struct ummap_driver *driver)
 	if (find_loaded(&driver_kind, driver->scheme))
 		return fail(EEXIST, "cannot add the driver '%s': a driver of this name exists",
 			    driver->scheme);
-	l = take_table(&driver_kind, (const struct head *)driver, driver->scheme, "this program");
+	l = take_table(&driver_kind, (const struct head *)driver, driver->scheme, PROGRAM);
 	if (!l)
 		return -EINVAL;
-	keep(l);
+	keep(l, PROGRAM);
 	return 0;
+}
+
+int plugin_check_driver(const struct ummap_driver *driver)
+{
+	struct loaded *l = take_table(&driver_kind, (const struct head *)driver,
+				      driver->scheme ? driver->scheme : "", PROGRAM);
+
+	free(l);
+	return l ? 0 : -EINVAL;
 }
 
 static int load_add_driver(const struct ummap_driver *driver)

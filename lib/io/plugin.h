@@ -13,6 +13,8 @@ const struct ummap_driver *plugin_driver(const char *scheme);
 const struct ummap_policy *plugin_policy(const char *text, size_t len);
 /* Registers a driver of the program. Returns 0, or -EINVAL or -EEXIST with a sentence. */
 int plugin_add_driver(const struct ummap_driver *driver);
+/* Checks the table of a driver of the program. Returns 0, or -EINVAL with a sentence. */
+int plugin_check_driver(const struct ummap_driver *driver);
 /* The name of the policy UMMAP_PTYPE_*; NULL if there is no such policy. */
 const char *plugin_ptype(int ptype);
 /* The drivers that are built in: returns their number. */

@@ -9,6 +9,7 @@
  */
 #include "paging/fault.h"
 
+#include "engine/copy.h"
 #include "engine/engine.h"
 #include "paging/readahead.h"
 #include "paging/evict.h"
@@ -157,7 +158,7 @@ static int store_to_full(struct mapping *map)
 	return err;
 }
 
-enum fault_answer fault_by_signal(const struct fault *fault)
+enum fault_answer fault_by_signal(struct fault *fault)
 {
 	struct mapping *map = map_find(fault->addr);
 	void (*tell)(void *, int) = on_error;
@@ -186,7 +187,9 @@ enum fault_answer fault_by_signal(const struct fault *fault)
 	}
 	if (!err)
 		return FAULT_SERVED;
-	if (tell)
+	fault->error = err;
+	/* A copy returns the error to its caller. */
+	if (tell && !copy_covers(fault->addr))
 		tell(fault->addr, -err);
 	return FAULT_FAILED;
 }
