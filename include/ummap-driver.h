@@ -237,9 +237,10 @@ extern const struct ummap_driver ummap_driver;
 /*
  * Opens the store that a URI names, as the library does, without a mapping. The call is for
  * programs that test a driver or map its handle; drivers must not make it. The caller sets
- * driver->struct_size. On success, *driver is a copy of the outermost driver's table, in which calls that the driver lacks
- * are NULL; *h is the handle, which driver->close(*h) ends; and *geom describes the handle. Returns
- * 0, or -1 with errno set; umerrormsg() of ummap.h returns the error message.
+ * driver->struct_size. On success, *driver is a copy of the outermost driver's table, in which
+ * calls that the driver lacks are NULL; *h is the handle, which driver->close(*h) ends; and *geom
+ * describes the handle. Returns 0, or -1 with errno set; umerrormsg() of ummap.h returns the error
+ * message.
  */
 int ummap_driver_open(const char *uri, int oflags, struct ummap_driver *driver, void **h,
 		      struct ummap_geom *geom);
