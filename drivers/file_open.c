@@ -5,6 +5,7 @@
  */
 #include "file.h"
 
+#include "common/fork.h"
 #include "common/futex.h"
 #include "keys.h"
 #include "wal_log.h"
@@ -13,7 +14,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fs.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,31 +50,21 @@ int file_away(int fd)
 /* ---- Descriptors that cannot be closed yet ---- */
 
 static struct {
-	_Atomic uint32_t lock; /* a leaf; held over fork(2) */
+	_Atomic uint32_t lock; /* a leaf */
 	int *fd;
 	size_t count, room;
 } kept;
 
-static void lock_kept(void)
-{
-	futex_lock(&kept.lock);
-}
-
-static void unlock_kept(void)
-{
-	futex_unlock(&kept.lock);
-}
-
 __attribute__((constructor))
-static void keep_over_fork(void)
+static void register_fork_handler(void)
 {
-	pthread_atfork(lock_kept, unlock_kept, unlock_kept);
+	fork_register(FORK_DESCRIPTORS, &kept.lock, NULL, NULL);
 }
 
 /* Without memory it stays open for good. */
 static void keep(int fd)
 {
-	lock_kept();
+	futex_lock(&kept.lock);
 	if (kept.count == kept.room) {
 		int *more = realloc(kept.fd, (2 * kept.room + 8) * sizeof(int));
 
@@ -83,14 +73,14 @@ static void keep(int fd)
 	}
 	if (kept.count < kept.room)
 		kept.fd[kept.count++] = fd;
-	unlock_kept();
+	futex_unlock(&kept.lock);
 }
 
 static void close_kept(void)
 {
 	size_t left = 0;
 
-	lock_kept();
+	futex_lock(&kept.lock);
 	for (size_t i = 0; i < kept.count; i++) {
 		if (file_is_locked_here(kept.fd[i]))
 			kept.fd[left++] = kept.fd[i];
@@ -98,7 +88,7 @@ static void close_kept(void)
 			close_fd(kept.fd[i]);
 	}
 	kept.count = left;
-	unlock_kept();
+	futex_unlock(&kept.lock);
 }
 
 int file_close_fd(int fd)
