@@ -265,7 +265,7 @@ struct ummap_attr;
  * Maps the bytes [offset, offset + size) of a store that the caller has opened, by
  * ummap_driver_open or otherwise.
  *
- * driver  table of the handle's driver, which is copied
+ * driver  table of the handle's driver, which is copied; it needs no `open`
  * h       handle. If the call succeeds, it belongs to the mapping, and driver->close(h) is called
  *         when the mapping ends. If the call fails, it remains open and belongs to the caller
  * geom    description of the handle, as driver->open has filled it in

@@ -5,9 +5,11 @@
  * those on groups, hints, views, types, error handlers. A representation of data other than MPI's own, which has to convert, is
  * left to MPI: from then on the file has no cache.
  */
+#include "iocache/cached.h"
 #include "iocache/gone.h"
-#include "iocache/part.h"
+#include "iocache/share.h"
 #include "iocache/transfer.h"
+#include "pmpi/pmpi.h"
 #include "pmpi/request.h"
 
 #include <stdlib.h>
@@ -43,7 +45,7 @@ static bool is_whole(const struct cached *c, struct error *e)
 
 static struct cached *find(MPI_File file)
 {
-	struct cached *c = cached_find(file);
+	struct cached *c = open_file_find(file);
 
 	return c && !c->left ? c : NULL;
 }
@@ -386,7 +388,7 @@ static int open_file(MPI_Comm comm, const char *name, int amode, MPI_Info info, 
 /* MPI's own handle ends even where the file could not be written: what it lacks is in the caches. */
 static int close_file(MPI_File *file)
 {
-	struct cached *c = cached_find(*file);
+	struct cached *c = open_file_find(*file);
 	struct error e = { 0 };
 	int code;
 
@@ -396,7 +398,7 @@ static int close_file(MPI_File *file)
 	/* It is still there if what is in memory could not be made durable. */
 	if (e.class != MPI_SUCCESS) {
 		code = error_tell_file(*file, &e);
-		if (!cached_find(*file))
+		if (!open_file_find(*file))
 			files.next.File_close(file);
 		return code;
 	}
@@ -541,8 +543,8 @@ static int set_atomicity(MPI_File file, int flag)
 		return code;
 	if (!is_whole(c, &e))
 		return tell(c, &e);
-	if (flag && c->turn == MPI_WIN_NULL)
-		share_lock_window(c, &e);
+	if (flag && c->turn.win == MPI_WIN_NULL)
+		share_open_turn(c, &e);
 	if (e.class == MPI_SUCCESS)
 		c->atomic = flag;
 	PMPI_Barrier(c->comm);
@@ -551,7 +553,7 @@ static int set_atomicity(MPI_File file, int flag)
 
 static int get_amode(MPI_File file, int *amode)
 {
-	struct cached *c = cached_find(file);
+	struct cached *c = open_file_find(file);
 	int code = files.next.File_get_amode(file, amode);
 
 	if (c && code == MPI_SUCCESS)
@@ -589,8 +591,4 @@ static struct pmpi_feature files = {
 	},
 };
 
-__attribute__((constructor)) static void begin_files(void)
-{
-	part_register();
-	pmpi_register(&files);
-}
+PMPI_FEATURE(files)

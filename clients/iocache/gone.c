@@ -2,13 +2,13 @@
 /* Lock: `lock`, around the list of caches, also while parts are removed. */
 #include "iocache/gone.h"
 
+#include "iocache/former.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* A file that has had a cache in this process. */
 struct known {
@@ -91,14 +91,10 @@ void gone_note(const struct cached *c)
 
 static void remove_from(const char *path, const char *folder, uint64_t ino)
 {
-	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	char name[CACHED_NAME];
 
-	cached_name(name, path);
-	if (fd >= 0)
-		former_remove(name, fd, ino);
-	if (fd >= 0)
-		close(fd);
+	open_file_name(name, path);
+	former_remove(name, folder, ino);
 }
 
 static bool is_missing(const char *path)
@@ -120,7 +116,7 @@ void gone_sweep(size_t most)
 
 		over = k == last;
 		/* An open file removes its parts when it is closed. */
-		if (!k->owned || cached_is_open(k->path) || !is_missing(k->path)) {
+		if (!k->owned || open_file_is_open(k->path) || !is_missing(k->path)) {
 			append(k);
 			continue;
 		}
@@ -156,7 +152,7 @@ void gone_remove(const struct gone *g, MPI_Info info)
 	const struct known *k;
 
 	/* A link was deleted, and the file is there; or the file is open, and its parts go when it is closed. */
-	if (!g->path || !g->name || !is_missing(g->path) || cached_is_open(g->path))
+	if (!g->path || !g->name || !is_missing(g->path) || open_file_is_open(g->path))
 		return;
 	if (config_find_folder(info, g->name, folder))
 		remove_from(g->path, folder, g->ino);

@@ -8,7 +8,7 @@
 #ifndef FILE_GONE_H
 #define FILE_GONE_H
 
-#include "iocache/cached.h"
+#include "iocache/open_file.h"
 
 #include <stdint.h>
 

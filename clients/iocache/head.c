@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Two slots, which are written in turns: what was durable before stays while the other is written. Lock: around the list, never
- * with that of a file.
- */
+/* Two slots are written in turn, so that the durable header stays while the other one is written. */
 #include "iocache/head.h"
 
+#include "common/fd_path.h"
 #include "common/try_lock.h"
 
 #include <errno.h>
@@ -20,9 +18,6 @@
 #define SLOT 4096
 
 _Static_assert(sizeof(struct head) <= SLOT, "a head has to fit into its slot");
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct head_file *files;
 
 static uint64_t sum_of(const struct head *head)
 {
@@ -83,21 +78,12 @@ int head_write(struct head_file *file)
 	return err;
 }
 
-static struct head_file *find(const char *path)
-{
-	struct head_file *file = files;
-
-	while (file && strcmp(file->path, path) != 0)
-		file = file->next;
-	return file;
-}
-
 /* A new one gets its name when it is whole: a job that dies before leaves nothing. */
 static int begin_unnamed(struct head_file *file, const struct head *made)
 {
 	const char *slash = strrchr(file->path, '/');
 	char *folder = slash ? strndup(file->path, (size_t)(slash - file->path) + 1) : strdup(".");
-	char unnamed[32];
+	char unnamed[FD_PATH_BYTES];
 	int err;
 
 	if (!folder)
@@ -111,7 +97,7 @@ static int begin_unnamed(struct head_file *file, const struct head *made)
 		return err;
 	file->head = *made;
 	err = head_write(file);
-	snprintf(unnamed, sizeof(unnamed), "/proc/self/fd/%d", file->fd);
+	fd_path(unnamed, file->fd);
 	if (!err && linkat(AT_FDCWD, unnamed, AT_FDCWD, file->path, AT_SYMLINK_FOLLOW) < 0)
 		err = errno == EEXIST ? -EBUSY : -errno;
 	return err;
@@ -137,65 +123,33 @@ static int begin(struct head_file *file, const struct head *made)
 	return head_write(file);
 }
 
-static int add(const char *path, const struct head *made, struct head_file **result)
-{
-	struct head_file *file = calloc(1, sizeof(*file));
-	int err = -ENOMEM;
-
-	if (!file)
-		return err;
-	file->fd = -1;
-	pthread_mutex_init(&file->lock, NULL);
-	pthread_cond_init(&file->idle, NULL);
-	file->path = strdup(path);
-	if (file->path)
-		err = begin(file, made);
-	if (err) {
-		if (file->fd >= 0)
-			close(file->fd);
-		free(file->path);
-		free(file);
-		return err;
-	}
-	file->users = 1;
-	file->next = files;
-	files = file;
-	*result = file;
-	return 0;
-}
-
-int head_open(const char *path, const struct head *made, struct head_file **file)
-{
-	int err = 0;
-
-	pthread_mutex_lock(&lock);
-	*file = find(path);
-	if (*file && made)
-		err = -EBUSY;
-	else if (*file)
-		(*file)->users++;
-	else
-		err = add(path, made, file);
-	pthread_mutex_unlock(&lock);
-	return err;
-}
-
 void head_close(struct head_file *file)
 {
-	struct head_file **at = &files;
-
-	pthread_mutex_lock(&lock);
-	if (--file->users > 0) {
-		pthread_mutex_unlock(&lock);
-		return;
-	}
-	while (*at != file)
-		at = &(*at)->next;
-	*at = file->next;
-	pthread_mutex_unlock(&lock);
-	close(file->fd);
+	if (file->fd >= 0)
+		close(file->fd);
 	pthread_mutex_destroy(&file->lock);
 	pthread_cond_destroy(&file->idle);
 	free(file->path);
 	free(file);
+}
+
+int head_open(const char *path, const struct head *made, struct head_file **file)
+{
+	struct head_file *f = calloc(1, sizeof(*f));
+	int err = -ENOMEM;
+
+	*file = NULL;
+	if (!f)
+		return err;
+	f->fd = -1;
+	pthread_mutex_init(&f->lock, NULL);
+	pthread_cond_init(&f->idle, NULL);
+	f->path = strdup(path);
+	if (f->path)
+		err = begin(f, made);
+	if (err)
+		head_close(f);
+	else
+		*file = f;
+	return err;
 }

@@ -46,13 +46,11 @@ struct head {
 	uint64_t sum;            /* of all before */
 };
 
-/* One that is open, and locked against other processes: one for all who open it in this process. */
+/* An open header, which is locked against other handles of this and other processes. */
 struct head_file {
-	struct head_file *next;
-	char *path;
-	int fd;
-	unsigned users;
-	pthread_mutex_t lock;    /* around what follows */
+	char *path;              /* path of the header */
+	int fd;                  /* descriptor, which has the lock */
+	pthread_mutex_t lock;    /* lock around the following fields */
 	struct head head;
 	const _Atomic int64_t *end; /* where the file reaches at the moment, in the place of head.end; NULL: head.end */
 	unsigned writing;        /* writes to the file that are under way, each with the end that it has read */
@@ -74,7 +72,8 @@ static inline bool head_wrote(const struct head *head, uint64_t size)
 
 /* Reads one without opening it for long. 0, -ENOENT, -EUCLEAN where it is damaged, or another negative errno. */
 int head_read(const char *path, struct head *head);
-/* With `made`, the file is made, or taken, and gets that. -EBUSY: another process has it. */
+/* With `made`, the file is made, or taken, and gets that. -EBUSY: it is open already, in
+ * this process or another one. */
 int head_open(const char *path, const struct head *made, struct head_file **file);
 void head_close(struct head_file *file);
 /* Writes the head as it is, durably. Under the lock. */

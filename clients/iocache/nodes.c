@@ -3,8 +3,9 @@
  * Which ranks are on one node, as MPI tells. UMMAP_IOCACHE_NODES=n pretends that those of each machine are on n nodes. The first
  * rank of a node owns its share; nodes are numbered in the order of their owners.
  */
-#include "iocache/cached.h"
+#include "iocache/nodes.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 
 /* How many nodes a machine is to be. */

@@ -7,17 +7,17 @@
  */
 #include "iocache/transfer.h"
 
-#include "iocache/guard.h"
+#include "iocache/cached.h"
+#include "iocache/share.h"
+#include "pmpi/pmpi.h"
 #include "rma/local.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <ummap.h>
 #include <unistd.h>
 
-#define PIECE ((int64_t)1 << 20)       /* of this rank's share, pinned at a time */
 #define MANY (-2)
 
 struct move {
@@ -31,7 +31,7 @@ struct move {
 
 static void far(struct cached *c, char *bytes, int64_t len, int64_t off, bool writing, struct error *e)
 {
-	int fd = cached_fd(c);
+	int fd = open_file_fd(c);
 
 	if (fd < 0) {
 		error_errno(e, errno, "cannot open '%s': %s. Each rank opens the file itself for bytes "
@@ -59,34 +59,19 @@ static void far(struct cached *c, char *bytes, int64_t len, int64_t off, bool wr
 	}
 }
 
-/* What cannot be copied is pinned, piece by piece, which says why. */
-static void own_pinned(struct cached *c, char *bytes, int64_t len, char *here, bool writing, struct error *e)
-{
-	int prot = writing ? PROT_READ | PROT_WRITE : PROT_READ;
-
-	for (int64_t done = 0, n; done < len; done += n) {
-		n = len - done < PIECE ? len - done : PIECE;
-		if (umpin(here + done, (size_t)n, prot) < 0) {
-			error_errno(e, errno, "cannot %s the cache of '%s': %s",
-				    writing ? "write" : "read", c->path, umerrormsg());
-			return;
-		}
-		memcpy(writing ? here + done : bytes + done, writing ? bytes + done : here + done, (size_t)n);
-		umunpin(here + done, (size_t)n);
-	}
-}
-
-static void own(struct cached *c, char *bytes, int64_t len, uint64_t at, bool writing, struct error *e)
+static void own(struct cached *c, char *bytes, int64_t len, uint64_t at, bool writing,
+		struct error *e)
 {
 	char *here = c->share.base + at;
 
-	if (!guard_copy(writing ? here : bytes, writing ? bytes : here, here, (size_t)len))
-		own_pinned(c, bytes, len, here, writing, e);
+	if (umcopy(writing ? here : bytes, writing ? bytes : here, (size_t)len) < 0)
+		error_errno(e, errno, "cannot %s the cache of '%s': %s", writing ? "write" : "read",
+			    c->path, umerrormsg());
 }
 
 static void other(struct move *m, char *bytes, int64_t len, uint64_t at, int rank, struct error *e)
 {
-	MPI_Win win = m->c->share.data;
+	MPI_Win win = m->c->share.data.win;
 	int code;
 
 	if (m->writing)
@@ -124,7 +109,7 @@ static int64_t move_run(struct move *m, char *bytes, int64_t len, int64_t off, s
 
 static void finish(struct move *m, struct error *e)
 {
-	MPI_Win win = m->c->share.data;
+	MPI_Win win = m->c->share.data.win;
 
 	if (m->touched >= 0)
 		share_explain(e, pmpi_first.Win_flush(m->touched, win));
@@ -262,9 +247,9 @@ static void take_turn(struct cached *c, bool alone, struct error *e)
 {
 	int64_t word;
 
-	share_explain(e, pmpi_first.Win_lock(alone ? MPI_LOCK_EXCLUSIVE : MPI_LOCK_SHARED, 0, 0, c->turn));
-	share_explain(e, pmpi_first.Get(&word, 1, MPI_INT64_T, 0, 0, 1, MPI_INT64_T, c->turn));
-	share_explain(e, pmpi_first.Win_flush(0, c->turn));
+	share_explain(e, pmpi_first.Win_lock(alone ? MPI_LOCK_EXCLUSIVE : MPI_LOCK_SHARED, 0, 0, c->turn.win));
+	share_explain(e, pmpi_first.Get(&word, 1, MPI_INT64_T, 0, 0, 1, MPI_INT64_T, c->turn.win));
+	share_explain(e, pmpi_first.Win_flush(0, c->turn.win));
 }
 
 int64_t transfer(struct cached *c, const struct request *r, int64_t at, struct error *e)
@@ -297,6 +282,6 @@ int64_t transfer(struct cached *c, const struct request *r, int64_t at, struct e
 	if (e->class == MPI_SUCCESS && len > 0)
 		done = large ? move_blocks(c, r, data, len, e) : move_packed(c, r, data, len, e);
 	if (c->atomic)
-		pmpi_first.Win_unlock(0, c->turn);
+		pmpi_first.Win_unlock(0, c->turn.win);
 	return done;
 }

@@ -3,7 +3,7 @@
 #ifndef FILE_TRANSFER_H
 #define FILE_TRANSFER_H
 
-#include "iocache/cached.h"
+#include "iocache/open_file.h"
 
 /* What the program passes. */
 struct request {

@@ -515,9 +515,9 @@ static void check_consistent(const struct hints *h, struct error *e)
 	}
 }
 
-void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct error *e)
+void hints_default(struct hints *h, MPI_Comm comm)
 {
-	const char *folder = all ? secure_getenv("UMMAP_MPI_ALL") : NULL, *local = secure_getenv("UMMAP_MPI_LOCAL");
+	const char *local = secure_getenv("UMMAP_MPI_LOCAL");
 
 	memset(h, 0, sizeof(*h));
 	h->perm = PERM;
@@ -525,6 +525,13 @@ void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct 
 	PMPI_Comm_rank(comm, &h->rank);
 	PMPI_Comm_size(comm, &h->ranks);
 	h->local = !local || strcmp(local, "false") != 0;
+}
+
+void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct error *e)
+{
+	const char *folder = all ? secure_getenv("UMMAP_MPI_ALL") : NULL;
+
+	hints_default(h, comm);
 	if (h->rank == 0)
 		warn_of_unknown(info);
 	read_hint(&table[0], h, info, e);

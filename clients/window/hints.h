@@ -48,6 +48,9 @@ struct hints {
 	bool nameless;                 /* filename is a folder: a file that goes with the process */
 };
 
+/* The hints of a rank of comm without an MPI_Info. */
+void hints_default(struct hints *h, MPI_Comm comm);
+
 /* Takes what info has for a rank of comm (where `all`, UMMAP_MPI_ALL too). Unknown hints are ignored, and so are all others where
  * alloc_type is not "storage". */
 void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct error *e);

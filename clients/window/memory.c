@@ -38,7 +38,7 @@ static int alloc_mem(MPI_Aint size, MPI_Info info, void *base)
 	/* Which window it will be in, if any, nobody knows. */
 	h.local = false;
 	if (e.class == MPI_SUCCESS)
-		region = region_open((size_t)size, &h, &e);
+		region = region_open((size_t)size, &h, NULL, &e);
 	if (region)
 		transport_check(region->hints.engine, &e);
 	if (e.class == MPI_SUCCESS) {

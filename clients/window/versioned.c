@@ -7,6 +7,8 @@
  */
 #include "window/versioned.h"
 
+#include "window/region.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -40,8 +42,6 @@ struct versioned {
 	pthread_mutex_t lock;
 };
 
-static _Thread_local struct versioned *opening;
-
 /* ---- The library ---- */
 
 #define CALLS(x) \
@@ -63,8 +63,6 @@ static const struct {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char cannot_load[512];
 
-static const struct ummap_driver driver;
-
 static void load(void)
 {
 	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -74,9 +72,7 @@ static void load(void)
 		if (!*symbols[i].to)
 			library = NULL;
 	}
-	if (library)
-		ummap_driver_register(&driver);
-	else
+	if (!library)
 		snprintf(cannot_load, sizeof(cannot_load), "%s", dlerror());
 }
 
@@ -87,23 +83,7 @@ static void said(struct error *e, const char *object)
 	error_errno(e, error, "%s: %s", object, call.errormsg());
 }
 
-/* ---- As a store ---- */
-
-static int versioned_open_store(const struct ummap_uri *uri, int oflags, void **handle, struct ummap_geom *geom)
-{
-	(void)uri, (void)oflags;
-	if (!opening) {
-		snprintf(geom->why, sizeof(geom->why), "stores of this driver are made by MPI_Win_allocate only");
-		return -EINVAL;
-	}
-	geom->size = opening->size;
-	geom->align = 1;
-	geom->optimal = 1 << 20;
-	geom->caps = UMMAP_CAP_WRITE;
-	*handle = opening;
-	opening = NULL;
-	return 0;
-}
+/* ---- The store of a part ---- */
 
 /* It is the window's. */
 static int versioned_close_store(void *handle)
@@ -166,13 +146,20 @@ static const struct ummap_driver driver = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = VERSIONED_DRIVER,
-	.help = "a rank's part of an object window",
-	.open = versioned_open_store,
 	.close = versioned_close_store,
 	.read = versioned_read,
 	.write = versioned_write,
 	.flush = versioned_flush,
 };
+
+void versioned_store(struct versioned *v, struct region_store *store)
+{
+	*store = (struct region_store){
+		.driver = driver,
+		.handle = v,
+		.geom = { .size = v->size, .align = 1, .optimal = 1 << 20, .caps = UMMAP_CAP_WRITE },
+	};
+}
 
 /* ---- Opening ---- */
 
@@ -387,7 +374,6 @@ struct versioned *versioned_open(const char *object, uint64_t chunk, size_t size
 	/* Where that is not possible, for there is no room, the first commit says so. */
 	if (v->holders)
 		begin_version(comm, v->size ? v : NULL, first, &not_now);
-	opening = size ? v : NULL;
 	return v;
 }
 
@@ -403,8 +389,6 @@ void versioned_close(struct versioned *v)
 		call.release(v->base);
 	if (v->container)
 		call.close(v->container);
-	if (opening == v)
-		opening = NULL;
 	pthread_mutex_destroy(&v->lock);
 	free(v->sizes);
 	free(v->name);

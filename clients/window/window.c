@@ -95,7 +95,7 @@ void window_forget(struct window *w)
 		next = r->next;
 		free(r);
 	}
-	if (w->region)
+	if (w->region && !w->lent)
 		region_close(w->region);
 	if (w->shared)
 		shared_close(w->shared);
@@ -107,7 +107,7 @@ void window_forget(struct window *w)
 
 void window_abandon(struct window *w)
 {
-	if (w->region)
+	if (w->region && !w->lent)
 		region_abandon(w->region);
 	w->region = NULL;
 	window_forget(w);

@@ -24,6 +24,7 @@ struct window {
 	bool alone;            /* no rank has a share of a file that all write together */
 	MPI_Comm comm;         /* ours, for MPI_Win_free; MPI_COMM_NULL where that has nothing to agree on */
 	struct region *region; /* made with the window; NULL: none */
+	bool lent;             /* the window memory belongs to the caller of window_over */
 	struct shared *shared; /* the same for MPI_Win_allocate_shared */
 	struct range *ranges;  /* memory that was there before: created from, or attached */
 	struct versioned *versioned; /* an object window's; NULL: it is none */

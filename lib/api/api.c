@@ -483,7 +483,7 @@ int ummap_open_handle(const struct ummap_driver *driver, void *h, const struct u
 	int err;
 
 	api_enter(&g);
-	err = driver && geom ? plugin_check_driver(driver) :
+	err = driver && geom ? plugin_check_driver(driver, true) :
 			       fail(EINVAL, "cannot create the mapping: driver or geom is NULL");
 	if (err)
 		return api_leave(&g, err);

@@ -45,7 +45,7 @@ static int open_handle(const char *uri, const struct io_below *below, int oflags
 		err = fail(EINVAL, "cannot open the store: oflags is %#x. Try UMMAP_O_WRITE, "
 			   "UMMAP_O_CREATE and UMMAP_O_WRITERS only", oflags);
 	else
-		err = below ? plugin_check_driver(below->driver) : 0;
+		err = below ? plugin_check_driver(below->driver, false) : 0;
 	if (!err)
 		err = start_library();
 	if (!err)

@@ -59,6 +59,12 @@ static const struct kind driver_kind = {
 	{ REQUIRED(driver, open), REQUIRED(driver, close), REQUIRED(driver, read) },
 };
 
+/* A driver whose handle is open already. */
+static const struct kind handle_kind = {
+	"driver", "ummap_driver", UMMAP_DRIVER_ABI, sizeof(struct ummap_driver),
+	{ REQUIRED(driver, close), REQUIRED(driver, read) },
+};
+
 static const struct kind policy_kind = {
 	"policy", "ummap_policy", UMMAP_POLICY_ABI, sizeof(struct ummap_policy),
 	{ REQUIRED(policy, create), REQUIRED(policy, destroy), REQUIRED(policy, insert),
@@ -231,9 +237,9 @@ static int add_driver(const struct ummap_driver *driver)
 	return 0;
 }
 
-int plugin_check_driver(const struct ummap_driver *driver)
+int plugin_check_driver(const struct ummap_driver *driver, bool is_open)
 {
-	struct loaded *l = take_table(&driver_kind, (const struct head *)driver,
+	struct loaded *l = take_table(is_open ? &handle_kind : &driver_kind, (const struct head *)driver,
 				      driver->scheme ? driver->scheme : "", PROGRAM);
 
 	free(l);

@@ -94,6 +94,10 @@ Test(handle, stays_open_after_an_error)
 	other.abi++;
 	check_fails(ummap_open_handle(&other, h, &geom, SIZE, 0, READ_WRITE, NULL, &m), EINVAL);
 	other = driver;
+	other.read = NULL;
+	check_fails(ummap_open_handle(&other, h, &geom, SIZE, 0, READ_WRITE, NULL, &m), EINVAL);
+	other = driver;
+	other.open = NULL;
 	other.write = NULL;
 	check_fails(ummap_open_handle(&other, h, &geom, SIZE, 0, READ_WRITE, NULL, &m), EACCES);
 	attr = (struct ummap_attr)UMMAP_ATTR_INIT;
