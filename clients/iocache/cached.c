@@ -17,14 +17,14 @@
 
 /* ---- Opening ---- */
 
-/* One rank makes the name for all. */
+/* All ranks use the name that rank 0 makes. */
 static void make_name(struct cached *c)
 {
 	open_file_name(c->name, c->path);
 	PMPI_Bcast(c->name, sizeof(c->name), MPI_CHAR, 0, c->comm);
 }
 
-/* Its path from its beginning, as one rank knows it: to ask a far file system for that takes a while. */
+/* Rank 0 finds the absolute path for all ranks, because this is slow in a remote file system. */
 static void find_path(struct cached *c, const char *name, struct error *e)
 {
 	char path[HEAD_PATH] = "";
@@ -131,7 +131,7 @@ struct cached *cached_open(MPI_Comm comm, const char *name, int amode, MPI_File 
 	PMPI_Comm_size(c->comm, &c->ranks);
 	open_all(c, name, e);
 	if (e->class == MPI_SUCCESS) {
-		/* The shared pointer begins there, too. */
+		/* The shared pointer begins at the end of the file, too. */
 		if (c->amode & MPI_MODE_APPEND && c->nodes.owns && c->nodes.mine == 0)
 			atomic_store(&c->share.word[WORD_SHARED], c->pointer);
 		PMPI_Barrier(c->comm);
@@ -160,7 +160,7 @@ void cached_sync_far(struct cached *c, struct error *e)
 	c->wrote_far = true;
 }
 
-/* By one rank, for all; MPI was not asked to. */
+/* Rank 0 removes the file: MPI was not asked to (calls.c). */
 static void remove_file(struct cached *c, struct error *e)
 {
 	int err = 0;
@@ -176,7 +176,7 @@ void cached_close(struct cached *c, struct error *e)
 {
 	bool gone = c->amode & MPI_MODE_DELETE_ON_CLOSE;
 
-	/* What is in memory only would be lost with it, so that stands unless it is durable. */
+	/* Data that cannot be made durable would be lost, so the file stays open. */
 	if (c->broken.class == MPI_SUCCESS && !c->left && !gone)
 		cached_sync(c, e);
 	if (e->class != MPI_SUCCESS)
@@ -189,7 +189,7 @@ void cached_close(struct cached *c, struct error *e)
 	release(c);
 }
 
-/* Where there is no room for all of it, the file stays as long as it was. */
+/* If there is not enough space, the file keeps its size. */
 static int allocate_all(int fd, int64_t size)
 {
 	if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, size) < 0 && errno != EOPNOTSUPP)
@@ -197,7 +197,7 @@ static int allocate_all(int fd, int64_t size)
 	return posix_fallocate(fd, 0, size);
 }
 
-/* By one rank, for all. */
+/* Rank 0 sets the size. */
 static void set_length(struct cached *c, int64_t size, bool allocate, struct error *e)
 {
 	int err = 0;
@@ -212,7 +212,8 @@ static void set_length(struct cached *c, int64_t size, bool allocate, struct err
 			    (long long)size, strerror(err));
 }
 
-/* What is cut off must not come back when the file grows again: so the cache ends, and begins anew. */
+/* Makes the file shorter and opens the cache again, because bytes that are cut off must read as
+ * zeros when the file grows. */
 static void shorten(struct cached *c, int64_t size, struct error *e)
 {
 	int64_t shared = c->nodes.owns && c->nodes.mine == 0 ? atomic_load(&c->share.word[WORD_SHARED]) : 0;
@@ -231,8 +232,8 @@ static void shorten(struct cached *c, int64_t size, struct error *e)
 	PMPI_Barrier(c->comm);
 }
 
-/* Makes the file shorter, and keeps the shares. After a crash meanwhile, the file has the old or
- * the new size, and may have zeros beyond the new size. */
+/* Makes the file shorter, and keeps the parts open. After a crash meanwhile, the file has the old
+ * or the new size, and may have zeros beyond the new size. */
 static void cut(struct cached *c, int64_t now, int64_t size, struct error *e)
 {
 	share_begin_cut(c, size, e);
@@ -246,7 +247,7 @@ static void cut(struct cached *c, int64_t now, int64_t size, struct error *e)
 	share_end_cut(c, now, size, e);
 	if (e->class == MPI_SUCCESS)
 		return;
-	/* A share that could not be cut would restore the bytes that were cut off, so the shares
+	/* A part that could not be cut would restore the bytes that were cut off, so the parts
 	 * are written back and end. */
 	c->broken = *e;
 	share_close(c, SHARE_FLUSH, &(struct error){ 0 });

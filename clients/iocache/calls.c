@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The calls on files that have a cache. A call is over when it returns, non-blocking and split ones too, and collective ones wait
- * for nobody, but where all need one number. Handles and views are MPI's as well, so calls that are not taken here find them:
- * those on groups, hints, views, types, error handlers. A representation of data other than MPI's own, which has to convert, is
- * left to MPI: from then on the file has no cache.
+ * The calls on files that have a cache. A call is complete when it returns, also if it is
+ * non-blocking or split. Collective calls wait for other ranks only if all need one number. Handles
+ * and views belong to MPI as well, so that other calls find them: those on groups, hints, types and
+ * error handlers. With a data representation that needs conversion, the file is left to MPI, and
+ * has no cache from then on.
  */
 #include "iocache/cached.h"
 #include "iocache/gone.h"
@@ -35,7 +36,7 @@ static void put_status(MPI_Status *status, int64_t bytes)
 	status->MPI_TAG = MPI_UNDEFINED;
 }
 
-/* Whether there is a cache for this call; false: *e says why not. */
+/* Whether the cache of the file still works; false with an error. */
 static bool is_whole(const struct cached *c, struct error *e)
 {
 	if (c->broken.class != MPI_SUCCESS)
@@ -54,19 +55,19 @@ static struct cached *find(MPI_File file)
 
 enum pointer { AT_OFFSET, AT_POINTER, AT_SHARED, AT_ORDERED };
 
-/* Moves the shared pointer by so much, and returns where it was. */
+/* Advances the shared pointer, and returns its old value. */
 static int64_t take_shared(struct cached *c, int64_t etypes, struct error *e)
 {
 	return share_word(c, 0, WORD_SHARED, etypes, MPI_SUM, e);
 }
 
-/* In the order of ranks. All take part, whatever is wrong. */
+/* Collective: advances the shared pointer in the order of ranks, also if ranks have errors. */
 static int64_t take_ordered(struct cached *c, int64_t etypes, struct error *e)
 {
 	int64_t before = 0, sum = 0, begin = 0;
 	int64_t mine = e->class == MPI_SUCCESS ? etypes : 0;
 
-	/* Nobody takes it by himself meanwhile who has done so before this call at any rank. */
+	/* The sum also waits until earlier calls of all ranks have advanced the pointer. */
 	PMPI_Allreduce(&mine, &sum, 1, MPI_INT64_T, MPI_SUM, c->comm);
 	PMPI_Exscan(&mine, &before, 1, MPI_INT64_T, MPI_SUM, c->comm);
 	if (c->rank == 0)
@@ -87,7 +88,7 @@ static int64_t place(struct cached *c, const struct request *r, enum pointer p, 
 	return e->class == MPI_SUCCESS ? take_shared(c, bytes / c->view.etype, e) : 0;
 }
 
-/* A whole call; *bytes: what was moved. */
+/* Performs a call. *bytes: result, the bytes that were moved. */
 static int move(struct cached *c, const struct request *r, enum pointer p, int64_t at, int64_t *bytes)
 {
 	struct error e = { 0 };
@@ -95,7 +96,7 @@ static int move(struct cached *c, const struct request *r, enum pointer p, int64
 	bool alone = p == AT_POINTER || c->atomic;
 
 	*bytes = 0;
-	/* Before the lock: other ranks may be late. */
+	/* The wait for other ranks must not hold the lock. */
 	if (is_whole(c, &e) && p != AT_POINTER)
 		at = place(c, r, p, at, &e);
 	if (alone)
@@ -148,7 +149,7 @@ BLOCKING(write_ordered, const, true, AT_ORDERED, 0, HERE, file)
 BLOCKING(write_at, const, true, AT_OFFSET, at, AT, file, at)
 BLOCKING(write_at_all, const, true, AT_OFFSET, at, AT, file, at)
 
-/* An error is of the call itself, and there is no request. */
+/* The call returns an error itself; then there is no request. */
 static int nonblocking(struct cached *c, struct request r, enum pointer p, int64_t at, MPI_Request *request)
 {
 	MPI_Status *done = calloc(1, sizeof(*done));
@@ -240,7 +241,7 @@ SPLIT(write_all, const, SPLIT_WRITE_ALL, true, AT_POINTER, 0, HERE, file)
 SPLIT(write_ordered, const, SPLIT_WRITE_ORDERED, true, AT_ORDERED, 0, HERE, file)
 SPLIT(write_at_all, const, SPLIT_WRITE_AT_ALL, true, AT_OFFSET, at, AT, file, at)
 
-/* ---- Where to ---- */
+/* ---- Seeks ---- */
 
 /* The end of the file in etypes of the view. */
 static int64_t end_of(struct cached *c, struct error *e)
@@ -286,7 +287,7 @@ static int seek(MPI_File file, MPI_Offset at, int whence)
 	return tell(c, &e);
 }
 
-/* The same at all ranks, and in the order of the calls before and after it. */
+/* All ranks pass the same offset. The call takes effect between earlier and later calls. */
 static int seek_shared(MPI_File file, MPI_Offset at, int whence)
 {
 	struct cached *c = find(file);
@@ -342,7 +343,7 @@ static void remove_made(MPI_Comm comm, const char *name)
 	PMPI_Barrier(comm);
 }
 
-/* With a cache. What one rank cannot open none has. */
+/* Opens a file with a cache. If one rank fails, all ranks fail. */
 static int open_cached(MPI_Comm comm, const char *name, int amode, const struct config *config, int code, MPI_File *file)
 {
 	int good = code == MPI_SUCCESS, all;
@@ -357,10 +358,10 @@ static int open_cached(MPI_Comm comm, const char *name, int amode, const struct 
 	}
 	if (!good || cached_open(comm, name, amode, *file, config, &e))
 		return code;
-	/* It is still there, for its handler; that may end the program. */
+	/* The file is still open, so that its error handler can run, which may end the program. */
 	code = error_tell_file(*file, &e);
 	files.next.File_close(file);
-	/* This call has made it. */
+	/* This call has created the file. */
 	if (amode & MPI_MODE_EXCL)
 		remove_made(comm, name);
 	return code;
@@ -377,15 +378,15 @@ static int open_file(MPI_Comm comm, const char *name, int amode, MPI_Info info, 
 	config_agree(&config, info, name, comm, &e);
 	if (e.class != MPI_SUCCESS)
 		return error_tell_open(comm, &e);
-	/* What is read once from its beginning is nothing for a cache. */
+	/* A file that is read once, from its beginning, gains nothing from a cache. */
 	if (!config.wanted || amode & MPI_MODE_SEQUENTIAL)
 		return files.next.File_open(comm, name, amode, info, file);
-	/* The cache removes it, lest an open that fails does. */
+	/* The cache removes the file: MPI would also do so after an open that fails. */
 	code = files.next.File_open(comm, name, amode & ~MPI_MODE_DELETE_ON_CLOSE, info, file);
 	return open_cached(comm, name, amode, &config, code, file);
 }
 
-/* MPI's own handle ends even where the file could not be written: what it lacks is in the caches. */
+/* MPI's handle is closed even if the file could not be written: the near files have the data. */
 static int close_file(MPI_File *file)
 {
 	struct cached *c = open_file_find(*file);
@@ -395,7 +396,7 @@ static int close_file(MPI_File *file)
 	if (!c)
 		return files.next.File_close(file);
 	cached_close(c, &e);
-	/* It is still there if what is in memory could not be made durable. */
+	/* The file is still open if its data could not be made durable. */
 	if (e.class != MPI_SUCCESS) {
 		code = error_tell_file(*file, &e);
 		if (!open_file_find(*file))
@@ -405,7 +406,7 @@ static int close_file(MPI_File *file)
 	return files.next.File_close(file);
 }
 
-/* The parts of its cache go with a file, as far as this process can reach them. */
+/* Also removes the parts of the file's cache that this process can reach. */
 static int delete_file(const char *name, MPI_Info info)
 {
 	struct gone gone;
@@ -442,7 +443,7 @@ static void set_view_here(struct cached *c, MPI_Offset disp, MPI_Datatype etype,
 	PMPI_Barrier(c->comm);
 }
 
-/* MPI checks all of it first. What was written under the old view stays, whoever has it. */
+/* MPI checks the arguments first. Data written under the old view stays in the cache. */
 static int set_view(MPI_File file, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype, const char *datarep, MPI_Info info)
 {
 	struct cached *c = find(file);
@@ -472,7 +473,7 @@ static int get_size(MPI_File file, MPI_Offset *size)
 	return tell(c, &e);
 }
 
-/* All ranks have to give the same: else some of them would wait for the others where these never come. */
+/* All ranks must pass the same size: ranks with different sizes would wait in different calls. */
 static void agree_on_size(struct cached *c, MPI_Offset size, struct error *e)
 {
 	int64_t most[2] = { size, -size };
@@ -532,7 +533,7 @@ static int sync_file(MPI_File file)
 	return tell(c, &e);
 }
 
-/* The lock is made when it is first wanted, and stays. */
+/* The first call makes the lock, which exists until the file is closed. */
 static int set_atomicity(MPI_File file, int flag)
 {
 	struct cached *c = find(file);

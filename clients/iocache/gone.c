@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lock: `lock`, around the list of caches, also while parts are removed. */
+/* Lock: `lock`, around the list of files. It is held while parts are removed. */
 #include "iocache/gone.h"
 
 #include "iocache/former.h"
@@ -14,7 +14,7 @@
 struct known {
 	struct known *next;
 	char *path, *folder;
-	bool owned;              /* whether this process looks after this node's part */
+	bool owned;              /* whether this process owns this node's part */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -28,7 +28,7 @@ static int sweep_at_finalize(MPI_Comm comm, int key, void *value, void *extra)
 	return MPI_SUCCESS;
 }
 
-/* MPI_Finalize deletes the attributes of MPI_COMM_SELF first of all. */
+/* MPI_Finalize deletes the attributes of MPI_COMM_SELF first. */
 static void begin_to_sweep(void)
 {
 	int key;
@@ -81,7 +81,7 @@ void gone_note(const struct cached *c)
 	k->owned = c->nodes.owns;
 	pthread_once(&once, begin_to_sweep);
 	pthread_mutex_lock(&lock);
-	/* Without memory, the cache stays. */
+	/* Without memory, the parts stay. */
 	if (!k->path || !k->folder || is_known(k->path, k->folder))
 		free_known(k);
 	else
@@ -151,7 +151,8 @@ void gone_remove(const struct gone *g, MPI_Info info)
 	char folder[CONFIG_PATH];
 	const struct known *k;
 
-	/* A link was deleted, and the file is there; or the file is open, and its parts go when it is closed. */
+	/* The file still exists if a link to it was deleted. An open file removes its parts when it
+	 * is closed. */
 	if (!g->path || !g->name || !is_missing(g->path) || open_file_is_open(g->path))
 		return;
 	if (config_find_folder(info, g->name, folder))

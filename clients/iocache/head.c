@@ -24,7 +24,7 @@ static uint64_t sum_of(const struct head *head)
 	return XXH3_64bits(head, offsetof(struct head, sum));
 }
 
-/* Whether a slot is whole. */
+/* Whether a slot contains a complete header. */
 static bool is_whole(const struct head *head)
 {
 	return head->magic == MAGIC && head->sum == sum_of(head) && memchr(head->path, '\0', sizeof(head->path)) &&
@@ -64,7 +64,6 @@ int head_write(struct head_file *file)
 {
 	struct head *head = &file->head;
 	ssize_t n;
-
 	int err;
 
 	head->magic = MAGIC;
@@ -72,13 +71,13 @@ int head_write(struct head_file *file)
 	head->sum = sum_of(head);
 	n = pwrite(file->fd, head, sizeof(*head), (off_t)(head->number & 1) * SLOT);
 	err = n < 0 ? -errno : n != sizeof(*head) ? -ENOSPC : fdatasync(file->fd) < 0 ? -errno : 0;
-	/* What failed may be there in part: the next one goes to the same slot, and the other stays. */
+	/* The failed write may have changed the slot in part, so the next one uses the same slot. */
 	if (err)
 		head->number--;
 	return err;
 }
 
-/* A new one gets its name when it is whole: a job that dies before leaves nothing. */
+/* A new header gets its name when it is complete, so that a job that dies before leaves no file. */
 static int begin_unnamed(struct head_file *file, const struct head *made)
 {
 	const char *slash = strrchr(file->path, '/');
@@ -103,12 +102,12 @@ static int begin_unnamed(struct head_file *file, const struct head *made)
 	return err;
 }
 
-/* Opens and locks it. */
+/* Opens and locks a header, or creates it. */
 static int begin(struct head_file *file, const struct head *made)
 {
 	int err = made ? begin_unnamed(file, made) : -EOPNOTSUPP;
 
-	/* It is there, or the file system has no files without a name. */
+	/* The header exists, or the file system does not support O_TMPFILE. */
 	if (err != -EOPNOTSUPP)
 		return err;
 	file->fd = open(file->path, O_RDWR | O_CLOEXEC | (made ? O_CREAT : 0), 0600);

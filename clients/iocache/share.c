@@ -515,8 +515,8 @@ void share_close(struct cached *c, enum share_end how, struct error *e)
 
 /* ---- While it is open ---- */
 
-/* Under the lock of the head. */
-static int mark(struct head_file *head)
+/* Notes in the header that the file is written. */
+static int mark_locked(struct head_file *head)
 {
 	int err = 0;
 
@@ -536,7 +536,7 @@ void share_mark(struct cached *c, struct error *e)
 	if (!head)
 		return;
 	pthread_mutex_lock(&head->lock);
-	err = mark(head);
+	err = mark_locked(head);
 	pthread_mutex_unlock(&head->lock);
 	set_head_error(c, err, e);
 }
@@ -557,7 +557,7 @@ void share_sync(struct cached *c, struct error *e)
 	pthread_mutex_lock(&head->lock);
 	/* Ranks have written past the cache. */
 	if (end > c->share.spread.room * c->share.spread.nodes)
-		err = mark(head);
+		err = mark_locked(head);
 	if (!err && end > head->head.end) {
 		uint64_t was = head->head.end;
 
