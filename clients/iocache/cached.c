@@ -107,8 +107,8 @@ static void open_all(struct cached *c, const char *name, struct error *e)
 		c->pointer = share_size(c, e);
 }
 
-struct cached *cached_open(MPI_Comm comm, const char *name, int amode, MPI_File file, const struct config *config,
-			   struct error *e)
+struct cached *cached_open(MPI_Comm comm, const char *name, int amode, MPI_File file,
+			   const struct config *config, struct error *e)
 {
 	struct cached *c = calloc(1, sizeof(*c));
 	int there = c != NULL;
@@ -216,7 +216,8 @@ static void set_length(struct cached *c, int64_t size, bool allocate, struct err
  * zeros when the file grows. */
 static void shorten(struct cached *c, int64_t size, struct error *e)
 {
-	int64_t shared = c->nodes.owns && c->nodes.mine == 0 ? atomic_load(&c->share.word[WORD_SHARED]) : 0;
+	int64_t shared =
+		c->nodes.owns && c->nodes.mine == 0 ? atomic_load(&c->share.word[WORD_SHARED]) : 0;
 	struct error again = { 0 };
 
 	share_close(c, SHARE_FLUSH, e);

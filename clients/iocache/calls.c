@@ -21,7 +21,7 @@ static struct pmpi_feature files;
 
 /* ---- Results ---- */
 
-static int tell(struct cached *c, struct error *e)
+static int tell_error(struct cached *c, struct error *e)
 {
 	return e->class == MPI_SUCCESS ? MPI_SUCCESS : error_tell_file(c->file, e);
 }
@@ -76,7 +76,8 @@ static int64_t take_ordered(struct cached *c, int64_t etypes, struct error *e)
 	return begin + (c->rank == 0 ? 0 : before);
 }
 
-static int64_t place(struct cached *c, const struct request *r, enum pointer p, int64_t at, struct error *e)
+static int64_t take_offset(struct cached *c, const struct request *r, enum pointer p, int64_t at,
+		     struct error *e)
 {
 	int64_t bytes;
 
@@ -89,16 +90,16 @@ static int64_t place(struct cached *c, const struct request *r, enum pointer p, 
 }
 
 /* Performs a call. *bytes: result, the bytes that were moved. */
-static int move(struct cached *c, const struct request *r, enum pointer p, int64_t at, int64_t *bytes)
+static int perform(struct cached *c, const struct request *r, enum pointer p, int64_t at,
+		int64_t *bytes)
 {
 	struct error e = { 0 };
-
 	bool alone = p == AT_POINTER || c->atomic;
 
 	*bytes = 0;
 	/* The wait for other ranks must not hold the lock. */
 	if (is_whole(c, &e) && p != AT_POINTER)
-		at = place(c, r, p, at, &e);
+		at = take_offset(c, r, p, at, &e);
 	if (alone)
 		pthread_mutex_lock(&c->lock);
 	if (p == AT_POINTER)
@@ -109,7 +110,7 @@ static int move(struct cached *c, const struct request *r, enum pointer p, int64
 		c->pointer += *bytes / c->view.etype;
 	if (alone)
 		pthread_mutex_unlock(&c->lock);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 /* ---- Data ---- */
@@ -117,23 +118,27 @@ static int move(struct cached *c, const struct request *r, enum pointer p, int64
 #define HERE MPI_File file
 #define AT MPI_File file, MPI_Offset at
 
-static int blocking(struct cached *c, struct request r, enum pointer p, int64_t at, MPI_Status *status)
+static int blocking(struct cached *c, struct request r, enum pointer p, int64_t at,
+		    MPI_Status *status)
 {
 	int64_t bytes;
-	int code = move(c, &r, p, at, &bytes);
+	int code = perform(c, &r, p, at, &bytes);
 
 	put_status(status, bytes);
 	return code;
 }
 
-#define BLOCKING(name, constant, writing, pointer, offset, params, ...)                                        \
-	static int file_##name(params, constant void *buf, MPI_Count count, MPI_Datatype type, MPI_Status *status) \
-	{                                                                                                      \
-		struct cached *c = find(file);                                                                 \
-                                                                                                               \
-		if (!c)                                                                                        \
-			return files.next.File_##name(__VA_ARGS__, buf, count, type, status);                  \
-		return blocking(c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, pointer, offset, status); \
+#define BLOCKING(name, constant, writing, pointer, offset, params, ...) \
+	static int file_##name(params, constant void *buf, MPI_Count count, MPI_Datatype type, \
+			       MPI_Status *status) \
+	{ \
+		struct cached *c = find(file); \
+\
+		if (!c) \
+			return files.next.File_##name(__VA_ARGS__, buf, count, type, status); \
+		return blocking(c, \
+				(struct request){ (void *)(uintptr_t)buf, count, type, writing }, \
+				pointer, offset, status); \
 	}
 
 BLOCKING(read, , false, AT_POINTER, 0, HERE, file)
@@ -150,7 +155,8 @@ BLOCKING(write_at, const, true, AT_OFFSET, at, AT, file, at)
 BLOCKING(write_at_all, const, true, AT_OFFSET, at, AT, file, at)
 
 /* The call returns an error itself; then there is no request. */
-static int nonblocking(struct cached *c, struct request r, enum pointer p, int64_t at, MPI_Request *request)
+static int nonblocking(struct cached *c, struct request r, enum pointer p, int64_t at,
+		       MPI_Request *request)
 {
 	MPI_Status *done = calloc(1, sizeof(*done));
 	int code = MPI_ERR_NO_MEM;
@@ -164,14 +170,17 @@ static int nonblocking(struct cached *c, struct request r, enum pointer p, int64
 	return code;
 }
 
-#define NONBLOCKING(name, constant, writing, pointer, offset, params, ...)                                     \
-	static int file_##name(params, constant void *buf, MPI_Count count, MPI_Datatype type, MPI_Request *request) \
-	{                                                                                                      \
-		struct cached *c = find(file);                                                                 \
-                                                                                                               \
-		if (!c)                                                                                        \
-			return files.next.File_##name(__VA_ARGS__, buf, count, type, request);                 \
-		return nonblocking(c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, pointer, offset, request); \
+#define NONBLOCKING(name, constant, writing, pointer, offset, params, ...) \
+	static int file_##name(params, constant void *buf, MPI_Count count, MPI_Datatype type, \
+			       MPI_Request *request) \
+	{ \
+		struct cached *c = find(file); \
+\
+		if (!c) \
+			return files.next.File_##name(__VA_ARGS__, buf, count, type, request); \
+		return nonblocking( \
+			c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, \
+			pointer, offset, request); \
 	}
 
 NONBLOCKING(iread, , false, AT_POINTER, 0, HERE, file)
@@ -185,7 +194,8 @@ NONBLOCKING(iwrite_shared, const, true, AT_SHARED, 0, HERE, file)
 NONBLOCKING(iwrite_at, const, true, AT_OFFSET, at, AT, file, at)
 NONBLOCKING(iwrite_at_all, const, true, AT_OFFSET, at, AT, file, at)
 
-static int begin(struct cached *c, struct request r, enum pointer p, int64_t at, enum split which)
+static int begin_split(struct cached *c, struct request r, enum pointer p, int64_t at,
+		       enum split which)
 {
 	struct error e = { 0 };
 	int code;
@@ -194,15 +204,15 @@ static int begin(struct cached *c, struct request r, enum pointer p, int64_t at,
 		error_set(&e, MPI_ERR_OTHER,
 			  "cannot begin a split collective call on '%s': another one has not ended",
 			  c->path);
-		return tell(c, &e);
+		return tell_error(c, &e);
 	}
-	code = move(c, &r, p, at, &c->split_bytes);
+	code = perform(c, &r, p, at, &c->split_bytes);
 	if (code == MPI_SUCCESS)
 		c->split = which;
 	return code;
 }
 
-static int end(struct cached *c, enum split which, MPI_Status *status)
+static int end_split(struct cached *c, enum split which, MPI_Status *status)
 {
 	struct error e = { 0 };
 
@@ -214,24 +224,28 @@ static int end(struct cached *c, enum split which, MPI_Status *status)
 			  c->path);
 	if (c->split == which)
 		c->split = SPLIT_NONE;
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
-#define SPLIT(name, constant, which, writing, pointer, offset, params, ...)                                    \
-	static int file_##name##_begin(params, constant void *buf, MPI_Count count, MPI_Datatype type)         \
-	{                                                                                                      \
-		struct cached *c = find(file);                                                                 \
-                                                                                                               \
-		if (!c)                                                                                        \
-			return files.next.File_##name##_begin(__VA_ARGS__, buf, count, type);                  \
-		return begin(c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, pointer, offset, which); \
-	}                                                                                                      \
-                                                                                                               \
-	static int file_##name##_end(MPI_File file, constant void *buf, MPI_Status *status)                    \
-	{                                                                                                      \
-		struct cached *c = find(file);                                                                 \
-                                                                                                               \
-		return c ? end(c, which, status) : files.next.File_##name##_end(file, buf, status);            \
+#define SPLIT(name, constant, which, writing, pointer, offset, params, ...) \
+	static int file_##name##_begin(params, constant void *buf, MPI_Count count, \
+				       MPI_Datatype type) \
+	{ \
+		struct cached *c = find(file); \
+\
+		if (!c) \
+			return files.next.File_##name##_begin(__VA_ARGS__, buf, count, type); \
+		return begin_split( \
+			c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, \
+			pointer, offset, which); \
+	} \
+\
+	static int file_##name##_end(MPI_File file, constant void *buf, MPI_Status *status) \
+	{ \
+		struct cached *c = find(file); \
+\
+		return c ? end_split(c, which, status) : \
+			   files.next.File_##name##_end(file, buf, status); \
 	}
 
 SPLIT(read_all, , SPLIT_READ_ALL, false, AT_POINTER, 0, HERE, file)
@@ -251,16 +265,17 @@ static int64_t end_of(struct cached *c, struct error *e)
 	return data / c->view.etype + (data % c->view.etype != 0);
 }
 
-static int64_t sought(struct cached *c, int64_t at, int64_t now, int64_t last, int whence, struct error *e)
+static int64_t seek_target(struct cached *c, int64_t at, int64_t now, int64_t last, int whence,
+		      struct error *e)
 {
-	int64_t to;
+	int64_t from = whence == MPI_SEEK_CUR ? now : whence == MPI_SEEK_END ? last : 0, to;
 
 	if (whence != MPI_SEEK_SET && whence != MPI_SEEK_CUR && whence != MPI_SEEK_END)
 		error_set(e, MPI_ERR_ARG,
 			  "cannot seek in '%s': whence is %d. Try MPI_SEEK_SET, MPI_SEEK_CUR or "
 			  "MPI_SEEK_END",
 			  c->path, whence);
-	if (__builtin_add_overflow(at, whence == MPI_SEEK_CUR ? now : whence == MPI_SEEK_END ? last : 0, &to))
+	if (__builtin_add_overflow(at, from, &to))
 		error_set(e, MPI_ERR_ARG,
 			  "cannot seek in '%s': the position is too large for a file", c->path);
 	else if (to < 0)
@@ -280,11 +295,12 @@ static int seek(MPI_File file, MPI_Offset at, int whence)
 		return files.next.File_seek(file, at, whence);
 	pthread_mutex_lock(&c->lock);
 	if (is_whole(c, &e))
-		to = sought(c, at, c->pointer, whence == MPI_SEEK_END ? end_of(c, &e) : 0, whence, &e);
+		to = seek_target(c, at, c->pointer, whence == MPI_SEEK_END ? end_of(c, &e) : 0,
+				 whence, &e);
 	if (e.class == MPI_SUCCESS)
 		c->pointer = to;
 	pthread_mutex_unlock(&c->lock);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 /* All ranks pass the same offset. The call takes effect between earlier and later calls. */
@@ -298,13 +314,14 @@ static int seek_shared(MPI_File file, MPI_Offset at, int whence)
 		return files.next.File_seek_shared(file, at, whence);
 	if (is_whole(c, &e)) {
 		PMPI_Barrier(c->comm);
-		to = sought(c, at, share_word(c, 0, WORD_SHARED, 0, MPI_NO_OP, &e), whence == MPI_SEEK_END ? end_of(c, &e) : 0, whence, &e);
+		to = seek_target(c, at, share_word(c, 0, WORD_SHARED, 0, MPI_NO_OP, &e),
+			    whence == MPI_SEEK_END ? end_of(c, &e) : 0, whence, &e);
 		error_agree(c->comm, &e);
 		if (e.class == MPI_SUCCESS && c->rank == 0)
 			share_word(c, 0, WORD_SHARED, to, MPI_REPLACE, &e);
 		PMPI_Barrier(c->comm);
 	}
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 static int get_position(MPI_File file, MPI_Offset *at)
@@ -328,7 +345,7 @@ static int get_position_shared(MPI_File file, MPI_Offset *at)
 		return files.next.File_get_position_shared(file, at);
 	if (is_whole(c, &e))
 		*at = share_word(c, 0, WORD_SHARED, 0, MPI_NO_OP, &e);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 /* ---- The file ---- */
@@ -344,7 +361,8 @@ static void remove_made(MPI_Comm comm, const char *name)
 }
 
 /* Opens a file with a cache. If one rank fails, all ranks fail. */
-static int open_cached(MPI_Comm comm, const char *name, int amode, const struct config *config, int code, MPI_File *file)
+static int open_cached(MPI_Comm comm, const char *name, int amode, const struct config *config,
+		       int code, MPI_File *file)
 {
 	int good = code == MPI_SUCCESS, all;
 	struct error e = { 0 };
@@ -373,7 +391,8 @@ static int open_file(MPI_Comm comm, const char *name, int amode, MPI_Info info, 
 	struct config config;
 	int code, inter = 1;
 
-	if (comm == MPI_COMM_NULL || !name || PMPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS || inter)
+	if (comm == MPI_COMM_NULL || !name || PMPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS ||
+	    inter)
 		return files.next.File_open(comm, name, amode, info, file);
 	config_agree(&config, info, name, comm, &e);
 	if (e.class != MPI_SUCCESS)
@@ -425,7 +444,8 @@ static bool is_native(const char *datarep)
 	return strcasecmp(datarep, "native") == 0 || strcasecmp(datarep, "internal") == 0;
 }
 
-static void set_view_here(struct cached *c, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype, struct error *e)
+static void set_view_here(struct cached *c, MPI_Offset disp, MPI_Datatype etype,
+			  MPI_Datatype filetype, struct error *e)
 {
 	if (disp == MPI_DISPLACEMENT_CURRENT || disp < 0)
 		error_set(e, MPI_ERR_ARG,
@@ -444,7 +464,8 @@ static void set_view_here(struct cached *c, MPI_Offset disp, MPI_Datatype etype,
 }
 
 /* MPI checks the arguments first. Data written under the old view stays in the cache. */
-static int set_view(MPI_File file, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype, const char *datarep, MPI_Info info)
+static int set_view(MPI_File file, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype,
+		    const char *datarep, MPI_Info info)
 {
 	struct cached *c = find(file);
 	struct error e = { 0 };
@@ -453,12 +474,12 @@ static int set_view(MPI_File file, MPI_Offset disp, MPI_Datatype etype, MPI_Data
 	if (!c || code != MPI_SUCCESS)
 		return code;
 	if (!is_whole(c, &e))
-		return tell(c, &e);
+		return tell_error(c, &e);
 	if (is_native(datarep))
 		set_view_here(c, disp, etype, filetype, &e);
 	else
 		cached_leave(c, &e);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 static int get_size(MPI_File file, MPI_Offset *size)
@@ -470,7 +491,7 @@ static int get_size(MPI_File file, MPI_Offset *size)
 		return files.next.File_get_size(file, size);
 	if (is_whole(c, &e))
 		*size = share_size(c, &e);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 /* All ranks must pass the same size: ranks with different sizes would wait in different calls. */
@@ -491,7 +512,7 @@ static int resize(struct cached *c, MPI_Offset size, bool allocate)
 	struct error e = { 0 };
 
 	if (!is_whole(c, &e))
-		return tell(c, &e);
+		return tell_error(c, &e);
 	if (size < 0)
 		error_set(&e, MPI_ERR_ARG, "cannot resize '%s': the size %lld is negative", c->path,
 			  (long long)size);
@@ -504,7 +525,7 @@ static int resize(struct cached *c, MPI_Offset size, bool allocate)
 		agree_on_size(c, size, &e);
 	if (e.class == MPI_SUCCESS)
 		cached_resize(c, size, allocate, &e);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 static int set_size(MPI_File file, MPI_Offset size)
@@ -530,7 +551,7 @@ static int sync_file(MPI_File file)
 		return files.next.File_sync(file);
 	if (is_whole(c, &e))
 		cached_sync(c, &e);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 /* The first call makes the lock, which exists until the file is closed. */
@@ -543,13 +564,13 @@ static int set_atomicity(MPI_File file, int flag)
 	if (!c || code != MPI_SUCCESS)
 		return code;
 	if (!is_whole(c, &e))
-		return tell(c, &e);
+		return tell_error(c, &e);
 	if (flag && c->turn.win == MPI_WIN_NULL)
 		share_open_turn(c, &e);
 	if (e.class == MPI_SUCCESS)
 		c->atomic = flag;
 	PMPI_Barrier(c->comm);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 static int get_amode(MPI_File file, int *amode)
@@ -577,17 +598,21 @@ static int get_info(MPI_File file, MPI_Info *info)
 static struct pmpi_feature files = {
 	.place = PMPI_FILES,
 	.take = {
-		TAKE(read), TAKE(read_all), TAKE(read_shared), TAKE(read_ordered), TAKE(read_at), TAKE(read_at_all), TAKE(write),
-		TAKE(write_all), TAKE(write_shared), TAKE(write_ordered), TAKE(write_at), TAKE(write_at_all), TAKE(iread),
-		TAKE(iread_all), TAKE(iread_shared), TAKE(iread_at), TAKE(iread_at_all), TAKE(iwrite), TAKE(iwrite_all),
-		TAKE(iwrite_shared), TAKE(iwrite_at), TAKE(iwrite_at_all), TAKE(read_all_begin), TAKE(read_ordered_begin),
-		TAKE(read_at_all_begin), TAKE(write_all_begin), TAKE(write_ordered_begin), TAKE(write_at_all_begin),
-		TAKE(read_all_end), TAKE(read_ordered_end), TAKE(read_at_all_end), TAKE(write_all_end), TAKE(write_ordered_end),
-		TAKE(write_at_all_end),
-		.File_open = open_file, .File_close = close_file, .File_delete = delete_file, .File_set_view = set_view, .File_get_size = get_size,
-		.File_set_size = set_size, .File_preallocate = preallocate, .File_sync = sync_file, .File_seek = seek,
-		.File_seek_shared = seek_shared, .File_get_position = get_position,
-		.File_get_position_shared = get_position_shared, .File_set_atomicity = set_atomicity, .File_get_info = get_info,
+		TAKE(read), TAKE(read_all), TAKE(read_shared), TAKE(read_ordered), TAKE(read_at),
+		TAKE(read_at_all), TAKE(write), TAKE(write_all), TAKE(write_shared),
+		TAKE(write_ordered), TAKE(write_at), TAKE(write_at_all), TAKE(iread),
+		TAKE(iread_all), TAKE(iread_shared), TAKE(iread_at), TAKE(iread_at_all),
+		TAKE(iwrite), TAKE(iwrite_all), TAKE(iwrite_shared), TAKE(iwrite_at),
+		TAKE(iwrite_at_all), TAKE(read_all_begin), TAKE(read_ordered_begin),
+		TAKE(read_at_all_begin), TAKE(write_all_begin), TAKE(write_ordered_begin),
+		TAKE(write_at_all_begin), TAKE(read_all_end), TAKE(read_ordered_end),
+		TAKE(read_at_all_end), TAKE(write_all_end), TAKE(write_ordered_end),
+		TAKE(write_at_all_end), .File_open = open_file, .File_close = close_file,
+		.File_delete = delete_file, .File_set_view = set_view, .File_get_size = get_size,
+		.File_set_size = set_size, .File_preallocate = preallocate, .File_sync = sync_file,
+		.File_seek = seek, .File_seek_shared = seek_shared,
+		.File_get_position = get_position, .File_get_position_shared = get_position_shared,
+		.File_set_atomicity = set_atomicity, .File_get_info = get_info,
 		.File_get_amode = get_amode,
 	},
 };

@@ -26,8 +26,9 @@ struct config {
 	char old[CONFIG_PATH];   /* do_recovery_path: folder of an earlier job; "": none */
 };
 
-/* Collective: reads the hints. All ranks get the same values, or an error. name: that of the file. */
-void config_agree(struct config *c, MPI_Info info, const char *name, MPI_Comm comm, struct error *e);
+/* Collective: reads the hints. All ranks get the same values or an error. name: the file's. */
+void config_agree(struct config *c, MPI_Info info, const char *name, MPI_Comm comm,
+		  struct error *e);
 /* The name without MPI's prefix for a file system: "/d/a" for "ufs:/d/a". The caller tries the
  * whole name first. */
 const char *config_plain_name(const char *name);

@@ -24,22 +24,22 @@
 
 /* Counters of parts, which are summed up over all machines. */
 enum count {
-	COUNT_HEADS,             /* nodes that have a part */
-	COUNT_DIRTY,             /* parts with data that the file lacks */
-	COUNT_ALONE,             /* parts that were written back alone */
-	COUNT_DAMAGED,           /* damaged headers */
-	COUNT_OTHER,             /* parts of another file */
-	COUNT_WROTE,             /* parts that may have written the file since they noted its facts */
-	COUNT_KNOWN,             /* parts that know the present state of the file */
-	COUNT_CHANGED,           /* parts that know another state */
-	COUNT_SHORTER,           /* parts that know a larger file */
+	COUNT_HEADS,   /* nodes that have a part */
+	COUNT_DIRTY,   /* parts with data that the file lacks */
+	COUNT_ALONE,   /* parts that were written back alone */
+	COUNT_DAMAGED, /* damaged headers */
+	COUNT_OTHER,   /* parts of another file */
+	COUNT_WROTE,   /* parts that may have written the file since they noted its facts */
+	COUNT_KNOWN,   /* parts that know the present state of the file */
+	COUNT_CHANGED, /* parts that know another state */
+	COUNT_SHORTER, /* parts that know a larger file */
 	COUNTS
 };
 
 struct found {
 	int64_t count[COUNTS];
 	int64_t most[3];         /* maxima over all parts: nodes, job number, negated job number */
-	unsigned char *there;    /* for each node, whether its part was found: machines with a common
+	unsigned char *there;    /* whether each node's part was found: machines with a common
 				    folder find the same parts */
 	uint32_t nodes;          /* length of `there` */
 };
@@ -81,7 +81,7 @@ struct paths {
 	char head[FORMER_PATH], near[FORMER_PATH];
 };
 
-/* What is done with a part. Returns 0 or a negative errno value. */
+/* An action on a part. Returns 0 or a negative errno value. */
 typedef int action(const struct cached *c, const struct paths *part, void *arg);
 
 /* Performs an action on all parts of a file in a folder, until one fails. */
@@ -320,8 +320,8 @@ static void look_everywhere(struct cached *c, const char *folder, const struct h
 			    c->path, strerror(-err));
 	PMPI_Allreduce(MPI_IN_PLACE, f->count, COUNTS, MPI_INT64_T, MPI_SUM, c->comm);
 	PMPI_Allreduce(MPI_IN_PLACE, f->most, 3, MPI_INT64_T, MPI_MAX, c->comm);
-	/* A part of the job has changed the file for all parts, if it has written the file, or knows
-	 * its present state. */
+	/* A part of the job has changed the file for all parts, if it has written the file, or
+	 * knows its present state. */
 	if (f->count[COUNT_DIRTY] &&
 	    (f->count[COUNT_WROTE] || (f->count[COUNT_KNOWN] && f->most[1] == -f->most[2])))
 		f->count[COUNT_CHANGED] = f->count[COUNT_SHORTER];

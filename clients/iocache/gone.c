@@ -33,7 +33,8 @@ static void begin_to_sweep(void)
 {
 	int key;
 
-	if (PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, sweep_at_finalize, &key, NULL) == MPI_SUCCESS)
+	if (PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, sweep_at_finalize, &key, NULL) ==
+	    MPI_SUCCESS)
 		PMPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
 }
 
@@ -41,7 +42,8 @@ static bool is_known(const char *path, const char *folder)
 {
 	const struct known *k;
 
-	for (k = first; k && (strcmp(k->path, path) != 0 || strcmp(k->folder, folder) != 0); k = k->next)
+	for (k = first; k && (strcmp(k->path, path) != 0 || strcmp(k->folder, folder) != 0);
+	     k = k->next)
 		;
 	return k;
 }

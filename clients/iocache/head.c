@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two slots are written in turn, so that the durable header stays while the other one is written. */
+/* Two slots are written in turn, so that a failed write leaves the previous header. */
 #include "iocache/head.h"
 
 #include "common/fd_path.h"
@@ -27,8 +27,9 @@ static uint64_t sum_of(const struct head *head)
 /* Whether a slot contains a complete header. */
 static bool is_whole(const struct head *head)
 {
-	return head->magic == MAGIC && head->sum == sum_of(head) && memchr(head->path, '\0', sizeof(head->path)) &&
-	       head->spread.nodes > 0 && head->spread.stripe > 0 && head->node < head->spread.nodes;
+	return head->magic == MAGIC && head->sum == sum_of(head) &&
+	       memchr(head->path, '\0', sizeof(head->path)) && head->spread.nodes > 0 &&
+	       head->spread.stripe > 0 && head->node < head->spread.nodes;
 }
 
 static int read_slots(int fd, struct head *head)
@@ -71,7 +72,7 @@ int head_write(struct head_file *file)
 	head->sum = sum_of(head);
 	n = pwrite(file->fd, head, sizeof(*head), (off_t)(head->number & 1) * SLOT);
 	err = n < 0 ? -errno : n != sizeof(*head) ? -ENOSPC : fdatasync(file->fd) < 0 ? -errno : 0;
-	/* The failed write may have changed the slot in part, so the next one uses the same slot. */
+	/* The slot may have changed in part, so the next write uses it again. */
 	if (err)
 		head->number--;
 	return err;
@@ -87,7 +88,8 @@ static int begin_unnamed(struct head_file *file, const struct head *made)
 
 	if (!folder)
 		return -ENOMEM;
-	file->fd = access(file->path, F_OK) == 0 ? -1 : open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (access(file->path, F_OK) < 0)
+		file->fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	free(folder);
 	if (file->fd < 0)
 		return -EOPNOTSUPP;

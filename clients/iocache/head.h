@@ -19,7 +19,7 @@ enum head_state {
 	HEAD_CLEAN = 1,          /* the file has all data of the part */
 	HEAD_OPEN,               /* a job uses the part, or has died */
 	HEAD_KEPT,               /* the part was closed, and not written back */
-	HEAD_ALONE               /* the part was written back, and other parts of the job may not be */
+	HEAD_ALONE               /* the part was written back alone; other parts may be dirty */
 };
 
 /* The state of the file when it was last examined. */
@@ -54,7 +54,7 @@ struct head_file {
 	struct head head;
 	const _Atomic int64_t *end; /* present end of the file, while a job uses the part; NULL:
 				       head.end */
-	unsigned writing;        /* number of writes to the file in progress, which have read *end */
+	unsigned writing;        /* number of writes in progress, which have read *end */
 	pthread_cond_t idle;     /* condition: `writing` is 0 */
 	int failed;              /* errno value of the last failed write to the file; 0: none */
 };
@@ -65,11 +65,12 @@ static inline bool head_lacks_nothing(const struct head *head)
 	return head->state == HEAD_CLEAN || head->state == HEAD_ALONE;
 }
 
-/* Whether the file may have been written since the facts were noted: from a cache or, if it is longer
- * than all parts, past the caches. */
+/* Whether the file may have been written since the facts were noted: from a cache or, if it is
+ * longer than all parts, past the caches. */
 static inline bool head_wrote(const struct head *head, uint64_t size)
 {
-	return head->wrote || (head->state == HEAD_OPEN && size > head->spread.room * head->spread.nodes);
+	return head->wrote ||
+	       (head->state == HEAD_OPEN && size > head->spread.room * head->spread.nodes);
 }
 
 /* Reads a header without a lock. Returns 0, -ENOENT, -EUCLEAN if it is damaged, or another negative

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * MPI determines which ranks are on one node. UMMAP_IOCACHE_NODES=n pretends that the ranks of each
- * machine are on n nodes. The first rank of a node is its owner, and nodes are numbered in the order
- * of their owners.
+ * machine are on n nodes. The first rank of a node is its owner, and nodes are numbered in the
+ * order of their owners.
  */
 #include "iocache/nodes.h"
 

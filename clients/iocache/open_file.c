@@ -82,8 +82,8 @@ int open_file_fd(struct cached *c)
 
 	if (fd >= 0)
 		return fd;
-	/* Writes are whole sectors, which may have to be read first; after a crash, a job that reads
-	 * may have to write. */
+	/* Writes are whole sectors, which may have to be read first; after a crash, a job that
+	 * reads may have to write. */
 	fd = open(c->path, O_RDWR | O_CLOEXEC);
 	if (fd < 0 && c->amode & MPI_MODE_RDONLY)
 		fd = open(c->path, O_RDONLY | O_CLOEXEC);

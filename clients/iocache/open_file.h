@@ -41,7 +41,7 @@ struct share {
 	struct share_window data, words;
 	char *base;              /* address of this rank's part; NULL: it has none */
 	_Atomic int64_t *word;   /* words of this rank's part; NULL: it has none */
-	_Atomic int64_t *end;    /* for each node, a lower bound of WORD_END, until the file is cut */
+	_Atomic int64_t *end;    /* a lower bound of each node's WORD_END, until a cut */
 	_Atomic int64_t size;    /* lower bound of the file's size */
 	struct head_file *head;  /* at an owner: header of its part */
 	pthread_t helper;        /* at an owner: thread that makes other ranks' writes durable */
@@ -64,7 +64,7 @@ struct cached {
 	struct config config;
 	char *path;              /* absolute path of the file */
 	_Atomic int fd;          /* descriptor of the file; -1: not opened yet */
-	char *folder;            /* at owners: absolute path of the folder of the cache; else NULL */
+	char *folder;            /* at owners: absolute path of the cache's folder; else NULL */
 	char name[CACHED_NAME];  /* first part of the names of the cache's files */
 	struct nodes nodes;
 	struct share share;

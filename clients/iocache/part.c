@@ -30,8 +30,7 @@ struct part {
 	struct head_file *file;  /* header of the part */
 	int fd;                  /* descriptor of the file */
 	pid_t pid;               /* process that has opened the part */
-	_Atomic uint64_t reach;  /* end of the file as far as this part's bytes are concerned; only this
-				    process writes them */
+	_Atomic uint64_t reach;  /* end of the file, as far as this part's bytes are concerned */
 };
 
 static int part_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)

@@ -10,9 +10,9 @@
 #define PART_URI_BYTES 8192
 
 /*
- * Opens the part of an open header for writing, behind filters: a URI without path that names cache+
- * and its near file. The header must remain open until the handle is closed. Returns 0, or -1 with
- * errno; umerrormsg() returns the message.
+ * Opens the part of an open header for writing, behind filters: a URI without path that names
+ * cache+ and its near file. The header must remain open until the handle is closed. Returns 0, or
+ * -1 with errno; umerrormsg() returns the message.
  */
 int part_open_behind(const char *filters, struct head_file *head, struct ummap_driver *driver,
 		     void **h, struct ummap_geom *geom);

@@ -21,9 +21,10 @@ int64_t share_size(struct cached *c, struct error *e);
  * cut off, and all of them are in parts. */
 bool share_can_cut(const struct cached *c, int64_t now, int64_t size);
 /*
- * Collective, in this order, while no rank makes another call. After share_begin_cut, no part writes
- * beyond the new size. share_undo_cut: the file could not be cut, and has `now` bytes. share_end_cut:
- * the file has been cut; the bytes of the parts beyond its size become zeros, durably.
+ * Collective, in this order, while no rank makes another call. After share_begin_cut, no part
+ * writes beyond the new size. share_undo_cut: the file could not be cut, and has `now` bytes.
+ * share_end_cut: the file has been cut; the bytes of the parts beyond its size become zeros,
+ * durably.
  */
 void share_begin_cut(struct cached *c, int64_t size, struct error *e);
 void share_undo_cut(struct cached *c, int64_t now);

@@ -17,9 +17,10 @@ struct spread {
 	uint32_t unused;
 };
 
-/* The node that has byte `off` of the file; s->nodes: no part has it. *at: result, the offset in the
- * part; *run: result, the number of contiguous bytes from there on. */
-static inline uint32_t spread_find(const struct spread *s, uint64_t off, uint64_t *at, uint64_t *run)
+/* The node that has byte `off` of the file; s->nodes: no part has it. *at: result, the offset in
+ * the part; *run: result, the number of contiguous bytes from there on. */
+static inline uint32_t spread_find(const struct spread *s, uint64_t off, uint64_t *at,
+				   uint64_t *run)
 {
 	uint64_t turn, rest;
 
@@ -36,7 +37,8 @@ static inline uint32_t spread_find(const struct spread *s, uint64_t off, uint64_
 }
 
 /* The offset in the file of byte `at` of a node's part. *run: as in spread_find. */
-static inline uint64_t spread_place(const struct spread *s, uint32_t node, uint64_t at, uint64_t *run)
+static inline uint64_t spread_place(const struct spread *s, uint32_t node, uint64_t at,
+				    uint64_t *run)
 {
 	uint64_t rest;
 
@@ -46,19 +48,21 @@ static inline uint64_t spread_place(const struct spread *s, uint32_t node, uint6
 	}
 	rest = (at - s->part) % s->stripe;
 	*run = s->stripe - rest;
-	return s->part * s->nodes + ((at - s->part) / s->stripe * s->nodes + node) * s->stripe + rest;
+	return s->part * s->nodes + ((at - s->part) / s->stripe * s->nodes + node) * s->stripe +
+	       rest;
 }
 
 /* The bytes of a node's part, from its beginning, that a file of this size has. */
 static inline uint64_t spread_size(const struct spread *s, uint32_t node, uint64_t file)
 {
-	uint64_t left = file > node * s->part ? file - node * s->part : 0, turns;
+	uint64_t left = file > node * s->part ? file - node * s->part : 0, turns, rest;
 
 	if (left < s->part || file <= s->part * s->nodes)
 		return left < s->part ? left : s->part;
 	left = file - s->part * s->nodes;
 	turns = left / s->stripe;
-	left = turns % s->nodes == node ? left % s->stripe : turns % s->nodes > node ? s->stripe : 0;
+	rest = turns % s->nodes > node ? s->stripe : 0;
+	left = turns % s->nodes == node ? left % s->stripe : rest;
 	return s->part + turns / s->nodes * s->stripe + left;
 }
 

@@ -24,23 +24,27 @@
 struct move {
 	struct cached *c;
 	bool writing;
-	int touched;             /* owner whose operations must be flushed, or NO_RANK, SEVERAL_RANKS */
+	int touched;             /* owner to flush, or NO_RANK, SEVERAL_RANKS */
 	bool written;            /* whether a part was written that must become durable */
 };
 
 /* ---- One run ---- */
 
-static void move_far(struct cached *c, char *bytes, int64_t len, int64_t off, bool writing, struct error *e)
+static void move_far(struct cached *c, char *bytes, int64_t len, int64_t off, bool writing,
+		     struct error *e)
 {
 	int fd = open_file_fd(c);
 
 	if (fd < 0) {
-		error_errno(e, errno, "cannot open '%s': %s. Each rank opens the file itself for bytes "
-			    "beyond its cache", c->path, strerror(errno));
+		error_errno(e, errno,
+			    "cannot open '%s': %s. Each rank opens the file itself for bytes "
+			    "beyond its cache",
+			    c->path, strerror(errno));
 		return;
 	}
 	while (len > 0) {
-		ssize_t n = writing ? pwrite(fd, bytes, (size_t)len, off) : pread(fd, bytes, (size_t)len, off);
+		ssize_t n = writing ? pwrite(fd, bytes, (size_t)len, off) :
+				      pread(fd, bytes, (size_t)len, off);
 
 		if (n < 0 && errno != EINTR) {
 			error_errno(e, errno, "cannot %s '%s': %s", writing ? "write" : "read",
@@ -70,7 +74,8 @@ static void move_own(struct cached *c, char *bytes, int64_t len, uint64_t at, bo
 			    c->path, umerrormsg());
 }
 
-static void move_other(struct move *m, char *bytes, int64_t len, uint64_t at, int rank, struct error *e)
+static void move_other(struct move *m, char *bytes, int64_t len, uint64_t at, int rank,
+		       struct error *e)
 {
 	MPI_Win win = m->c->share.data.win;
 	int code;
@@ -139,7 +144,8 @@ static void commit_parts(struct cached *c, int64_t data, int64_t bytes, struct e
 	}
 }
 
-static int64_t move_all(struct cached *c, char *bytes, int64_t len, int64_t data, bool writing, struct error *e)
+static int64_t move_all(struct cached *c, char *bytes, int64_t len, int64_t data, bool writing,
+			struct error *e)
 {
 	struct move m = { .c = c, .writing = writing, .touched = NO_RANK };
 	int64_t run, done = 0;
@@ -172,7 +178,8 @@ static int64_t readable_bytes(struct cached *c, int64_t data, int64_t len, struc
 	return end > data ? end - data : 0;
 }
 
-void transfer_check(const struct cached *c, const struct request *r, int64_t *bytes, struct error *e)
+void transfer_check(const struct cached *c, const struct request *r, int64_t *bytes,
+		    struct error *e)
 {
 	const char *verb = r->writing ? "write" : "read";
 	MPI_Count size = 0;
@@ -182,7 +189,8 @@ void transfer_check(const struct cached *c, const struct request *r, int64_t *by
 	if (r->count < 0) {
 		error_set(e, MPI_ERR_COUNT, "cannot %s '%s': the count %lld is negative", verb,
 			  c->path, (long long)r->count);
-	} else if (r->type == MPI_DATATYPE_NULL || PMPI_Type_size_x(r->type, &size) != MPI_SUCCESS || size == MPI_UNDEFINED) {
+	} else if (r->type == MPI_DATATYPE_NULL ||
+		   PMPI_Type_size_x(r->type, &size) != MPI_SUCCESS || size == MPI_UNDEFINED) {
 		error_set(e, MPI_ERR_TYPE, "cannot %s '%s': the datatype is null, or has no size",
 			  verb, c->path);
 	} else if (c->amode & wants) {
@@ -201,7 +209,8 @@ void transfer_check(const struct cached *c, const struct request *r, int64_t *by
 }
 
 /* Moves items that are too large to be packed: each block by itself. */
-static int64_t move_blocks(struct cached *c, const struct request *r, int64_t data, int64_t len, struct error *e)
+static int64_t move_blocks(struct cached *c, const struct request *r, int64_t data, int64_t len,
+			   struct error *e)
 {
 	const struct layout *l = layout_of(r->type);
 	struct layout_cursor at = layout_cursor_begin(l, (int64_t)(intptr_t)r->buf, r->count);
@@ -224,7 +233,8 @@ static int64_t move_blocks(struct cached *c, const struct request *r, int64_t da
 }
 
 /* Moves items with gaps through a contiguous buffer. */
-static int64_t move_packed(struct cached *c, const struct request *r, int64_t data, int64_t len, struct error *e)
+static int64_t move_packed(struct cached *c, const struct request *r, int64_t data, int64_t len,
+			   struct error *e)
 {
 	int64_t bytes = (int64_t)local_size(r->type, r->count), done = 0;
 	struct local l;
@@ -249,7 +259,8 @@ static void take_turn(struct cached *c, bool alone, struct error *e)
 {
 	int64_t word;
 
-	share_explain(e, pmpi_first.Win_lock(alone ? MPI_LOCK_EXCLUSIVE : MPI_LOCK_SHARED, 0, 0, c->turn.win));
+	share_explain(e, pmpi_first.Win_lock(alone ? MPI_LOCK_EXCLUSIVE : MPI_LOCK_SHARED, 0, 0,
+					     c->turn.win));
 	share_explain(e, pmpi_first.Get(&word, 1, MPI_INT64_T, 0, 0, 1, MPI_INT64_T, c->turn.win));
 	share_explain(e, pmpi_first.Win_flush(0, c->turn.win));
 }
@@ -268,8 +279,8 @@ int64_t transfer(struct cached *c, const struct request *r, int64_t at, struct e
 			  c->path);
 	if (e->class != MPI_SUCCESS || len == 0)
 		return 0;
-	if (__builtin_mul_overflow(at, c->view.etype, &data) || data > INT64_MAX / 4 || len > INT64_MAX / 4 ||
-	    !view_has(&c->view, data + len - 1)) {
+	if (__builtin_mul_overflow(at, c->view.etype, &data) || data > INT64_MAX / 4 ||
+	    len > INT64_MAX / 4 || !view_has(&c->view, data + len - 1)) {
 		error_set(e, MPI_ERR_ARG,
 			  "cannot %s '%s': the offset %lld is too large for a file",
 			  r->writing ? "write" : "read", c->path, (long long)at);

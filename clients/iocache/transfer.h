@@ -14,7 +14,8 @@ struct request {
 };
 
 /* Checks a request as MPI does. *bytes: result, the bytes of data. */
-void transfer_check(const struct cached *c, const struct request *r, int64_t *bytes, struct error *e);
+void transfer_check(const struct cached *c, const struct request *r, int64_t *bytes,
+		    struct error *e);
 /* Moves the data of a request, from etype `at` of the view on. Returns the bytes that were moved,
  * which are fewer at the end of the file or after an error. */
 int64_t transfer(struct cached *c, const struct request *r, int64_t at, struct error *e);

@@ -49,7 +49,8 @@ static bool set_by_layout(struct view *v, const struct layout *l)
 }
 
 /* Stores the offset of each byte of a type's data: one pass for each byte of an offset. */
-static bool pack_places(MPI_Datatype type, MPI_Aint low, MPI_Aint len, int size, unsigned char *bytes, int64_t *place)
+static bool pack_places(MPI_Datatype type, MPI_Aint low, MPI_Aint len, int size,
+			unsigned char *bytes, int64_t *place)
 {
 	unsigned char *packed = bytes + len;
 
@@ -59,7 +60,9 @@ static bool pack_places(MPI_Datatype type, MPI_Aint low, MPI_Aint len, int size,
 
 		for (MPI_Aint i = 0; i < len; i++)
 			bytes[i] = (unsigned char)(i >> (8 * digit));
-		if (PMPI_Pack(bytes - low, 1, type, packed, size, &at, MPI_COMM_SELF) != MPI_SUCCESS || at != size)
+		if (PMPI_Pack(bytes - low, 1, type, packed, size, &at, MPI_COMM_SELF) !=
+			    MPI_SUCCESS ||
+		    at != size)
 			return false;
 		for (int i = 0; i < size; i++)
 			place[i] |= (int64_t)packed[i] << (8 * digit);
@@ -109,7 +112,8 @@ bool view_set(struct view *v, int64_t disp, MPI_Datatype etype, MPI_Datatype fil
 	struct view new = { .disp = disp };
 	MPI_Count size, data;
 
-	if (PMPI_Type_size_x(etype, &size) != MPI_SUCCESS || size <= 0 || PMPI_Type_size_x(filetype, &data) != MPI_SUCCESS)
+	if (PMPI_Type_size_x(etype, &size) != MPI_SUCCESS || size <= 0 ||
+	    PMPI_Type_size_x(filetype, &data) != MPI_SUCCESS)
 		return false;
 	new.etype = size;
 	if (data != 0 && (l ? !set_by_layout(&new, l) : !set_by_packing(&new, filetype))) {
@@ -160,8 +164,11 @@ bool view_has(const struct view *v, int64_t data)
 	if (v->size == 0)
 		return true;
 	item = v->runs ? data / v->size : data;
-	return !__builtin_mul_overflow(item, v->runs ? v->extent : 1, &place) && !__builtin_add_overflow(place, v->disp, &place) &&
-	       !__builtin_add_overflow(place, v->runs ? v->runs[v->n - 1].at + v->size : 0, &place) && place < INT64_MAX / 2;
+	return !__builtin_mul_overflow(item, v->runs ? v->extent : 1, &place) &&
+	       !__builtin_add_overflow(place, v->disp, &place) &&
+	       !__builtin_add_overflow(place, v->runs ? v->runs[v->n - 1].at + v->size : 0,
+				       &place) &&
+	       place < INT64_MAX / 2;
 }
 
 int64_t view_data(const struct view *v, int64_t size)

@@ -16,8 +16,8 @@ struct run {
 struct view {
 	int64_t disp;
 	int64_t etype;           /* bytes of an etype */
-	int64_t size, extent;    /* bytes of a filetype's data, and of its extent; size 0: the view is
-				    empty */
+	int64_t size;            /* bytes of a filetype's data; 0: the view is empty */
+	int64_t extent;          /* bytes of a filetype's extent */
 	struct run *runs;        /* runs of a filetype, and one more whose `before` is the size;
 				    NULL: the view has no gaps */
 	size_t n;

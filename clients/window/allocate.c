@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * MPI_Win_allocate, and the calls on such a window until MPI_Win_free. If one rank requests storage,
- * all ranks make a window of window memory. If one rank fails, all ranks fail with the same error,
- * and nothing is left behind.
+ * MPI_Win_allocate, and the calls on such a window until MPI_Win_free. If one rank requests
+ * storage, all ranks make a window of window memory. If one rank fails, all ranks fail with the
+ * same error, and nothing is left behind.
  */
 #include "window/allocate.h"
 
@@ -71,7 +71,7 @@ static void gather_parts(MPI_Comm comm, const struct region *region, int class, 
 	PMPI_Allgather(&mine, sizeof(mine), MPI_BYTE, parts, sizeof(mine), MPI_BYTE, comm);
 }
 
-/* Sets an error at all ranks if any rank has one, or if two parts have a byte of a file in common. */
+/* Sets an error at all ranks if any rank has one, or if two parts have a byte in common. */
 static void agree_on_parts(MPI_Comm comm, struct window *w, struct part *parts, struct error *e)
 {
 	const struct region *region = w ? w->region : NULL;
@@ -252,8 +252,8 @@ struct window *window_over(struct region *region, MPI_Aint unit, MPI_Comm comm, 
 /* ---- Windows that exist ---- */
 
 /* MPI_Win_sync of windows in storage. It does what PMPI_Win_sync would do, but does not call it:
- * MPICH requires an epoch of locks, and windows with active targets have to be made durable as well.
- * Programs call it in a loop while they wait for a word to change. */
+ * MPICH requires an epoch of locks, and windows with active targets have to be made durable as
+ * well. Programs call it in a loop while they wait for a word to change. */
 static int sync_window(MPI_Win win)
 {
 	struct window *w = window_of(win);

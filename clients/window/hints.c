@@ -48,7 +48,8 @@ static bool take_segment(void *field, const char *value)
 {
 	uint64_t *bytes = field;
 
-	return take_bytes(bytes, value) && *bytes >= (uint64_t)sysconf(_SC_PAGESIZE) && !(*bytes & (*bytes - 1));
+	return take_bytes(bytes, value) && *bytes >= (uint64_t)sysconf(_SC_PAGESIZE) &&
+	       !(*bytes & (*bytes - 1));
 }
 
 static bool take_stripe(void *field, const char *value)
@@ -198,7 +199,10 @@ static bool put_winsync(const void *field, char *value)
 }
 
 static const char *const on_full_names[] = {
-	[UMMAP_FULL_DEFAULT] = "", [UMMAP_FULL_WAIT] = "wait", [UMMAP_FULL_SIGBUS] = "sigbus", [UMMAP_FULL_SIGBUS + 1] = NULL,
+	[UMMAP_FULL_DEFAULT] = "",
+	[UMMAP_FULL_WAIT] = "wait",
+	[UMMAP_FULL_SIGBUS] = "sigbus",
+	[UMMAP_FULL_SIGBUS + 1] = NULL,
 };
 
 static bool take_on_full(void *field, const char *value)
@@ -282,8 +286,9 @@ static bool put_perm(const void *field, char *value)
 
 static bool take_style(void *field, const char *value)
 {
-	static const char *const words[] = { "read_once", "write_once", "read_mostly", "write_mostly", "sequential",
-					     "reverse_sequential", "random", NULL };
+	static const char *const words[] = { "read_once",    "write_once", "read_mostly",
+					     "write_mostly", "sequential", "reverse_sequential",
+					     "random",       NULL };
 
 	for (const char *word = value;;) {
 		size_t len = strcspn(word, ",");
@@ -298,13 +303,15 @@ static bool take_style(void *field, const char *value)
 
 /* ---- The table ---- */
 
-static const struct kind text = { take_text, put_text }, count = { take_count, put_text }, unit = { take_unit, put_text },
-	flag = { take_flag, put_flag }, bytes = { take_bytes, put_bytes }, segment = { take_segment, put_bytes },
-	stripe = { take_stripe, put_stripe },
-	type = { take_type, put_type }, order = { take_order, put_order }, engine = { take_engine, put_engine },
-	factor = { take_factor, put_factor }, seconds = { take_seconds, put_seconds }, perm = { take_perm, put_perm },
-	style = { take_style, put_text }, winsync = { take_winsync, put_winsync },
-	on_full = { take_on_full, put_on_full };
+static const struct kind text = { take_text, put_text }, count = { take_count, put_text },
+			 unit = { take_unit, put_text }, flag = { take_flag, put_flag },
+			 bytes = { take_bytes, put_bytes }, segment = { take_segment, put_bytes },
+			 stripe = { take_stripe, put_stripe }, type = { take_type, put_type },
+			 order = { take_order, put_order }, engine = { take_engine, put_engine },
+			 factor = { take_factor, put_factor },
+			 seconds = { take_seconds, put_seconds }, perm = { take_perm, put_perm },
+			 style = { take_style, put_text }, winsync = { take_winsync, put_winsync },
+			 on_full = { take_on_full, put_on_full };
 
 #define FIELD(name) offsetof(struct hints, name)
 
@@ -329,7 +336,8 @@ static void read_hint(const struct hint *hint, struct hints *h, MPI_Info info, s
 	if (info != MPI_INFO_NULL)
 		PMPI_Info_get(info, hint->name, MPI_MAX_INFO_VAL, value, &found);
 	if (found && !hint->kind->take((char *)h + hint->field, value))
-		error_set(e, MPI_ERR_INFO_VALUE, "%s is \"%.60s\": it must be %s", hint->name, value, hint->type);
+		error_set(e, MPI_ERR_INFO_VALUE, "%s is \"%.60s\": it must be %s", hint->name,
+			  value, hint->type);
 }
 
 /* ---- Misspelled names ---- */
@@ -378,13 +386,15 @@ static void warn_of_unknown(MPI_Info info)
 	}
 }
 
-/* ---- Those that MPI-IO is to have ---- */
+/* ---- Hints for MPI-IO ---- */
 
 static bool is_for_mpiio(const char *name)
 {
-	static const char *const begins[] = { "access_style", "cb_", "chunked", "collective_buffering", "direct_",
-					      "file_perm", "ind_", "io_node_list", "nb_proc", "num_io_nodes", "romio_",
-					      "striping_" };
+	static const char *const begins[] = {
+		"access_style", "cb_",          "chunked", "collective_buffering",
+		"direct_",      "file_perm",    "ind_",    "io_node_list",
+		"nb_proc",      "num_io_nodes", "romio_",  "striping_"
+	};
 
 	for (size_t i = 0; i < sizeof(begins) / sizeof(*begins); i++) {
 		if (strncmp(name, begins[i], strlen(begins[i])) == 0)
@@ -417,10 +427,11 @@ bool hints_by_mpiio(const struct hints *h)
 	static const char name[] = "mpiio";
 	size_t len = strcspn(h->driver, ":"), n = strlen(name);
 
-	return len >= n && strncmp(h->driver + len - n, name, n) == 0 && (len == n || h->driver[len - n - 1] == '+');
+	return len >= n && strncmp(h->driver + len - n, name, n) == 0 &&
+	       (len == n || h->driver[len - n - 1] == '+');
 }
 
-/* ---- All of them ---- */
+/* ---- All hints ---- */
 
 /* Replaces %r in the file name by the rank, and %% by %. */
 static void expand_name(struct hints *h, int rank, struct error *e)
@@ -556,7 +567,8 @@ void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct 
 		expand_name(h, h->rank, e);
 	else if (!h->nameless)
 		return;
-	else if ((size_t)snprintf(h->filename, sizeof(h->filename), "%s", folder) >= sizeof(h->filename))
+	else if ((size_t)snprintf(h->filename, sizeof(h->filename), "%s", folder) >=
+		 sizeof(h->filename))
 		error_set(e, MPI_ERR_INFO_VALUE,
 			  "cannot use UMMAP_MPI_ALL '%.80s...': the name is too long", folder);
 	if (h->type == TYPE_STORAGE && !*h->filename)
@@ -578,7 +590,8 @@ struct common {
 	int64_t object, file;       /* the window is an object; it is none */
 	int64_t consistent, single; /* storage_alloc_consistent is true; it is false */
 	int64_t stripe, offset;     /* for the driver mpiio; INT64_MIN: no stripes */
-	int64_t unstripe, unoffset; /* negated stripe and offset: all ranks agree if both maxima do */
+	int64_t unstripe,
+		unoffset; /* negated stripe and offset: all ranks agree if both maxima do */
 };
 
 static struct common common_of(const struct hints *h, const struct error *e)
@@ -603,7 +616,8 @@ static struct common common_of(const struct hints *h, const struct error *e)
 /* Whether ranks have different stripes or offsets, whose parts would overlap. */
 static bool stripes_differ(const struct common *c)
 {
-	return (c->stripe > INT64_MIN && c->stripe != -c->unstripe) || (c->offset > INT64_MIN && c->offset != -c->unoffset);
+	return (c->stripe > INT64_MIN && c->stripe != -c->unstripe) ||
+	       (c->offset > INT64_MIN && c->offset != -c->unoffset);
 }
 
 bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct error *e)

@@ -68,7 +68,7 @@ static uint64_t default_segsize(const struct region *region)
 	return size;
 }
 
-/* Bytes of the budget that the memory of no window uses. 0 with an error: no mapping is possible. */
+/* Bytes of the budget that no window's memory uses. 0 with an error: no mapping is possible. */
 static size_t free_budget(struct error *e)
 {
 	struct umstat st = { .struct_size = sizeof(st) };
@@ -209,7 +209,7 @@ static void add_mpiio_keys(char *uri, size_t room, const struct hints *h)
 
 /* ---- The mapping ---- */
 
-/* What map_storage maps: an open store, or the file at `path`. */
+/* Store to map: an open one, or the file at `path`. */
 struct source {
 	const struct region_store *store; /* NULL: the file */
 	const char *path;
@@ -487,7 +487,8 @@ struct region *region_open(size_t size, const struct hints *hints,
 
 void region_sync(const struct region *region, const void *addr, size_t len, struct error *e)
 {
-	const char *from = addr, *to = from + len, *stored_end = region->stored + region->stored_len;
+	const char *from = addr, *to = from + len,
+		   *stored_end = region->stored + region->stored_len;
 	void *begin;
 
 	/* A commit of one rank would be newer than the moment of all ranks. */

@@ -57,8 +57,7 @@ const char *region_driver(const struct hints *h);
 /* The same driver, "scheme:?keys", behind wal+ with a log that keeps commits for a moment of all
  * ranks, and one more key or "". */
 void region_log_driver(char *to, size_t room, const char *driver, const char *key);
-/* "scheme:?keys" and a path make "scheme:path?keys"; characters with a meaning in URIs are encoded.
- */
+/* Makes "scheme:path?keys" of "scheme:?keys" and a path, which is encoded. */
 void region_uri(char *uri, size_t room, const char *driver, const char *path);
 /* store: the store to map; NULL: the hints name it. The handle belongs to the memory, also if the
  * call fails. NULL with an error, and nothing left behind. */

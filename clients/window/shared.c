@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * MPI_Win_allocate_shared: the ranks of a machine load and store in each other's parts, which is for the kernel's
- * mmap of one file. All ranks map all of it. Room in the file is taken at once: where a disk is full, a store would kill.
+ * MPI_Win_allocate_shared: the ranks of a machine load from and store to each other's parts, so all
+ * ranks map the whole file by mmap(2). Space in the file is allocated at once, because a store
+ * would end the process when the disk is full.
  */
 #include "window/shared.h"
 
@@ -29,7 +30,7 @@ static uint64_t page(void)
 
 /* ---- The file ---- */
 
-/* What a file of the kernel's mmap cannot be. */
+/* Checks the hints, of which mmap(2) supports some only. */
 static void check_hints(const struct hints *h, MPI_Aint size, struct error *e)
 {
 	if (size < 0)
@@ -61,7 +62,7 @@ static int open_file(const struct hints *h, struct error *e)
 	return fd;
 }
 
-/* All ranks have opened the very same file, and take the same bytes of it. */
+/* Checks that all ranks have opened the same file, with the same offset. */
 static void check_same(int fd, const struct hints *h, MPI_Comm comm, struct error *e)
 {
 	struct extent mine = { 0 }, first;
@@ -78,7 +79,7 @@ static void check_same(int fd, const struct hints *h, MPI_Comm comm, struct erro
 
 /* ---- Places ---- */
 
-/* Where each part is; returns where the last one ends. */
+/* Sets the place of each part, and returns the end of the last one. */
 static uint64_t lay_out(struct shared *s, bool apart)
 {
 	uint64_t at = 0;
@@ -92,7 +93,7 @@ static uint64_t lay_out(struct shared *s, bool apart)
 	return at;
 }
 
-/* NULL: it has no bytes. */
+/* The address of a part; NULL: it has no bytes. */
 static char *part_of(const struct shared *s, const struct place *p)
 {
 	return p->size && s->first ? s->first + p->at : NULL;
@@ -113,8 +114,9 @@ static struct shared *new_shared(const struct hints *h, MPI_Comm comm, struct er
 	return s;
 }
 
-/* All that can fail before the ranks know each other's sizes; then all of them go on or none. */
-static int begin(struct shared *s, MPI_Aint size, const struct hints *h, MPI_Comm comm, struct error *e)
+/* Opens the file. Afterwards, either all ranks continue or none. */
+static int open_same_file(struct shared *s, MPI_Aint size, const struct hints *h, MPI_Comm comm,
+			  struct error *e)
 {
 	int fd;
 
@@ -128,7 +130,8 @@ static int begin(struct shared *s, MPI_Aint size, const struct hints *h, MPI_Com
 	return fd;
 }
 
-static void finish(struct shared *s, const struct place *mine, int fd, bool apart, MPI_Comm comm, struct error *e)
+static void map_parts(struct shared *s, const struct place *mine, int fd, bool apart, MPI_Comm comm,
+		      struct error *e)
 {
 	uint64_t len;
 	int rank;
@@ -150,15 +153,15 @@ static void finish(struct shared *s, const struct place *mine, int fd, bool apar
 		s->path = realpath(s->hints.filename, NULL);
 }
 
-struct shared *shared_open(MPI_Aint size, MPI_Aint unit, const struct hints *h, bool apart, MPI_Comm comm,
-			   struct error *e)
+struct shared *shared_open(MPI_Aint size, MPI_Aint unit, const struct hints *h, bool apart,
+			   MPI_Comm comm, struct error *e)
 {
 	struct place mine = { .size = (uint64_t)size, .unit = (uint64_t)unit };
 	struct shared *s = new_shared(h, comm, e);
-	int fd = begin(s, size, h, comm, e);
+	int fd = open_same_file(s, size, h, comm, e);
 
 	if (e->class == MPI_SUCCESS)
-		finish(s, &mine, fd, apart, comm, e);
+		map_parts(s, &mine, fd, apart, comm, e);
 	if (fd >= 0)
 		close(fd);
 	if (e->class == MPI_SUCCESS)
@@ -196,7 +199,8 @@ static bool is_apart(MPI_Info info)
 	return found && strcmp(value, "true") == 0;
 }
 
-static int make_window(struct shared *s, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win)
+static int make_window(struct shared *s, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm,
+		       MPI_Win *win)
 {
 	struct window *w = window_new(MPI_WIN_FLAVOR_SHARED);
 	int code = w ? window_own_comm(comm, &w->comm) : MPI_ERR_NO_MEM;
@@ -213,7 +217,8 @@ static int make_window(struct shared *s, MPI_Aint size, MPI_Aint unit, MPI_Info 
 	return window_remember(*win, w);
 }
 
-static int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+static int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
+			   MPI_Win *win)
 {
 	struct error e = { 0 };
 	struct shared *s = NULL;
@@ -233,7 +238,7 @@ static int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm
 	return code;
 }
 
-/* The part of a rank; MPI_PROC_NULL: of the first that has any. */
+/* The part of a rank; MPI_PROC_NULL: the first part that has bytes. */
 static const struct place *find_place(const struct shared *s, int rank)
 {
 	if (rank != MPI_PROC_NULL)
