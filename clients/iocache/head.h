@@ -7,6 +7,7 @@
 #ifndef IOCACHE_HEAD_H
 #define IOCACHE_HEAD_H
 
+#include "common/header.h"
 #include "iocache/spread.h"
 
 #include <pthread.h>
@@ -32,8 +33,6 @@ struct head_facts {
 #define HEAD_PATH 2048
 
 struct head {
-	uint64_t magic;
-	uint64_t number;         /* number of this write; the slot with the larger one counts */
 	uint64_t job;            /* random number, equal in all parts that belong together */
 	uint64_t end;            /* end of the file, as far as this part's data is concerned */
 	struct head_facts facts;
@@ -43,13 +42,13 @@ struct head {
 	uint32_t wrote;          /* 1: the file may have been written since the facts were noted */
 	uint32_t unused;
 	char path[HEAD_PATH];    /* absolute path of the file */
-	uint64_t sum;            /* checksum of all fields before it */
 };
 
 /* An open header, which is locked against other handles of this and other processes. */
 struct head_file {
 	char *path;              /* path of the header */
 	int fd;                  /* descriptor, which has the lock */
+	struct header header;    /* state of the two slots on disk */
 	pthread_mutex_t lock;    /* lock around the following fields */
 	struct head head;
 	const _Atomic int64_t *end; /* present end of the file, while a job uses the part; NULL:
