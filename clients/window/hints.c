@@ -8,7 +8,6 @@
 #include "common/edit_distance.h"
 #include "common/size.h"
 #include "window/spelling.h"
-#include "window/versioned.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -462,7 +461,7 @@ static void expand_name(struct hints *h, int rank, struct error *e)
 }
 
 /*
- * An object is a store of the driver VERSIONED_DRIVER. Hints that are only for files or for other
+ * An object is a store of the driver OBJECT_DRIVER. Hints that are only for files or for other
  * drivers are errors.
  */
 static void take_object(struct hints *h, struct error *e)
@@ -493,7 +492,7 @@ static void take_object(struct hints *h, struct error *e)
 			  "cannot use alloc_type=object: storage_alloc_object is not set. Try a "
 			  "container and a name, such as /data/box/field");
 	h->type = TYPE_STORAGE;
-	strcpy(h->driver, VERSIONED_DRIVER);
+	strcpy(h->driver, OBJECT_DRIVER);
 	strcpy(h->filename, h->object);
 }
 

@@ -19,6 +19,8 @@ enum winsync { WINSYNC_DEFAULT, WINSYNC_MEMORY, WINSYNC_STORAGE };
 #define HINT_TEXT (MPI_MAX_INFO_VAL + 1)
 #define FACTOR_AUTO (-1.0)
 #define SYNC_NEVER 0
+/* Name of the driver of object windows in hints and messages. No URI can name it. */
+#define OBJECT_DRIVER "versioned"
 
 struct hints {
 	enum hints_type type;          /* alloc_type */

@@ -34,5 +34,7 @@ struct shared *shared_open(MPI_Aint size, MPI_Aint unit, const struct hints *h, 
 /* Makes this rank's part durable. */
 void shared_sync(const struct shared *s, struct error *e);
 void shared_close(struct shared *s);
+/* The address of a part; NULL: it has no bytes. */
+char *shared_part(const struct shared *s, const struct place *p);
 
 #endif

@@ -148,7 +148,7 @@ static int versioned_flush(void *handle, uint64_t off, uint64_t len)
 static const struct ummap_driver driver = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
-	.scheme = VERSIONED_DRIVER,
+	.scheme = OBJECT_DRIVER,
 	.close = versioned_close_store,
 	.read = versioned_read,
 	.write = versioned_write,

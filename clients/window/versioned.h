@@ -12,9 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Name of the driver in hints and messages. No URI can name it. */
-#define VERSIONED_DRIVER "versioned"
-
 struct region_store;
 struct versioned;
 
