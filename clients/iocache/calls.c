@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The calls on files that have a cache. A call is over when it returns, non-blocking and split ones too, and collective ones wait
- * for nobody, but where all need one number. Handles and views are MPI's as well, so calls that are not taken here find them:
- * those on groups, hints, views, types, error handlers. A representation of data other than MPI's own, which has to convert, is
- * left to MPI: from then on the file has no cache.
+ * The calls on files that have a cache. A call is complete when it returns, also if it is
+ * non-blocking or split. Collective calls wait for other ranks only if all need one number. Handles
+ * and views belong to MPI as well, so that other calls find them: those on groups, hints, types and
+ * error handlers. With a data representation that needs conversion, the file is left to MPI, and
+ * has no cache from then on.
  */
+#include "iocache/cached.h"
 #include "iocache/gone.h"
-#include "iocache/part.h"
+#include "iocache/share.h"
 #include "iocache/transfer.h"
+#include "pmpi/pmpi.h"
 #include "pmpi/request.h"
 
 #include <stdlib.h>
@@ -18,7 +21,7 @@ static struct pmpi_feature files;
 
 /* ---- Results ---- */
 
-static int tell(struct cached *c, struct error *e)
+static int tell_error(struct cached *c, struct error *e)
 {
 	return e->class == MPI_SUCCESS ? MPI_SUCCESS : error_tell_file(c->file, e);
 }
@@ -33,7 +36,7 @@ static void put_status(MPI_Status *status, int64_t bytes)
 	status->MPI_TAG = MPI_UNDEFINED;
 }
 
-/* Whether there is a cache for this call; false: *e says why not. */
+/* Whether the cache of the file still works; false with an error. */
 static bool is_whole(const struct cached *c, struct error *e)
 {
 	if (c->broken.class != MPI_SUCCESS)
@@ -43,7 +46,7 @@ static bool is_whole(const struct cached *c, struct error *e)
 
 static struct cached *find(MPI_File file)
 {
-	struct cached *c = cached_find(file);
+	struct cached *c = open_file_find(file);
 
 	return c && !c->left ? c : NULL;
 }
@@ -52,19 +55,19 @@ static struct cached *find(MPI_File file)
 
 enum pointer { AT_OFFSET, AT_POINTER, AT_SHARED, AT_ORDERED };
 
-/* Moves the shared pointer by so much, and returns where it was. */
+/* Advances the shared pointer, and returns its old value. */
 static int64_t take_shared(struct cached *c, int64_t etypes, struct error *e)
 {
 	return share_word(c, 0, WORD_SHARED, etypes, MPI_SUM, e);
 }
 
-/* In the order of ranks. All take part, whatever is wrong. */
+/* Collective: advances the shared pointer in the order of ranks, also if ranks have errors. */
 static int64_t take_ordered(struct cached *c, int64_t etypes, struct error *e)
 {
 	int64_t before = 0, sum = 0, begin = 0;
 	int64_t mine = e->class == MPI_SUCCESS ? etypes : 0;
 
-	/* Nobody takes it by himself meanwhile who has done so before this call at any rank. */
+	/* The sum also waits until earlier calls of all ranks have advanced the pointer. */
 	PMPI_Allreduce(&mine, &sum, 1, MPI_INT64_T, MPI_SUM, c->comm);
 	PMPI_Exscan(&mine, &before, 1, MPI_INT64_T, MPI_SUM, c->comm);
 	if (c->rank == 0)
@@ -73,7 +76,8 @@ static int64_t take_ordered(struct cached *c, int64_t etypes, struct error *e)
 	return begin + (c->rank == 0 ? 0 : before);
 }
 
-static int64_t place(struct cached *c, const struct request *r, enum pointer p, int64_t at, struct error *e)
+static int64_t take_offset(struct cached *c, const struct request *r, enum pointer p, int64_t at,
+		     struct error *e)
 {
 	int64_t bytes;
 
@@ -85,17 +89,17 @@ static int64_t place(struct cached *c, const struct request *r, enum pointer p, 
 	return e->class == MPI_SUCCESS ? take_shared(c, bytes / c->view.etype, e) : 0;
 }
 
-/* A whole call; *bytes: what was moved. */
-static int move(struct cached *c, const struct request *r, enum pointer p, int64_t at, int64_t *bytes)
+/* Performs a call. *bytes: result, the bytes that were moved. */
+static int perform(struct cached *c, const struct request *r, enum pointer p, int64_t at,
+		int64_t *bytes)
 {
 	struct error e = { 0 };
-
 	bool alone = p == AT_POINTER || c->atomic;
 
 	*bytes = 0;
-	/* Before the lock: other ranks may be late. */
+	/* The wait for other ranks must not hold the lock. */
 	if (is_whole(c, &e) && p != AT_POINTER)
-		at = place(c, r, p, at, &e);
+		at = take_offset(c, r, p, at, &e);
 	if (alone)
 		pthread_mutex_lock(&c->lock);
 	if (p == AT_POINTER)
@@ -106,7 +110,7 @@ static int move(struct cached *c, const struct request *r, enum pointer p, int64
 		c->pointer += *bytes / c->view.etype;
 	if (alone)
 		pthread_mutex_unlock(&c->lock);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 /* ---- Data ---- */
@@ -114,23 +118,27 @@ static int move(struct cached *c, const struct request *r, enum pointer p, int64
 #define HERE MPI_File file
 #define AT MPI_File file, MPI_Offset at
 
-static int blocking(struct cached *c, struct request r, enum pointer p, int64_t at, MPI_Status *status)
+static int blocking(struct cached *c, struct request r, enum pointer p, int64_t at,
+		    MPI_Status *status)
 {
 	int64_t bytes;
-	int code = move(c, &r, p, at, &bytes);
+	int code = perform(c, &r, p, at, &bytes);
 
 	put_status(status, bytes);
 	return code;
 }
 
-#define BLOCKING(name, constant, writing, pointer, offset, params, ...)                                        \
-	static int file_##name(params, constant void *buf, MPI_Count count, MPI_Datatype type, MPI_Status *status) \
-	{                                                                                                      \
-		struct cached *c = find(file);                                                                 \
-                                                                                                               \
-		if (!c)                                                                                        \
-			return files.next.File_##name(__VA_ARGS__, buf, count, type, status);                  \
-		return blocking(c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, pointer, offset, status); \
+#define BLOCKING(name, constant, writing, pointer, offset, params, ...) \
+	static int file_##name(params, constant void *buf, MPI_Count count, MPI_Datatype type, \
+			       MPI_Status *status) \
+	{ \
+		struct cached *c = find(file); \
+\
+		if (!c) \
+			return files.next.File_##name(__VA_ARGS__, buf, count, type, status); \
+		return blocking(c, \
+				(struct request){ (void *)(uintptr_t)buf, count, type, writing }, \
+				pointer, offset, status); \
 	}
 
 BLOCKING(read, , false, AT_POINTER, 0, HERE, file)
@@ -146,8 +154,9 @@ BLOCKING(write_ordered, const, true, AT_ORDERED, 0, HERE, file)
 BLOCKING(write_at, const, true, AT_OFFSET, at, AT, file, at)
 BLOCKING(write_at_all, const, true, AT_OFFSET, at, AT, file, at)
 
-/* An error is of the call itself, and there is no request. */
-static int nonblocking(struct cached *c, struct request r, enum pointer p, int64_t at, MPI_Request *request)
+/* The call returns an error itself; then there is no request. */
+static int nonblocking(struct cached *c, struct request r, enum pointer p, int64_t at,
+		       MPI_Request *request)
 {
 	MPI_Status *done = calloc(1, sizeof(*done));
 	int code = MPI_ERR_NO_MEM;
@@ -161,14 +170,17 @@ static int nonblocking(struct cached *c, struct request r, enum pointer p, int64
 	return code;
 }
 
-#define NONBLOCKING(name, constant, writing, pointer, offset, params, ...)                                     \
-	static int file_##name(params, constant void *buf, MPI_Count count, MPI_Datatype type, MPI_Request *request) \
-	{                                                                                                      \
-		struct cached *c = find(file);                                                                 \
-                                                                                                               \
-		if (!c)                                                                                        \
-			return files.next.File_##name(__VA_ARGS__, buf, count, type, request);                 \
-		return nonblocking(c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, pointer, offset, request); \
+#define NONBLOCKING(name, constant, writing, pointer, offset, params, ...) \
+	static int file_##name(params, constant void *buf, MPI_Count count, MPI_Datatype type, \
+			       MPI_Request *request) \
+	{ \
+		struct cached *c = find(file); \
+\
+		if (!c) \
+			return files.next.File_##name(__VA_ARGS__, buf, count, type, request); \
+		return nonblocking( \
+			c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, \
+			pointer, offset, request); \
 	}
 
 NONBLOCKING(iread, , false, AT_POINTER, 0, HERE, file)
@@ -182,7 +194,8 @@ NONBLOCKING(iwrite_shared, const, true, AT_SHARED, 0, HERE, file)
 NONBLOCKING(iwrite_at, const, true, AT_OFFSET, at, AT, file, at)
 NONBLOCKING(iwrite_at_all, const, true, AT_OFFSET, at, AT, file, at)
 
-static int begin(struct cached *c, struct request r, enum pointer p, int64_t at, enum split which)
+static int begin_split(struct cached *c, struct request r, enum pointer p, int64_t at,
+		       enum split which)
 {
 	struct error e = { 0 };
 	int code;
@@ -191,15 +204,15 @@ static int begin(struct cached *c, struct request r, enum pointer p, int64_t at,
 		error_set(&e, MPI_ERR_OTHER,
 			  "cannot begin a split collective call on '%s': another one has not ended",
 			  c->path);
-		return tell(c, &e);
+		return tell_error(c, &e);
 	}
-	code = move(c, &r, p, at, &c->split_bytes);
+	code = perform(c, &r, p, at, &c->split_bytes);
 	if (code == MPI_SUCCESS)
 		c->split = which;
 	return code;
 }
 
-static int end(struct cached *c, enum split which, MPI_Status *status)
+static int end_split(struct cached *c, enum split which, MPI_Status *status)
 {
 	struct error e = { 0 };
 
@@ -211,24 +224,28 @@ static int end(struct cached *c, enum split which, MPI_Status *status)
 			  c->path);
 	if (c->split == which)
 		c->split = SPLIT_NONE;
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
-#define SPLIT(name, constant, which, writing, pointer, offset, params, ...)                                    \
-	static int file_##name##_begin(params, constant void *buf, MPI_Count count, MPI_Datatype type)         \
-	{                                                                                                      \
-		struct cached *c = find(file);                                                                 \
-                                                                                                               \
-		if (!c)                                                                                        \
-			return files.next.File_##name##_begin(__VA_ARGS__, buf, count, type);                  \
-		return begin(c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, pointer, offset, which); \
-	}                                                                                                      \
-                                                                                                               \
-	static int file_##name##_end(MPI_File file, constant void *buf, MPI_Status *status)                    \
-	{                                                                                                      \
-		struct cached *c = find(file);                                                                 \
-                                                                                                               \
-		return c ? end(c, which, status) : files.next.File_##name##_end(file, buf, status);            \
+#define SPLIT(name, constant, which, writing, pointer, offset, params, ...) \
+	static int file_##name##_begin(params, constant void *buf, MPI_Count count, \
+				       MPI_Datatype type) \
+	{ \
+		struct cached *c = find(file); \
+\
+		if (!c) \
+			return files.next.File_##name##_begin(__VA_ARGS__, buf, count, type); \
+		return begin_split( \
+			c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, \
+			pointer, offset, which); \
+	} \
+\
+	static int file_##name##_end(MPI_File file, constant void *buf, MPI_Status *status) \
+	{ \
+		struct cached *c = find(file); \
+\
+		return c ? end_split(c, which, status) : \
+			   files.next.File_##name##_end(file, buf, status); \
 	}
 
 SPLIT(read_all, , SPLIT_READ_ALL, false, AT_POINTER, 0, HERE, file)
@@ -238,7 +255,7 @@ SPLIT(write_all, const, SPLIT_WRITE_ALL, true, AT_POINTER, 0, HERE, file)
 SPLIT(write_ordered, const, SPLIT_WRITE_ORDERED, true, AT_ORDERED, 0, HERE, file)
 SPLIT(write_at_all, const, SPLIT_WRITE_AT_ALL, true, AT_OFFSET, at, AT, file, at)
 
-/* ---- Where to ---- */
+/* ---- Seeks ---- */
 
 /* The end of the file in etypes of the view. */
 static int64_t end_of(struct cached *c, struct error *e)
@@ -248,16 +265,17 @@ static int64_t end_of(struct cached *c, struct error *e)
 	return data / c->view.etype + (data % c->view.etype != 0);
 }
 
-static int64_t sought(struct cached *c, int64_t at, int64_t now, int64_t last, int whence, struct error *e)
+static int64_t seek_target(struct cached *c, int64_t at, int64_t now, int64_t last, int whence,
+		      struct error *e)
 {
-	int64_t to;
+	int64_t from = whence == MPI_SEEK_CUR ? now : whence == MPI_SEEK_END ? last : 0, to;
 
 	if (whence != MPI_SEEK_SET && whence != MPI_SEEK_CUR && whence != MPI_SEEK_END)
 		error_set(e, MPI_ERR_ARG,
 			  "cannot seek in '%s': whence is %d. Try MPI_SEEK_SET, MPI_SEEK_CUR or "
 			  "MPI_SEEK_END",
 			  c->path, whence);
-	if (__builtin_add_overflow(at, whence == MPI_SEEK_CUR ? now : whence == MPI_SEEK_END ? last : 0, &to))
+	if (__builtin_add_overflow(at, from, &to))
 		error_set(e, MPI_ERR_ARG,
 			  "cannot seek in '%s': the position is too large for a file", c->path);
 	else if (to < 0)
@@ -277,14 +295,15 @@ static int seek(MPI_File file, MPI_Offset at, int whence)
 		return files.next.File_seek(file, at, whence);
 	pthread_mutex_lock(&c->lock);
 	if (is_whole(c, &e))
-		to = sought(c, at, c->pointer, whence == MPI_SEEK_END ? end_of(c, &e) : 0, whence, &e);
+		to = seek_target(c, at, c->pointer, whence == MPI_SEEK_END ? end_of(c, &e) : 0,
+				 whence, &e);
 	if (e.class == MPI_SUCCESS)
 		c->pointer = to;
 	pthread_mutex_unlock(&c->lock);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
-/* The same at all ranks, and in the order of the calls before and after it. */
+/* All ranks pass the same offset. The call takes effect between earlier and later calls. */
 static int seek_shared(MPI_File file, MPI_Offset at, int whence)
 {
 	struct cached *c = find(file);
@@ -295,13 +314,14 @@ static int seek_shared(MPI_File file, MPI_Offset at, int whence)
 		return files.next.File_seek_shared(file, at, whence);
 	if (is_whole(c, &e)) {
 		PMPI_Barrier(c->comm);
-		to = sought(c, at, share_word(c, 0, WORD_SHARED, 0, MPI_NO_OP, &e), whence == MPI_SEEK_END ? end_of(c, &e) : 0, whence, &e);
+		to = seek_target(c, at, share_word(c, 0, WORD_SHARED, 0, MPI_NO_OP, &e),
+			    whence == MPI_SEEK_END ? end_of(c, &e) : 0, whence, &e);
 		error_agree(c->comm, &e);
 		if (e.class == MPI_SUCCESS && c->rank == 0)
 			share_word(c, 0, WORD_SHARED, to, MPI_REPLACE, &e);
 		PMPI_Barrier(c->comm);
 	}
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 static int get_position(MPI_File file, MPI_Offset *at)
@@ -325,7 +345,7 @@ static int get_position_shared(MPI_File file, MPI_Offset *at)
 		return files.next.File_get_position_shared(file, at);
 	if (is_whole(c, &e))
 		*at = share_word(c, 0, WORD_SHARED, 0, MPI_NO_OP, &e);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 /* ---- The file ---- */
@@ -340,8 +360,9 @@ static void remove_made(MPI_Comm comm, const char *name)
 	PMPI_Barrier(comm);
 }
 
-/* With a cache. What one rank cannot open none has. */
-static int open_cached(MPI_Comm comm, const char *name, int amode, const struct config *config, int code, MPI_File *file)
+/* Opens a file with a cache. If one rank fails, all ranks fail. */
+static int open_cached(MPI_Comm comm, const char *name, int amode, const struct config *config,
+		       int code, MPI_File *file)
 {
 	int good = code == MPI_SUCCESS, all;
 	struct error e = { 0 };
@@ -355,10 +376,10 @@ static int open_cached(MPI_Comm comm, const char *name, int amode, const struct 
 	}
 	if (!good || cached_open(comm, name, amode, *file, config, &e))
 		return code;
-	/* It is still there, for its handler; that may end the program. */
+	/* The file is still open, so that its error handler can run, which may end the program. */
 	code = error_tell_file(*file, &e);
 	files.next.File_close(file);
-	/* This call has made it. */
+	/* This call has created the file. */
 	if (amode & MPI_MODE_EXCL)
 		remove_made(comm, name);
 	return code;
@@ -370,40 +391,41 @@ static int open_file(MPI_Comm comm, const char *name, int amode, MPI_Info info, 
 	struct config config;
 	int code, inter = 1;
 
-	if (comm == MPI_COMM_NULL || !name || PMPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS || inter)
+	if (comm == MPI_COMM_NULL || !name || PMPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS ||
+	    inter)
 		return files.next.File_open(comm, name, amode, info, file);
 	config_agree(&config, info, name, comm, &e);
 	if (e.class != MPI_SUCCESS)
 		return error_tell_open(comm, &e);
-	/* What is read once from its beginning is nothing for a cache. */
+	/* A file that is read once, from its beginning, gains nothing from a cache. */
 	if (!config.wanted || amode & MPI_MODE_SEQUENTIAL)
 		return files.next.File_open(comm, name, amode, info, file);
-	/* The cache removes it, lest an open that fails does. */
+	/* The cache removes the file: MPI would also do so after an open that fails. */
 	code = files.next.File_open(comm, name, amode & ~MPI_MODE_DELETE_ON_CLOSE, info, file);
 	return open_cached(comm, name, amode, &config, code, file);
 }
 
-/* MPI's own handle ends even where the file could not be written: what it lacks is in the caches. */
+/* MPI's handle is closed even if the file could not be written: the near files have the data. */
 static int close_file(MPI_File *file)
 {
-	struct cached *c = cached_find(*file);
+	struct cached *c = open_file_find(*file);
 	struct error e = { 0 };
 	int code;
 
 	if (!c)
 		return files.next.File_close(file);
 	cached_close(c, &e);
-	/* It is still there if what is in memory could not be made durable. */
+	/* The file is still open if its data could not be made durable. */
 	if (e.class != MPI_SUCCESS) {
 		code = error_tell_file(*file, &e);
-		if (!cached_find(*file))
+		if (!open_file_find(*file))
 			files.next.File_close(file);
 		return code;
 	}
 	return files.next.File_close(file);
 }
 
-/* The parts of its cache go with a file, as far as this process can reach them. */
+/* Also removes the parts of the file's cache that this process can reach. */
 static int delete_file(const char *name, MPI_Info info)
 {
 	struct gone gone;
@@ -422,7 +444,8 @@ static bool is_native(const char *datarep)
 	return strcasecmp(datarep, "native") == 0 || strcasecmp(datarep, "internal") == 0;
 }
 
-static void set_view_here(struct cached *c, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype, struct error *e)
+static void set_view_here(struct cached *c, MPI_Offset disp, MPI_Datatype etype,
+			  MPI_Datatype filetype, struct error *e)
 {
 	if (disp == MPI_DISPLACEMENT_CURRENT || disp < 0)
 		error_set(e, MPI_ERR_ARG,
@@ -440,8 +463,9 @@ static void set_view_here(struct cached *c, MPI_Offset disp, MPI_Datatype etype,
 	PMPI_Barrier(c->comm);
 }
 
-/* MPI checks all of it first. What was written under the old view stays, whoever has it. */
-static int set_view(MPI_File file, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype, const char *datarep, MPI_Info info)
+/* MPI checks the arguments first. Data written under the old view stays in the cache. */
+static int set_view(MPI_File file, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype,
+		    const char *datarep, MPI_Info info)
 {
 	struct cached *c = find(file);
 	struct error e = { 0 };
@@ -450,12 +474,12 @@ static int set_view(MPI_File file, MPI_Offset disp, MPI_Datatype etype, MPI_Data
 	if (!c || code != MPI_SUCCESS)
 		return code;
 	if (!is_whole(c, &e))
-		return tell(c, &e);
+		return tell_error(c, &e);
 	if (is_native(datarep))
 		set_view_here(c, disp, etype, filetype, &e);
 	else
 		cached_leave(c, &e);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 static int get_size(MPI_File file, MPI_Offset *size)
@@ -467,10 +491,10 @@ static int get_size(MPI_File file, MPI_Offset *size)
 		return files.next.File_get_size(file, size);
 	if (is_whole(c, &e))
 		*size = share_size(c, &e);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
-/* All ranks have to give the same: else some of them would wait for the others where these never come. */
+/* All ranks must pass the same size: ranks with different sizes would wait in different calls. */
 static void agree_on_size(struct cached *c, MPI_Offset size, struct error *e)
 {
 	int64_t most[2] = { size, -size };
@@ -488,7 +512,7 @@ static int resize(struct cached *c, MPI_Offset size, bool allocate)
 	struct error e = { 0 };
 
 	if (!is_whole(c, &e))
-		return tell(c, &e);
+		return tell_error(c, &e);
 	if (size < 0)
 		error_set(&e, MPI_ERR_ARG, "cannot resize '%s': the size %lld is negative", c->path,
 			  (long long)size);
@@ -501,7 +525,7 @@ static int resize(struct cached *c, MPI_Offset size, bool allocate)
 		agree_on_size(c, size, &e);
 	if (e.class == MPI_SUCCESS)
 		cached_resize(c, size, allocate, &e);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 static int set_size(MPI_File file, MPI_Offset size)
@@ -527,10 +551,10 @@ static int sync_file(MPI_File file)
 		return files.next.File_sync(file);
 	if (is_whole(c, &e))
 		cached_sync(c, &e);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
-/* The lock is made when it is first wanted, and stays. */
+/* The first call makes the lock, which exists until the file is closed. */
 static int set_atomicity(MPI_File file, int flag)
 {
 	struct cached *c = find(file);
@@ -540,18 +564,18 @@ static int set_atomicity(MPI_File file, int flag)
 	if (!c || code != MPI_SUCCESS)
 		return code;
 	if (!is_whole(c, &e))
-		return tell(c, &e);
-	if (flag && c->turn == MPI_WIN_NULL)
-		share_lock_window(c, &e);
+		return tell_error(c, &e);
+	if (flag && c->turn.win == MPI_WIN_NULL)
+		share_open_turn(c, &e);
 	if (e.class == MPI_SUCCESS)
 		c->atomic = flag;
 	PMPI_Barrier(c->comm);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 static int get_amode(MPI_File file, int *amode)
 {
-	struct cached *c = cached_find(file);
+	struct cached *c = open_file_find(file);
 	int code = files.next.File_get_amode(file, amode);
 
 	if (c && code == MPI_SUCCESS)
@@ -574,23 +598,23 @@ static int get_info(MPI_File file, MPI_Info *info)
 static struct pmpi_feature files = {
 	.place = PMPI_FILES,
 	.take = {
-		TAKE(read), TAKE(read_all), TAKE(read_shared), TAKE(read_ordered), TAKE(read_at), TAKE(read_at_all), TAKE(write),
-		TAKE(write_all), TAKE(write_shared), TAKE(write_ordered), TAKE(write_at), TAKE(write_at_all), TAKE(iread),
-		TAKE(iread_all), TAKE(iread_shared), TAKE(iread_at), TAKE(iread_at_all), TAKE(iwrite), TAKE(iwrite_all),
-		TAKE(iwrite_shared), TAKE(iwrite_at), TAKE(iwrite_at_all), TAKE(read_all_begin), TAKE(read_ordered_begin),
-		TAKE(read_at_all_begin), TAKE(write_all_begin), TAKE(write_ordered_begin), TAKE(write_at_all_begin),
-		TAKE(read_all_end), TAKE(read_ordered_end), TAKE(read_at_all_end), TAKE(write_all_end), TAKE(write_ordered_end),
-		TAKE(write_at_all_end),
-		.File_open = open_file, .File_close = close_file, .File_delete = delete_file, .File_set_view = set_view, .File_get_size = get_size,
-		.File_set_size = set_size, .File_preallocate = preallocate, .File_sync = sync_file, .File_seek = seek,
-		.File_seek_shared = seek_shared, .File_get_position = get_position,
-		.File_get_position_shared = get_position_shared, .File_set_atomicity = set_atomicity, .File_get_info = get_info,
+		TAKE(read), TAKE(read_all), TAKE(read_shared), TAKE(read_ordered), TAKE(read_at),
+		TAKE(read_at_all), TAKE(write), TAKE(write_all), TAKE(write_shared),
+		TAKE(write_ordered), TAKE(write_at), TAKE(write_at_all), TAKE(iread),
+		TAKE(iread_all), TAKE(iread_shared), TAKE(iread_at), TAKE(iread_at_all),
+		TAKE(iwrite), TAKE(iwrite_all), TAKE(iwrite_shared), TAKE(iwrite_at),
+		TAKE(iwrite_at_all), TAKE(read_all_begin), TAKE(read_ordered_begin),
+		TAKE(read_at_all_begin), TAKE(write_all_begin), TAKE(write_ordered_begin),
+		TAKE(write_at_all_begin), TAKE(read_all_end), TAKE(read_ordered_end),
+		TAKE(read_at_all_end), TAKE(write_all_end), TAKE(write_ordered_end),
+		TAKE(write_at_all_end), .File_open = open_file, .File_close = close_file,
+		.File_delete = delete_file, .File_set_view = set_view, .File_get_size = get_size,
+		.File_set_size = set_size, .File_preallocate = preallocate, .File_sync = sync_file,
+		.File_seek = seek, .File_seek_shared = seek_shared,
+		.File_get_position = get_position, .File_get_position_shared = get_position_shared,
+		.File_set_atomicity = set_atomicity, .File_get_info = get_info,
 		.File_get_amode = get_amode,
 	},
 };
 
-__attribute__((constructor)) static void begin_files(void)
-{
-	part_register();
-	pmpi_register(&files);
-}
+PMPI_FEATURE(files)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Reads the hints and variables of the MPI-IO cache. hints.def has all hints. An invalid value is
- * an error; it is never changed to a valid one. All ranks must request the same cache: a rank with a
- * cache and a rank without one would wait for each other. Therefore each MPI_File_open needs one
+ * an error; it is never changed to a valid one. All ranks must request the same cache: a rank with
+ * a cache and a rank without one would wait for each other. Therefore each MPI_File_open needs one
  * small reduction, whether the file has a cache or not.
  */
 #include "iocache/config.h"
@@ -203,8 +203,8 @@ static void agree(MPI_Comm comm, struct error *e)
 
 void config_agree(struct config *c, MPI_Info info, const char *name, MPI_Comm comm, struct error *e)
 {
-	/* [0]: any rank wants a cache. [1], [2]: a hash of the request and its negative, whose maxima
-	 * have the same absolute value if all ranks agree. [3]: any rank has an error. */
+	/* [0]: any rank wants a cache. [1], [2]: a hash of the request and its negative, whose
+	 * maxima have the same absolute value if all ranks agree. [3]: any rank has an error. */
 	int64_t sum[4] = { 0 };
 	uint64_t hash;
 

@@ -272,9 +272,7 @@ static void stop_pager(struct shm *shm)
 	shm->pager = NULL;
 }
 
-/* Collective over w->comm, once its memory is there: ranks open to each other what they have. Where that is not wanted,
- * w->shm stays NULL. Returns an MPI code, the same at all. */
-static int open_parts(struct window *w, MPI_Aint unit)
+int shm_open_window(struct window *w, MPI_Aint unit)
 {
 	struct shm *shm = new_shm(w);
 	struct offer *offers = shm ? calloc((size_t)shm->ranks, sizeof(*offers)) : NULL;
@@ -507,7 +505,7 @@ static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, 
 	int code = parts.next.Win_allocate(size, unit, info, comm, base, win);
 	struct window *w = code == MPI_SUCCESS ? window_of(*win) : NULL;
 
-	return w ? open_parts(w, unit) : code;
+	return w ? shm_open_window(w, unit) : code;
 }
 
 static int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
@@ -515,7 +513,7 @@ static int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm
 	int code = parts.next.Win_allocate_shared(size, unit, info, comm, base, win);
 	struct window *w = code == MPI_SUCCESS ? window_of(*win) : NULL;
 
-	return w ? open_parts(w, unit) : code;
+	return w ? shm_open_window(w, unit) : code;
 }
 
 static int free_window(MPI_Win *win)

@@ -74,6 +74,9 @@ struct stretch {
 	bool fences;              /* epochs of fences count */
 };
 
+/* Collective over w->comm, once the window memory is there: ranks open each other's memory. Without
+ * the hint for that, w->shm stays NULL. Returns an MPI code, the same at all ranks. */
+int shm_open_window(struct window *w, MPI_Aint unit);
 /* Copies it there, or from there. false: only MPI can. */
 bool shm_put(struct window *w, const struct stretch *s, const void *from);
 bool shm_get(struct window *w, const struct stretch *s, void *to);

@@ -16,7 +16,7 @@ static _Atomic bool usable[2]; /* by can_use */
 
 static void *(*serve_messages)(void *);
 
-int engine_start(enum fault_answer (*fault)(const struct fault *), void *(*serve)(void *))
+int engine_start(enum fault_answer (*fault)(struct fault *), void *(*serve)(void *))
 {
 	serve_messages = serve;
 	return sigsegv_start(fault);

@@ -16,7 +16,7 @@ struct engine_wish {
 
 /* From now on faults in mapped ranges are passed to `fault`, and threads that serve messages run `serve`.
  * Returns 0 or -errno with a sentence. */
-int engine_start(enum fault_answer (*fault)(const struct fault *), void *(*serve)(void *));
+int engine_start(enum fault_answer (*fault)(struct fault *), void *(*serve)(void *));
 /* Chooses the engine for a mapping and starts it. 0, or -errno with a sentence. */
 int engine_choose(const struct engine_wish *wish, const struct engine **e);
 /* In a forked child: none is started. */

@@ -207,22 +207,18 @@ static bool is_known(const struct part_file *s)
 
 static void flush_part(struct part_file *s)
 {
-	static char head[3 * PATH_MAX], cache[3 * PATH_MAX], uri[sizeof(head) + sizeof(cache) + 64];
-	struct ummap_driver driver = { .struct_size = sizeof(driver) };
-	struct ummap_geom geom;
-	void *h;
-	int err;
+	struct head_file *head;
+	bool opened = false;
+	int err = head_open(s->head_path, NULL, &head), opening = err;
 
-	encode(head, s->head_path);
-	encode(cache, s->cache_path);
-	snprintf(uri, sizeof(uri), "cache+filepart:%s?cache.path=%s", head, cache);
-	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0) {
-		complain("cannot write back '%s': %s", s->cache_path,
-			 errno == EBUSY ? IN_USE : umerrormsg());
-		return;
+	if (!err) {
+		err = part_flush_near(s->cache_path, head, &opened);
+		head_close(head);
 	}
-	err = driver.close(h);
-	if (err)
+	if (err && !opened)
+		complain("cannot write back '%s': %s", s->cache_path,
+			 err == -EBUSY ? IN_USE : opening ? strerror(-err) : umerrormsg());
+	else if (err)
 		complain("cannot write to '%s': %s. The data stays in '%s'", s->head.path,
 			 strerror(-err), s->cache_path);
 	s->flushed = !err;
@@ -277,7 +273,6 @@ static int flush(const struct job *job)
 {
 	bool *fit;
 
-	part_register();
 	read_folder(job->store);
 	fit = calloc(n_parts + 1, sizeof(*fit));
 	if (!fit)
