@@ -18,12 +18,10 @@ struct config {
 	bool durable_write;      /* pmem_durable=write */
 	bool populate;           /* pmem_populate */
 	bool keep;               /* pmem_close=keep */
-	bool recover;            /* do_recovery */
 	int flush;               /* pmem_flush: seconds until dirty data is written back */
 	uint64_t size;           /* pmem_size: bytes of a near file; 0: by the size of the part */
 	uint64_t stripe;         /* pmem_stripe: bytes; 0: contiguous parts */
 	char path[CONFIG_PATH];  /* pmem_path: the folder */
-	char old[CONFIG_PATH];   /* do_recovery_path: folder of an earlier job; "": none */
 };
 
 /* Collective: reads the hints. All ranks get the same values or an error. name: the file's. */

@@ -365,26 +365,6 @@ static void check(const struct cached *c, const struct found *f, const char *fol
 			  c->path, (long long)n[COUNT_HEADS], (long long)f->most[0], folder);
 }
 
-/* Writes back the parts in the folder of the hint do_recovery_path. */
-static void find_old(struct cached *c, struct head_facts *facts, struct error *e)
-{
-	const char *folder = c->nodes.first ? c->config.old : NULL;
-	struct found f;
-
-	if (folder && access(folder, R_OK | X_OK) < 0)
-		error_errno(e, errno, "cannot open the folder '%s' (do_recovery_path): %s", folder,
-			    strerror(errno));
-	error_agree(c->comm, e);
-	if (e->class == MPI_SUCCESS)
-		look_everywhere(c, folder, facts, &f, e);
-	if (e->class == MPI_SUCCESS)
-		check(c, &f, c->config.old, e);
-	if (e->class == MPI_SUCCESS && f.count[COUNT_HEADS])
-		write_back(c, folder, e);
-	if (e->class == MPI_SUCCESS)
-		former_look(c, facts, e);
-}
-
 bool former_find(struct cached *c, const struct head_facts *facts, struct head *found,
 		 struct error *e)
 {
@@ -392,10 +372,6 @@ bool former_find(struct cached *c, const struct head_facts *facts, struct head *
 	int mine;
 	struct found f;
 
-	if (*c->config.old && strcmp(c->config.old, c->config.path) != 0)
-		find_old(c, &now, e);
-	if (e->class != MPI_SUCCESS)
-		return false;
 	look_everywhere(c, c->folder, &now, &f, e);
 	if (e->class == MPI_SUCCESS)
 		check(c, &f, c->config.path, e);
