@@ -189,9 +189,11 @@ $(CONFORM) $(TOP) $(CAF) $(IOCACHE) $(INFO) $(BESIDE): $(ROOMS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ROOMS) $(LIBS)
 
-$(SCRIPTS): $C%: tools/%
+# The options in the help of a script come from the table of options.
+$(SCRIPTS): $C%: tools/% $B/make-settings
 	@mkdir -p $(@D)
-	install -m 755 $< $@
+	$B/make-settings help $* | sed -e '/^@OPTIONS@$$/{r /dev/stdin' -e 'd}' $< > $@
+	chmod 755 $@
 
 $B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_cache: | $(MAIN) $(BESIDE)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
@@ -276,9 +278,9 @@ check-calls: mpi-tests
 # The pages that list all settings have a part that make-settings prints from the parsers' tables.
 SETTINGS_OBJ = $B/tools/make-settings.o $B/tools/ummap/settings.o
 $(SETTINGS_OBJ): override CPPFLAGS += -I.
-$B/make-settings: $(SETTINGS_OBJ)
+$B/make-settings: $(SETTINGS_OBJ) $(COMMON)
 	$(CC) $(LDFLAGS) -o $@ $^
-check-settings: $B/make-settings
+check-settings: $B/make-settings tools
 	tests/check-settings $B
 settings: $B/make-settings
 	tests/check-settings $B --write

@@ -20,9 +20,10 @@
 
 #define POSIX_KEYS(KEY) FILE_KEYS(KEY)
 
-#define URING_KEYS(KEY)                                                                            \
-	FILE_KEYS(KEY)                                                                             \
+#define URING_ONLY_KEYS(KEY)                                                                     \
 	KEY("depth", "a number from 1 to 64", "64", "Requests that one thread has in flight.")
+
+#define URING_KEYS(KEY) FILE_KEYS(KEY) URING_ONLY_KEYS(KEY)
 
 #define PMEM_KEYS(KEY)                                                                             \
 	KEY("granularity", "auto, page, cacheline or byte", "auto",                                \
@@ -84,8 +85,8 @@
 
 /* DRIVER(scheme, keys, beginning of the keys in a URI, page) for all built-in drivers. */
 #define ALL_DRIVER_KEYS(DRIVER)                                                                    \
-	DRIVER(posix, POSIX_KEYS, "posix:?", "ummap-drivers(7)")                                   \
-	DRIVER(uring, URING_KEYS, "uring:?", "ummap-drivers(7)")                                   \
+	DRIVER(posix, POSIX_KEYS, "posix:? or uring:?", "ummap-drivers(7)")                        \
+	DRIVER(uring, URING_ONLY_KEYS, "uring:?", "ummap-drivers(7)")                              \
 	DRIVER(pmem, PMEM_KEYS, "pmem:?", "ummap-pmem(7)")                                         \
 	DRIVER(mem, MEM_KEYS, "mem:?", "ummap-drivers(7)")                                         \
 	DRIVER(null, NULL_KEYS, "null:?", "ummap-drivers(7)")                                      \

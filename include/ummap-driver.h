@@ -22,6 +22,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <sys/uio.h>
 
 #ifdef __cplusplus
@@ -235,13 +236,46 @@ extern const struct ummap_driver ummap_driver;
 
 /*
  * Opens the store that a URI names, as the library does, without a mapping. The call is for
- * programs that test a driver; drivers must not make it. The caller sets driver->struct_size. On
- * success, *driver is a copy of the outermost driver's table, in which calls that the driver lacks
- * are NULL; *h is the handle, which driver->close(*h) ends; and *geom describes the handle. Returns
- * 0, or -1 with errno set; umerrormsg() of ummap.h returns the error message.
+ * programs that test a driver or map its handle; drivers must not make it. The caller sets
+ * driver->struct_size. On success, *driver is a copy of the outermost driver's table, in which
+ * calls that the driver lacks are NULL; *h is the handle, which driver->close(*h) ends; and *geom
+ * describes the handle. Returns 0, or -1 with errno set; umerrormsg() of ummap.h returns the error
+ * message.
  */
 int ummap_driver_open(const char *uri, int oflags, struct ummap_driver *driver, void **h,
 		      struct ummap_geom *geom);
+
+/*
+ * Opens filters in front of a store of another driver, which need not be registered.
+ *
+ * filters   URI of the filters, without a path: "cache:?cache.path=/d/a", "error+cache:?..."
+ * next      driver behind the last filter; the table must remain valid while the handle is open
+ * next_uri  argument of next->open; its path is the path of the filters, too. It may be the first
+ *           member of a larger structure, by which next->open receives more than text
+ *
+ * The other arguments and the result are those of ummap_driver_open.
+ */
+int ummap_driver_open_filters(const char *filters, const struct ummap_driver *next,
+			      const struct ummap_uri *next_uri, int oflags,
+			      struct ummap_driver *driver, void **h, struct ummap_geom *geom);
+
+struct ummap_attr;
+
+/*
+ * Maps the bytes [offset, offset + size) of a store that the caller has opened, by
+ * ummap_driver_open or otherwise.
+ *
+ * driver  table of the handle's driver, which is copied; it needs no `open`
+ * h       handle. If the call succeeds, it belongs to the mapping, and driver->close(h) is called
+ *         when the mapping ends. If the call fails, it remains open and belongs to the caller
+ * geom    description of the handle, as driver->open has filled it in
+ *
+ * The other arguments and the errors are those of ummap_open. UMMAP_CREATE only lengthens the
+ * store. With UMMAP_WRITERS, the handle must have been opened with UMMAP_O_WRITERS.
+ */
+int ummap_open_handle(const struct ummap_driver *driver, void *h, const struct ummap_geom *geom,
+		      size_t size, off_t offset, int prot, const struct ummap_attr *attr,
+		      void **addr);
 
 /*
  * Registers a driver that is part of a program or library: from now on, URIs in this process may

@@ -294,8 +294,25 @@ int umpin(void *addr, size_t len, int prot);
 int umunpin(void *addr, size_t len);
 
 /*
- * Counters of a mapping since it was made, or of the process since its first mapping. "Now" marks
- * values that go up and down; all others only grow.
+ * Copies len bytes as memcpy(3) does, and returns an error where the copy's loads and stores in a
+ * mapping would raise SIGBUS. The function that umonerror has set is not called. Each range may be
+ * in a mapping or in other memory; the ranges must not overlap.
+ *
+ * Errors, after which the contents of [dst, dst + len) are unspecified: errors of the storage; the
+ * error of the failed write, where stores are refused (UMMAP_FULL_SIGBUS).
+ */
+int umcopy(void *dst, const void *src, size_t len);
+
+/*
+ * Starts the library, as the first mapping does: reads the settings of the environment, and takes
+ * part in the node's limit, so that umstat knows the budget of the process. Errors: EINVAL (a
+ * setting is invalid); ENOMEM, EAGAIN (no resources).
+ */
+int umstart(void);
+
+/*
+ * Counters of a mapping since it was made, or of the process since the library has started. "Now"
+ * marks values that go up and down; all others only grow.
  */
 struct umstat {
 	uint64_t struct_size;     /* size of the structure; the caller sets sizeof(struct umstat) */
@@ -425,6 +442,13 @@ void umimport_close(struct umimport *imported);
  * until the thread's next call.
  */
 const char *umerrormsg(void);
+
+/*
+ * For libraries above this one: sets the message that umerrormsg returns to this thread, and errno.
+ * The format is that of printf(3). Returns -1.
+ */
+__attribute__((format(printf, 2, 3)))
+int umseterror(int error, const char *format, ...);
 
 /*
  * Serves a fault for a signal handler that the program has installed in front of the library's. The

@@ -3,10 +3,10 @@
  * ummap.hpp - mappings of ummap.h for C++17. A mapping ends with its scope, its contents are
  * accessed as spans, and errors are exceptions.
  *
- * Everything is in namespace um. A call that fails throws std::system_error, unless its comment
- * says otherwise: code() is errno in std::generic_category, and what() contains the library's
- * message. Any number of threads may use a mapping. When it is destroyed, assigned to, or closed,
- * no other thread may use it any more. Offsets and sizes are in bytes.
+ * Everything is in namespace um. A call that fails throws um::error, which is a std::system_error,
+ * unless its comment says otherwise: code() is errno in std::generic_category, and what() is the
+ * library's message. Any number of threads may use a mapping. When it is destroyed, assigned to, or
+ * closed, no other thread may use it any more. Offsets and sizes are in bytes.
  */
 #ifndef UMMAP_HPP
 #define UMMAP_HPP
@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <fcntl.h>
+#include <stdexcept>
 #include <string>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -31,11 +32,21 @@ namespace um {
 /* Size that means "up to the end": of the mapping, of the file, or of the span. */
 constexpr std::size_t npos = std::size_t(-1);
 
+/* Error of a call. what() is the message alone, which contains the reason. */
+class error : public std::system_error {
+public:
+	error(int code, const std::string &message)
+		: std::system_error(code, std::generic_category()), message_(message) {}
+	const char *what() const noexcept override { return message_.what(); }
+
+private:
+	std::runtime_error message_; /* copied without exceptions */
+};
+
 /* Throws the error of this thread's last call of the library, which has failed. */
 [[noreturn]] inline void throw_error()
 {
-	int error = errno;
-	throw std::system_error(error, std::generic_category(), umerrormsg());
+	throw error(errno, umerrormsg());
 }
 
 /*
@@ -332,9 +343,9 @@ private:
 	{
 		return size == npos && offset <= size_ ? size_ - offset : size;
 	}
-	[[noreturn]] static void fail(int error, const char *message)
+	[[noreturn]] static void fail(int code, const char *message)
 	{
-		throw std::system_error(error, std::generic_category(), message);
+		throw error(code, message);
 	}
 	static void check(int result)
 	{

@@ -7,7 +7,6 @@
 #ifndef TOOLS_BESIDE_H
 #define TOOLS_BESIDE_H
 
-#include <getopt.h>
 #include <limits.h>
 
 #include "../drivers/side.h"
@@ -33,12 +32,10 @@ struct action {
 };
 
 struct tool {
-	const char *usage;
-	const char *option;        /* option that names the file; NULL: there is none */
-	const char *
-		suffix; /* suffix that makes the file's path of the store's, unless beside is set */
-	int (*beside)(char file[PATH_MAX],
-		      const char *store); /* finds the file of a store; or NULL */
+	const struct tool_help *help; /* its only option names the file */
+	const char *suffix;        /* end of the file's path, after the store's */
+	/* Finds the file of a store, in place of the suffix; or NULL. */
+	int (*beside)(char file[PATH_MAX], const char *store);
 	const struct action *actions; /* the last one has no name */
 };
 
@@ -118,23 +115,6 @@ static inline int tool_remove(const struct job *job, struct side *file, const ch
 	return EXIT_SUCCESS;
 }
 
-static inline void tool_options(const struct tool *tool, int argc, char **argv, struct job *job)
-{
-	const struct option names[] = {
-		{ "help", no_argument, NULL, 'h' }, { "version", no_argument, NULL, 'v' },
-		{ tool->option, required_argument, NULL, 'f' }, { NULL, 0, NULL, 0 },
-	};
-	int option;
-
-	while ((option = next_option(argc, argv, "", names)) != -1) {
-		switch (option) {
-		case 'f': job->file = optarg; break;
-		case 'h': print_and_exit(tool->usage);
-		case 'v': print_version();
-		}
-	}
-}
-
 static inline bool name_file(const struct tool *tool, const char *store, char file[PATH_MAX])
 {
 	if (tool->beside)
@@ -171,13 +151,14 @@ static inline int tool_main(const struct tool *tool, int argc, char **argv)
 	const struct action *action;
 
 	tool_begin(EXIT_TROUBLE);
-	tool_options(tool, argc, argv, &job);
+	while (take_option(argc, argv, tool->help) >= 0)
+		job.file = optarg;
 	argv += optind;
 	action = find_action(tool, argc - optind, argv);
 	if (!action && optind < argc)
 		refuse_command_line(tool, argv[0]);
 	if (!action) {
-		fputs(tool->usage, stderr);
+		fputs(tool->help->usage, stderr);
 		return EXIT_TROUBLE;
 	}
 	job.store = argv[1];

@@ -9,6 +9,7 @@
 
 #include "common/edit_distance.h"
 #include "common/size.h"
+#include "options.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -202,6 +203,133 @@ __attribute__((noreturn)) static inline void print_version(void)
 {
 	printf("%s (libummap) " UMMAP_VERSION "\n", program_invocation_short_name);
 	exit(EXIT_SUCCESS);
+}
+
+/* ---- Options and help, by the lists of options.h ---- */
+
+struct tool_option {
+	int letter;              /* short option; 0: there is none */
+	const char *name;        /* long option, without -- */
+	const char *argument;    /* name of the value in the help; "": the option takes none */
+	const char *initial;     /* default value; "": there is none */
+	const char *meaning;
+};
+
+struct tool_help {
+	const char *usage;       /* text before the options */
+	const struct tool_option *options;
+	int n_options;
+	const char *notes;       /* text after the options */
+	bool ends_at_program;    /* whether options end at the first other word */
+};
+
+#define OPTION_ID(id, ...) OPTION_##id,
+#define OPTION_ROW(id, ...) { __VA_ARGS__ },
+/* The options of all commands, which stand behind those of the list. */
+#define COMMON_OPTIONS \
+	{ 'h', "help", "", "", "print this help" }, { 'V', "version", "", "", "print the version" }
+/* Declares `tool_help` for a list of options.h, and the constants OPTION_ID, which are indexes. The
+ * other arguments initialize fields. */
+#define TOOL_HELP(LIST, ...) \
+	enum { LIST(OPTION_ID) OPTION_HELP, OPTION_VERSION, N_OPTIONS }; \
+	static const struct tool_help tool_help = { \
+		.options = (const struct tool_option[]){ \
+			LIST(OPTION_ROW) COMMON_OPTIONS \
+		}, \
+		.n_options = N_OPTIONS, __VA_ARGS__ \
+	}
+
+#define MAX_OPTIONS 24
+#define HELP_COLUMNS 98
+
+/* Prints words, and breaks lines before the column `limit` by `end`. Returns the column after the
+ * text. */
+static inline size_t print_words(FILE *to, const char *text, size_t at, size_t indent,
+				 size_t limit, const char *end)
+{
+	while (*text) {
+		size_t len = strcspn(text, " ");
+
+		if (at > indent && at + 1 + len > limit) {
+			fprintf(to, "%s%*s", end, (int)indent, "");
+			at = indent;
+		} else if (at > indent) {
+			putc(' ', to);
+			at++;
+		}
+		fprintf(to, "%.*s", (int)len, text);
+		at += len;
+		text += len + strspn(text + len, " ");
+	}
+	return at;
+}
+
+static inline int format_option(const struct tool_option *o, char *to, size_t room)
+{
+	char letter[5] = "    ";
+
+	if (o->letter)
+		snprintf(letter, sizeof(letter), "-%c, ", o->letter);
+	return snprintf(to, room, "  %s--%s%s%s", letter, o->name, *o->argument ? " " : "",
+			o->argument);
+}
+
+static inline void print_options(const struct tool_option *table, int n)
+{
+	char left[80], text[400];
+	int width = 0;
+
+	for (int i = 0; i < n; i++) {
+		int len = format_option(&table[i], left, sizeof(left));
+
+		width = len > width ? len : width;
+	}
+	printf("Options:\n");
+	for (int i = 0; i < n; i++) {
+		const struct tool_option *o = &table[i];
+
+		format_option(o, left, sizeof(left));
+		printf("%-*s", width + 2, left);
+		snprintf(text, sizeof(text), *o->initial ? "%s (%s)" : "%s", o->meaning,
+			 o->initial);
+		print_words(stdout, text, (size_t)width + 2, (size_t)width + 2, HELP_COLUMNS, "\n");
+		putchar('\n');
+	}
+}
+
+/* The next option, as its index in the table; -1: there is none. Deals with --help and --version,
+ * and refuses wrong options. */
+static inline int take_option(int argc, char **argv, const struct tool_help *help)
+{
+	struct option known[MAX_OPTIONS + 1] = { { 0 } };
+	char letters[2 * MAX_OPTIONS + 2] = "";
+	size_t len = 0;
+	int c;
+
+	if (help->ends_at_program)
+		letters[len++] = '+';
+	for (int i = 0; i < help->n_options; i++) {
+		const struct tool_option *o = &help->options[i];
+
+		known[i] = (struct option){ o->name, *o->argument != '\0', NULL, 256 + i };
+		if (o->letter)
+			letters[len++] = (char)o->letter;
+		if (o->letter && *o->argument)
+			letters[len++] = ':';
+	}
+	c = next_option(argc, argv, letters, known);
+	for (int i = 0; i < help->n_options && c >= 0 && c < 256; i++)
+		if (help->options[i].letter == c)
+			c = 256 + i;
+	if (c == 256 + help->n_options - 1)
+		print_version();
+	if (c == 256 + help->n_options - 2) {
+		printf("%s\n", help->usage);
+		print_options(help->options, help->n_options);
+		printf("%s%s", help->notes ? "\n" : "", help->notes ? help->notes : "");
+		exit(EXIT_SUCCESS);
+	}
+	return c < 0 ? -1 : c - 256;
 }
 
 #endif

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * The files that are open, by their handles, which are MPI's. Files are opened and closed by all ranks together, and few at a
- * time. Lock: around the list.
- */
+/* The calls of all ranks on a file: open, close, sync, and changes of the size. */
 #include "iocache/cached.h"
 
+#include "iocache/former.h"
 #include "iocache/gone.h"
-#include "iocache/guard.h"
+#include "iocache/share.h"
 #include "window/window.h"
 
 #include <errno.h>
@@ -16,80 +14,17 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct cached *all;
-
-struct cached *cached_find(MPI_File file)
-{
-	struct cached *c;
-
-	/* Most programs have none. */
-	if (!__atomic_load_n(&all, __ATOMIC_ACQUIRE))
-		return NULL;
-	pthread_mutex_lock(&lock);
-	for (c = all; c && c->file != file; c = c->next)
-		;
-	pthread_mutex_unlock(&lock);
-	return c;
-}
-
-bool cached_is_open(const char *path)
-{
-	struct cached *c;
-
-	pthread_mutex_lock(&lock);
-	for (c = all; c && strcmp(c->path, path) != 0; c = c->next)
-		;
-	pthread_mutex_unlock(&lock);
-	return c;
-}
-
-static void remember(struct cached *c)
-{
-	pthread_mutex_lock(&lock);
-	c->next = all;
-	__atomic_store_n(&all, c, __ATOMIC_RELEASE);
-	pthread_mutex_unlock(&lock);
-}
-
-static void forget(struct cached *c)
-{
-	struct cached **at = &all;
-
-	pthread_mutex_lock(&lock);
-	while (*at && *at != c)
-		at = &(*at)->next;
-	if (*at)
-		__atomic_store_n(at, c->next, __ATOMIC_RELEASE);
-	pthread_mutex_unlock(&lock);
-}
 
 /* ---- Opening ---- */
 
-/* Makes the name of a file's cache: "a_b.dat-0123456789abcdef" for "a b.dat". */
-void cached_name(char name[static CACHED_NAME], const char *path)
-{
-	const char *base = strrchr(path, '/');
-	int len = snprintf(name, CACHED_NAME, "%.40s", base ? base + 1 : path);
-
-	for (int i = 0; i < len; i++) {
-		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", name[i]))
-			name[i] = '_';
-	}
-	snprintf(name + len, CACHED_NAME - (size_t)len, "-%016llx", (unsigned long long)XXH3_64bits(path, strlen(path)));
-}
-
-/* One rank makes the name for all. */
+/* All ranks use the name that rank 0 makes. */
 static void make_name(struct cached *c)
 {
-	cached_name(c->name, c->path);
+	open_file_name(c->name, c->path);
 	PMPI_Bcast(c->name, sizeof(c->name), MPI_CHAR, 0, c->comm);
 }
 
-/* Its path from its beginning, as one rank knows it: to ask a far file system for that takes a while. */
+/* Rank 0 finds the absolute path for all ranks, because this is slow in a remote file system. */
 static void find_path(struct cached *c, const char *name, struct error *e)
 {
 	char path[HEAD_PATH] = "";
@@ -114,30 +49,13 @@ static void find_path(struct cached *c, const char *name, struct error *e)
 	c->path = strdup(path);
 }
 
-int cached_fd(struct cached *c)
-{
-	int fd = atomic_load(&c->fd), none = -1;
-
-	if (fd >= 0)
-		return fd;
-	/* What is written back is of whole sectors: it may have to be read before, and the other way round after a crash. */
-	fd = open(c->path, O_RDWR | O_CLOEXEC);
-	if (fd < 0 && c->amode & MPI_MODE_RDONLY)
-		fd = open(c->path, O_RDONLY | O_CLOEXEC);
-	/* Another thread of this rank may have opened it meanwhile. */
-	if (fd < 0 || atomic_compare_exchange_strong(&c->fd, &none, fd))
-		return fd;
-	close(fd);
-	return none;
-}
-
 static void open_file(struct cached *c, const char *name, struct error *e)
 {
 	find_path(c, name, e);
 	if (!c->path)
 		error_errno(e, ENOMEM, "cannot allocate the cache of '%s': %s", name,
 			    strerror(ENOMEM));
-	else if (*c->path && c->nodes.owns && cached_fd(c) < 0)
+	else if (*c->path && c->nodes.owns && open_file_fd(c) < 0)
 		error_errno(e, errno,
 			    "cannot cache '%s': %s. Try a path that can be opened without MPI, or "
 			    "pmem_io_mode=1",
@@ -147,8 +65,8 @@ static void open_file(struct cached *c, const char *name, struct error *e)
 static void open_folder(struct cached *c, struct error *e)
 {
 	if (c->nodes.owns)
-		c->folder = open(c->config.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (c->nodes.owns && (c->folder < 0 || faccessat(c->folder, ".", W_OK | X_OK, 0) < 0))
+		c->folder = realpath(c->config.path, NULL);
+	if (c->nodes.owns && (!c->folder || access(c->folder, W_OK | X_OK) < 0))
 		error_errno(e, errno,
 			    "cannot use the folder '%s' (pmem_path): %s. Try a folder that exists "
 			    "at each node, and can be written",
@@ -159,16 +77,14 @@ static void release(struct cached *c)
 {
 	if (c->fd >= 0)
 		close(c->fd);
-	if (c->folder >= 0)
-		close(c->folder);
-	if (c->turn != MPI_WIN_NULL)
-		pmpi_first.Win_free(&c->turn);
+	share_close_turn(c);
 	pthread_mutex_destroy(&c->lock);
 	nodes_free(&c->nodes);
 	view_free(&c->view);
 	if (c->comm != MPI_COMM_NULL)
 		PMPI_Comm_free(&c->comm);
 	free(c->path);
+	free(c->folder);
 	free(c);
 }
 
@@ -191,8 +107,8 @@ static void open_all(struct cached *c, const char *name, struct error *e)
 		c->pointer = share_size(c, e);
 }
 
-struct cached *cached_open(MPI_Comm comm, const char *name, int amode, MPI_File file, const struct config *config,
-			   struct error *e)
+struct cached *cached_open(MPI_Comm comm, const char *name, int amode, MPI_File file,
+			   const struct config *config, struct error *e)
 {
 	struct cached *c = calloc(1, sizeof(*c));
 	int there = c != NULL;
@@ -207,21 +123,19 @@ struct cached *cached_open(MPI_Comm comm, const char *name, int amode, MPI_File 
 	c->file = file;
 	c->amode = amode;
 	c->config = *config;
-	c->fd = c->folder = -1;
-	c->turn = MPI_WIN_NULL;
-	c->share.data = c->share.words = MPI_WIN_NULL;
+	c->fd = -1;
+	c->turn.win = c->share.data.win = c->share.words.win = MPI_WIN_NULL;
 	pthread_mutex_init(&c->lock, NULL);
 	view_init(&c->view);
-	guard_begin();
 	PMPI_Comm_rank(c->comm, &c->rank);
 	PMPI_Comm_size(c->comm, &c->ranks);
 	open_all(c, name, e);
 	if (e->class == MPI_SUCCESS) {
-		/* The shared pointer begins there, too. */
+		/* The shared pointer begins at the end of the file, too. */
 		if (c->amode & MPI_MODE_APPEND && c->nodes.owns && c->nodes.mine == 0)
 			atomic_store(&c->share.word[WORD_SHARED], c->pointer);
 		PMPI_Barrier(c->comm);
-		remember(c);
+		open_file_add(c);
 		return c;
 	}
 	release(c);
@@ -246,7 +160,7 @@ void cached_sync_far(struct cached *c, struct error *e)
 	c->wrote_far = true;
 }
 
-/* By one rank, for all; MPI was not asked to. */
+/* Rank 0 removes the file: MPI was not asked to (calls.c). */
 static void remove_file(struct cached *c, struct error *e)
 {
 	int err = 0;
@@ -262,12 +176,12 @@ void cached_close(struct cached *c, struct error *e)
 {
 	bool gone = c->amode & MPI_MODE_DELETE_ON_CLOSE;
 
-	/* What is in memory only would be lost with it, so that stands unless it is durable. */
+	/* Data that cannot be made durable would be lost, so the file stays open. */
 	if (c->broken.class == MPI_SUCCESS && !c->left && !gone)
 		cached_sync(c, e);
 	if (e->class != MPI_SUCCESS)
 		return;
-	forget(c);
+	open_file_remove(c);
 	if (c->broken.class == MPI_SUCCESS && !c->left)
 		share_close(c, gone ? SHARE_DROP : c->config.keep ? SHARE_KEEP : SHARE_FLUSH, e);
 	if (gone)
@@ -275,7 +189,7 @@ void cached_close(struct cached *c, struct error *e)
 	release(c);
 }
 
-/* Where there is no room for all of it, the file stays as long as it was. */
+/* If there is not enough space, the file keeps its size. */
 static int allocate_all(int fd, int64_t size)
 {
 	if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, size) < 0 && errno != EOPNOTSUPP)
@@ -283,7 +197,7 @@ static int allocate_all(int fd, int64_t size)
 	return posix_fallocate(fd, 0, size);
 }
 
-/* By one rank, for all. */
+/* Rank 0 sets the size. */
 static void set_length(struct cached *c, int64_t size, bool allocate, struct error *e)
 {
 	int err = 0;
@@ -298,10 +212,12 @@ static void set_length(struct cached *c, int64_t size, bool allocate, struct err
 			    (long long)size, strerror(err));
 }
 
-/* What is cut off must not come back when the file grows again: so the cache ends, and begins anew. */
+/* Makes the file shorter and opens the cache again, because bytes that are cut off must read as
+ * zeros when the file grows. */
 static void shorten(struct cached *c, int64_t size, struct error *e)
 {
-	int64_t shared = c->nodes.owns && c->nodes.mine == 0 ? atomic_load(&c->share.word[WORD_SHARED]) : 0;
+	int64_t shared =
+		c->nodes.owns && c->nodes.mine == 0 ? atomic_load(&c->share.word[WORD_SHARED]) : 0;
 	struct error again = { 0 };
 
 	share_close(c, SHARE_FLUSH, e);
@@ -317,8 +233,8 @@ static void shorten(struct cached *c, int64_t size, struct error *e)
 	PMPI_Barrier(c->comm);
 }
 
-/* Makes the file shorter, and keeps the shares. After a crash meanwhile, the file has the old or
- * the new size, and may have zeros beyond the new size. */
+/* Makes the file shorter, and keeps the parts open. After a crash meanwhile, the file has the old
+ * or the new size, and may have zeros beyond the new size. */
 static void cut(struct cached *c, int64_t now, int64_t size, struct error *e)
 {
 	share_begin_cut(c, size, e);
@@ -332,7 +248,7 @@ static void cut(struct cached *c, int64_t now, int64_t size, struct error *e)
 	share_end_cut(c, now, size, e);
 	if (e->class == MPI_SUCCESS)
 		return;
-	/* A share that could not be cut would restore the bytes that were cut off, so the shares
+	/* A part that could not be cut would restore the bytes that were cut off, so the parts
 	 * are written back and end. */
 	c->broken = *e;
 	share_close(c, SHARE_FLUSH, &(struct error){ 0 });

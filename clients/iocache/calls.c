@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The calls on files that have a cache. A call is over when it returns, non-blocking and split ones too, and collective ones wait
- * for nobody, but where all need one number. Handles and views are MPI's as well, so calls that are not taken here find them:
- * those on groups, hints, views, types, error handlers. A representation of data other than MPI's own, which has to convert, is
- * left to MPI: from then on the file has no cache.
+ * The calls on files that have a cache. A call is complete when it returns, also if it is
+ * non-blocking or split. Collective calls wait for other ranks only if all need one number. Handles
+ * and views belong to MPI as well, so that other calls find them: those on groups, hints, types and
+ * error handlers. With a data representation that needs conversion, the file is left to MPI, and
+ * has no cache from then on.
  */
+#include "iocache/cached.h"
 #include "iocache/gone.h"
-#include "iocache/part.h"
+#include "iocache/share.h"
 #include "iocache/transfer.h"
+#include "pmpi/pmpi.h"
 #include "pmpi/request.h"
 
 #include <stdlib.h>
@@ -18,7 +21,7 @@ static struct pmpi_feature files;
 
 /* ---- Results ---- */
 
-static int tell(struct cached *c, struct error *e)
+static int tell_error(struct cached *c, struct error *e)
 {
 	return e->class == MPI_SUCCESS ? MPI_SUCCESS : error_tell_file(c->file, e);
 }
@@ -33,7 +36,7 @@ static void put_status(MPI_Status *status, int64_t bytes)
 	status->MPI_TAG = MPI_UNDEFINED;
 }
 
-/* Whether there is a cache for this call; false: *e says why not. */
+/* Whether the cache of the file still works; false with an error. */
 static bool is_whole(const struct cached *c, struct error *e)
 {
 	if (c->broken.class != MPI_SUCCESS)
@@ -43,26 +46,26 @@ static bool is_whole(const struct cached *c, struct error *e)
 
 static struct cached *find(MPI_File file)
 {
-	struct cached *c = cached_find(file);
+	struct cached *c = open_file_find(file);
 
 	return c && !c->left ? c : NULL;
 }
 
 /* ---- Pointers ---- */
 
-/* Moves the shared pointer by so much, and returns where it was. */
+/* Advances the shared pointer, and returns its old value. */
 static int64_t take_shared(struct cached *c, int64_t etypes, struct error *e)
 {
 	return share_word(c, 0, WORD_SHARED, etypes, MPI_SUM, e);
 }
 
-/* In the order of ranks. All take part, whatever is wrong. */
+/* Collective: advances the shared pointer in the order of ranks, also if ranks have errors. */
 static int64_t take_ordered(struct cached *c, int64_t etypes, struct error *e)
 {
 	int64_t before = 0, sum = 0, begin = 0;
 	int64_t mine = e->class == MPI_SUCCESS ? etypes : 0;
 
-	/* Nobody takes it by himself meanwhile who has done so before this call at any rank. */
+	/* The sum also waits until earlier calls of all ranks have advanced the pointer. */
 	PMPI_Allreduce(&mine, &sum, 1, MPI_INT64_T, MPI_SUM, c->comm);
 	PMPI_Exscan(&mine, &before, 1, MPI_INT64_T, MPI_SUM, c->comm);
 	if (c->rank == 0)
@@ -71,7 +74,8 @@ static int64_t take_ordered(struct cached *c, int64_t etypes, struct error *e)
 	return begin + (c->rank == 0 ? 0 : before);
 }
 
-static int64_t place(struct cached *c, const struct request *r, enum pmpi_position p, int64_t at, struct error *e)
+static int64_t take_offset(struct cached *c, const struct request *r, enum pmpi_position p,
+			   int64_t at, struct error *e)
 {
 	int64_t bytes;
 
@@ -83,17 +87,17 @@ static int64_t place(struct cached *c, const struct request *r, enum pmpi_positi
 	return e->class == MPI_SUCCESS ? take_shared(c, bytes / c->view.etype, e) : 0;
 }
 
-/* A whole call; *bytes: what was moved. */
-static int move(struct cached *c, const struct request *r, enum pmpi_position p, int64_t at, int64_t *bytes)
+/* Performs a call. *bytes: result, the bytes that were moved. */
+static int perform(struct cached *c, const struct request *r, enum pmpi_position p, int64_t at,
+		   int64_t *bytes)
 {
 	struct error e = { 0 };
-
 	bool alone = p == PMPI_AT_POINTER || c->atomic;
 
 	*bytes = 0;
-	/* Before the lock: other ranks may be late. */
+	/* The wait for other ranks must not hold the lock. */
 	if (is_whole(c, &e) && p != PMPI_AT_POINTER)
-		at = place(c, r, p, at, &e);
+		at = take_offset(c, r, p, at, &e);
 	if (alone)
 		pthread_mutex_lock(&c->lock);
 	if (p == PMPI_AT_POINTER)
@@ -104,7 +108,7 @@ static int move(struct cached *c, const struct request *r, enum pmpi_position p,
 		c->pointer += *bytes / c->view.etype;
 	if (alone)
 		pthread_mutex_unlock(&c->lock);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 /* ---- Data ---- */
@@ -113,7 +117,7 @@ static int move_data(struct cached *c, const struct pmpi_transfer *t, int64_t *b
 {
 	const struct request r = { t->buf, t->n, t->type, t->writes };
 
-	return move(c, &r, t->position, t->at, bytes);
+	return perform(c, &r, t->position, t->at, bytes);
 }
 
 static int move_blocking(struct cached *c, const struct pmpi_transfer *t, MPI_Status *status)
@@ -159,7 +163,7 @@ static int begin_split(struct cached *c, const struct pmpi_transfer *t)
 		error_set(&e, MPI_ERR_OTHER,
 			  "cannot begin a split collective call on '%s': another one has not ended",
 			  c->path);
-		return tell(c, &e);
+		return tell_error(c, &e);
 	}
 	code = move_data(c, t, &c->split_bytes);
 	if (code == MPI_SUCCESS)
@@ -180,7 +184,7 @@ static int end_split(struct cached *c, const struct pmpi_transfer *t)
 			  c->path);
 	if (c->split == which)
 		c->split = SPLIT_NONE;
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 static int transfer_data(const struct pmpi_transfer *t)
@@ -197,7 +201,7 @@ static int transfer_data(const struct pmpi_transfer *t)
 	}
 }
 
-/* ---- Where to ---- */
+/* ---- Seeks ---- */
 
 /* The end of the file in etypes of the view. */
 static int64_t end_of(struct cached *c, struct error *e)
@@ -207,16 +211,17 @@ static int64_t end_of(struct cached *c, struct error *e)
 	return data / c->view.etype + (data % c->view.etype != 0);
 }
 
-static int64_t sought(struct cached *c, int64_t at, int64_t now, int64_t last, int whence, struct error *e)
+static int64_t seek_target(struct cached *c, int64_t at, int64_t now, int64_t last, int whence,
+		      struct error *e)
 {
-	int64_t to;
+	int64_t from = whence == MPI_SEEK_CUR ? now : whence == MPI_SEEK_END ? last : 0, to;
 
 	if (whence != MPI_SEEK_SET && whence != MPI_SEEK_CUR && whence != MPI_SEEK_END)
 		error_set(e, MPI_ERR_ARG,
 			  "cannot seek in '%s': whence is %d. Try MPI_SEEK_SET, MPI_SEEK_CUR or "
 			  "MPI_SEEK_END",
 			  c->path, whence);
-	if (__builtin_add_overflow(at, whence == MPI_SEEK_CUR ? now : whence == MPI_SEEK_END ? last : 0, &to))
+	if (__builtin_add_overflow(at, from, &to))
 		error_set(e, MPI_ERR_ARG,
 			  "cannot seek in '%s': the position is too large for a file", c->path);
 	else if (to < 0)
@@ -236,14 +241,15 @@ static int seek(MPI_File file, MPI_Offset at, int whence)
 		return files.next.File_seek(file, at, whence);
 	pthread_mutex_lock(&c->lock);
 	if (is_whole(c, &e))
-		to = sought(c, at, c->pointer, whence == MPI_SEEK_END ? end_of(c, &e) : 0, whence, &e);
+		to = seek_target(c, at, c->pointer, whence == MPI_SEEK_END ? end_of(c, &e) : 0,
+				 whence, &e);
 	if (e.class == MPI_SUCCESS)
 		c->pointer = to;
 	pthread_mutex_unlock(&c->lock);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
-/* The same at all ranks, and in the order of the calls before and after it. */
+/* All ranks pass the same offset. The call takes effect between earlier and later calls. */
 static int seek_shared(MPI_File file, MPI_Offset at, int whence)
 {
 	struct cached *c = find(file);
@@ -254,13 +260,14 @@ static int seek_shared(MPI_File file, MPI_Offset at, int whence)
 		return files.next.File_seek_shared(file, at, whence);
 	if (is_whole(c, &e)) {
 		PMPI_Barrier(c->comm);
-		to = sought(c, at, share_word(c, 0, WORD_SHARED, 0, MPI_NO_OP, &e), whence == MPI_SEEK_END ? end_of(c, &e) : 0, whence, &e);
+		to = seek_target(c, at, share_word(c, 0, WORD_SHARED, 0, MPI_NO_OP, &e),
+			    whence == MPI_SEEK_END ? end_of(c, &e) : 0, whence, &e);
 		error_agree(c->comm, &e);
 		if (e.class == MPI_SUCCESS && c->rank == 0)
 			share_word(c, 0, WORD_SHARED, to, MPI_REPLACE, &e);
 		PMPI_Barrier(c->comm);
 	}
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 static int get_position(MPI_File file, MPI_Offset *at)
@@ -284,7 +291,7 @@ static int get_position_shared(MPI_File file, MPI_Offset *at)
 		return files.next.File_get_position_shared(file, at);
 	if (is_whole(c, &e))
 		*at = share_word(c, 0, WORD_SHARED, 0, MPI_NO_OP, &e);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 /* ---- The file ---- */
@@ -299,8 +306,9 @@ static void remove_made(MPI_Comm comm, const char *name)
 	PMPI_Barrier(comm);
 }
 
-/* With a cache. What one rank cannot open none has. */
-static int open_cached(MPI_Comm comm, const char *name, int amode, const struct config *config, int code, MPI_File *file)
+/* Opens a file with a cache. If one rank fails, all ranks fail. */
+static int open_cached(MPI_Comm comm, const char *name, int amode, const struct config *config,
+		       int code, MPI_File *file)
 {
 	int good = code == MPI_SUCCESS, all;
 	struct error e = { 0 };
@@ -314,10 +322,10 @@ static int open_cached(MPI_Comm comm, const char *name, int amode, const struct 
 	}
 	if (!good || cached_open(comm, name, amode, *file, config, &e))
 		return code;
-	/* It is still there, for its handler; that may end the program. */
+	/* The file is still open, so that its error handler can run, which may end the program. */
 	code = error_tell_file(*file, &e);
 	files.next.File_close(file);
-	/* This call has made it. */
+	/* This call has created the file. */
 	if (amode & MPI_MODE_EXCL)
 		remove_made(comm, name);
 	return code;
@@ -329,40 +337,41 @@ static int open_file(MPI_Comm comm, const char *name, int amode, MPI_Info info, 
 	struct config config;
 	int code, inter = 1;
 
-	if (comm == MPI_COMM_NULL || !name || PMPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS || inter)
+	if (comm == MPI_COMM_NULL || !name || PMPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS ||
+	    inter)
 		return files.next.File_open(comm, name, amode, info, file);
 	config_agree(&config, info, name, comm, &e);
 	if (e.class != MPI_SUCCESS)
 		return error_tell_open(comm, &e);
-	/* What is read once from its beginning is nothing for a cache. */
+	/* A file that is read once, from its beginning, gains nothing from a cache. */
 	if (!config.wanted || amode & MPI_MODE_SEQUENTIAL)
 		return files.next.File_open(comm, name, amode, info, file);
-	/* The cache removes it, lest an open that fails does. */
+	/* The cache removes the file: MPI would also do so after an open that fails. */
 	code = files.next.File_open(comm, name, amode & ~MPI_MODE_DELETE_ON_CLOSE, info, file);
 	return open_cached(comm, name, amode, &config, code, file);
 }
 
-/* MPI's own handle ends even where the file could not be written: what it lacks is in the caches. */
+/* MPI's handle is closed even if the file could not be written: the near files have the data. */
 static int close_file(MPI_File *file)
 {
-	struct cached *c = cached_find(*file);
+	struct cached *c = open_file_find(*file);
 	struct error e = { 0 };
 	int code;
 
 	if (!c)
 		return files.next.File_close(file);
 	cached_close(c, &e);
-	/* It is still there if what is in memory could not be made durable. */
+	/* The file is still open if its data could not be made durable. */
 	if (e.class != MPI_SUCCESS) {
 		code = error_tell_file(*file, &e);
-		if (!cached_find(*file))
+		if (!open_file_find(*file))
 			files.next.File_close(file);
 		return code;
 	}
 	return files.next.File_close(file);
 }
 
-/* The parts of its cache go with a file, as far as this process can reach them. */
+/* Also removes the parts of the file's cache that this process can reach. */
 static int delete_file(const char *name, MPI_Info info)
 {
 	struct gone gone;
@@ -381,7 +390,8 @@ static bool is_native(const char *datarep)
 	return strcasecmp(datarep, "native") == 0 || strcasecmp(datarep, "internal") == 0;
 }
 
-static void set_view_here(struct cached *c, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype, struct error *e)
+static void set_view_here(struct cached *c, MPI_Offset disp, MPI_Datatype etype,
+			  MPI_Datatype filetype, struct error *e)
 {
 	if (disp == MPI_DISPLACEMENT_CURRENT || disp < 0)
 		error_set(e, MPI_ERR_ARG,
@@ -399,8 +409,9 @@ static void set_view_here(struct cached *c, MPI_Offset disp, MPI_Datatype etype,
 	PMPI_Barrier(c->comm);
 }
 
-/* MPI checks all of it first. What was written under the old view stays, whoever has it. */
-static int set_view(MPI_File file, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype, const char *datarep, MPI_Info info)
+/* MPI checks the arguments first. Data written under the old view stays in the cache. */
+static int set_view(MPI_File file, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype,
+		    const char *datarep, MPI_Info info)
 {
 	struct cached *c = find(file);
 	struct error e = { 0 };
@@ -409,12 +420,12 @@ static int set_view(MPI_File file, MPI_Offset disp, MPI_Datatype etype, MPI_Data
 	if (!c || code != MPI_SUCCESS)
 		return code;
 	if (!is_whole(c, &e))
-		return tell(c, &e);
+		return tell_error(c, &e);
 	if (is_native(datarep))
 		set_view_here(c, disp, etype, filetype, &e);
 	else
 		cached_leave(c, &e);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 static int get_size(MPI_File file, MPI_Offset *size)
@@ -426,10 +437,10 @@ static int get_size(MPI_File file, MPI_Offset *size)
 		return files.next.File_get_size(file, size);
 	if (is_whole(c, &e))
 		*size = share_size(c, &e);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
-/* All ranks have to give the same: else some of them would wait for the others where these never come. */
+/* All ranks must pass the same size: ranks with different sizes would wait in different calls. */
 static void agree_on_size(struct cached *c, MPI_Offset size, struct error *e)
 {
 	int64_t most[2] = { size, -size };
@@ -447,7 +458,7 @@ static int resize(struct cached *c, MPI_Offset size, bool allocate)
 	struct error e = { 0 };
 
 	if (!is_whole(c, &e))
-		return tell(c, &e);
+		return tell_error(c, &e);
 	if (size < 0)
 		error_set(&e, MPI_ERR_ARG, "cannot resize '%s': the size %lld is negative", c->path,
 			  (long long)size);
@@ -460,7 +471,7 @@ static int resize(struct cached *c, MPI_Offset size, bool allocate)
 		agree_on_size(c, size, &e);
 	if (e.class == MPI_SUCCESS)
 		cached_resize(c, size, allocate, &e);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 static int set_size(MPI_File file, MPI_Offset size)
@@ -486,10 +497,10 @@ static int sync_file(MPI_File file)
 		return files.next.File_sync(file);
 	if (is_whole(c, &e))
 		cached_sync(c, &e);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
-/* The lock is made when it is first wanted, and stays. */
+/* The first call makes the lock, which exists until the file is closed. */
 static int set_atomicity(MPI_File file, int flag)
 {
 	struct cached *c = find(file);
@@ -499,18 +510,18 @@ static int set_atomicity(MPI_File file, int flag)
 	if (!c || code != MPI_SUCCESS)
 		return code;
 	if (!is_whole(c, &e))
-		return tell(c, &e);
-	if (flag && c->turn == MPI_WIN_NULL)
-		share_lock_window(c, &e);
+		return tell_error(c, &e);
+	if (flag && c->turn.win == MPI_WIN_NULL)
+		share_open_turn(c, &e);
 	if (e.class == MPI_SUCCESS)
 		c->atomic = flag;
 	PMPI_Barrier(c->comm);
-	return tell(c, &e);
+	return tell_error(c, &e);
 }
 
 static int get_amode(MPI_File file, int *amode)
 {
-	struct cached *c = cached_find(file);
+	struct cached *c = open_file_find(file);
 	int code = files.next.File_get_amode(file, amode);
 
 	if (c && code == MPI_SUCCESS)
@@ -540,8 +551,4 @@ static struct pmpi_feature files = {
 	},
 };
 
-__attribute__((constructor)) static void begin_files(void)
-{
-	part_register();
-	pmpi_register(&files);
-}
+PMPI_FEATURE(files)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Reads the hints and variables of the MPI-IO cache. hints.def has all hints. An invalid value is
- * an error; it is never changed to a valid one. All ranks must request the same cache: a rank with a
- * cache and a rank without one would wait for each other. Therefore each MPI_File_open needs one
+ * an error; it is never changed to a valid one. All ranks must request the same cache: a rank with
+ * a cache and a rank without one would wait for each other. Therefore each MPI_File_open needs one
  * small reduction, whether the file has a cache or not.
  */
 #include "iocache/config.h"
@@ -85,19 +85,6 @@ static int read_flush(MPI_Info info, struct error *e)
 	return CONFIG_AT_CLOSE;
 }
 
-/* Reads the hints of the library mpi-pmem-ext. */
-static void read_pmem_ext(struct config *c, MPI_Info info, struct error *e)
-{
-	/* The file is on persistent memory itself. */
-	if (read_word(info, HINT_IO_MODE, "0", "1", e))
-		c->wanted = false;
-	if (read_word(info, HINT_FAILURE_RECOVERY, "false", "true", e))
-		c->durable_write = true;
-	c->recover = read_word(info, HINT_RECOVER, "false", "true", e);
-	if (get(info, HINT_RECOVER_PATH, c->old) && !c->recover)
-		*c->old = '\0';
-}
-
 const char *config_plain_name(const char *name)
 {
 	size_t len = strcspn(name, ":/");
@@ -172,7 +159,10 @@ static void read_all(struct config *c, MPI_Info info, const char *name, struct e
 
 	memset(c, 0, sizeof(*c));
 	read_path(c, info, name, e);
-	if (!c->wanted && get(info, HINT_IO_MODE, mode) && strcmp(mode, "0") == 0)
+	/* A file in UMMAP_IOCACHE_ALL, too. */
+	if (read_word(info, HINT_IO_MODE, "0", "1", e))
+		memset(c, 0, sizeof(*c));
+	else if (!c->wanted && get(info, HINT_IO_MODE, mode) && strcmp(mode, "0") == 0)
 		error_set(e, MPI_ERR_INFO_VALUE,
 			  "cannot cache '%.80s', as pmem_io_mode=0 requires: pmem_path is not set. "
 			  "Try a folder of each node",
@@ -185,9 +175,6 @@ static void read_all(struct config *c, MPI_Info info, const char *name, struct e
 	c->flush = read_flush(info, e);
 	c->size = read_bytes(info, HINT_SIZE, (uint64_t)2 << 20, 1, e);
 	c->stripe = read_bytes(info, HINT_STRIPE, 64 << 10, 64 << 10, e);
-	read_pmem_ext(c, info, e);
-	if (!c->wanted)
-		memset(c, 0, sizeof(*c));
 }
 
 /* Uses a communicator of the library's: errors of files must not reach the program's. */
@@ -203,8 +190,8 @@ static void agree(MPI_Comm comm, struct error *e)
 
 void config_agree(struct config *c, MPI_Info info, const char *name, MPI_Comm comm, struct error *e)
 {
-	/* [0]: any rank wants a cache. [1], [2]: a hash of the request and its negative, whose maxima
-	 * have the same absolute value if all ranks agree. [3]: any rank has an error. */
+	/* [0]: any rank wants a cache. [1], [2]: a hash of the request and its negative, whose
+	 * maxima have the same absolute value if all ranks agree. [3]: any rank has an error. */
 	int64_t sum[4] = { 0 };
 	uint64_t hash;
 

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lock: `lock`, around the list of caches, also while parts are removed. */
+/* Lock: `lock`, around the list of files. It is held while parts are removed. */
 #include "iocache/gone.h"
 
+#include "iocache/former.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* A file that has had a cache in this process. */
 struct known {
 	struct known *next;
 	char *path, *folder;
-	bool owned;              /* whether this process looks after this node's part */
+	bool owned;              /* whether this process owns this node's part */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -28,12 +28,13 @@ static int sweep_at_finalize(MPI_Comm comm, int key, void *value, void *extra)
 	return MPI_SUCCESS;
 }
 
-/* MPI_Finalize deletes the attributes of MPI_COMM_SELF first of all. */
+/* MPI_Finalize deletes the attributes of MPI_COMM_SELF first. */
 static void begin_to_sweep(void)
 {
 	int key;
 
-	if (PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, sweep_at_finalize, &key, NULL) == MPI_SUCCESS)
+	if (PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, sweep_at_finalize, &key, NULL) ==
+	    MPI_SUCCESS)
 		PMPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
 }
 
@@ -41,7 +42,8 @@ static bool is_known(const char *path, const char *folder)
 {
 	const struct known *k;
 
-	for (k = first; k && (strcmp(k->path, path) != 0 || strcmp(k->folder, folder) != 0); k = k->next)
+	for (k = first; k && (strcmp(k->path, path) != 0 || strcmp(k->folder, folder) != 0);
+	     k = k->next)
 		;
 	return k;
 }
@@ -81,7 +83,7 @@ void gone_note(const struct cached *c)
 	k->owned = c->nodes.owns;
 	pthread_once(&once, begin_to_sweep);
 	pthread_mutex_lock(&lock);
-	/* Without memory, the cache stays. */
+	/* Without memory, the parts stay. */
 	if (!k->path || !k->folder || is_known(k->path, k->folder))
 		free_known(k);
 	else
@@ -91,14 +93,10 @@ void gone_note(const struct cached *c)
 
 static void remove_from(const char *path, const char *folder, uint64_t ino)
 {
-	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	char name[CACHED_NAME];
 
-	cached_name(name, path);
-	if (fd >= 0)
-		former_remove(name, fd, ino);
-	if (fd >= 0)
-		close(fd);
+	open_file_name(name, path);
+	former_remove(name, folder, ino);
 }
 
 static bool is_missing(const char *path)
@@ -120,7 +118,7 @@ void gone_sweep(size_t most)
 
 		over = k == last;
 		/* An open file removes its parts when it is closed. */
-		if (!k->owned || cached_is_open(k->path) || !is_missing(k->path)) {
+		if (!k->owned || open_file_is_open(k->path) || !is_missing(k->path)) {
 			append(k);
 			continue;
 		}
@@ -155,8 +153,9 @@ void gone_remove(const struct gone *g, MPI_Info info)
 	char folder[CONFIG_PATH];
 	const struct known *k;
 
-	/* A link was deleted, and the file is there; or the file is open, and its parts go when it is closed. */
-	if (!g->path || !g->name || !is_missing(g->path) || cached_is_open(g->path))
+	/* The file still exists if a link to it was deleted. An open file removes its parts when it
+	 * is closed. */
+	if (!g->path || !g->name || !is_missing(g->path) || open_file_is_open(g->path))
 		return;
 	if (config_find_folder(info, g->name, folder))
 		remove_from(g->path, folder, g->ino);

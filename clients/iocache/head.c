@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lock: around the list of open headers. It is never held together with the lock of a header. */
 #include "iocache/head.h"
 
+#include "common/fd_path.h"
 #include "common/try_lock.h"
 
 #include <errno.h>
@@ -14,9 +14,6 @@
 #define MAGIC 0x32646165686d6d75ull /* "ummhead2" */
 
 _Static_assert(sizeof(struct head) <= HEADER_BODY_MAX, "a head has to fit into its slot");
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct head_file *files;
 
 static int read_file(void *fd, void *buf, size_t len, uint64_t off)
 {
@@ -75,26 +72,18 @@ int head_write(struct head_file *file)
 	return header_write_durable(&file->header, &file->fd, &file->head, sizeof(file->head));
 }
 
-static struct head_file *find(const char *path)
-{
-	struct head_file *file = files;
-
-	while (file && strcmp(file->path, path) != 0)
-		file = file->next;
-	return file;
-}
-
-/* A new one gets its name when it is whole: a job that dies before leaves nothing. */
+/* A new header gets its name when it is complete, so that a job that dies before leaves no file. */
 static int begin_unnamed(struct head_file *file, const struct head *made)
 {
 	const char *slash = strrchr(file->path, '/');
 	char *folder = slash ? strndup(file->path, (size_t)(slash - file->path) + 1) : strdup(".");
-	char unnamed[32];
+	char unnamed[FD_PATH_BYTES];
 	int err;
 
 	if (!folder)
 		return -ENOMEM;
-	file->fd = access(file->path, F_OK) == 0 ? -1 : open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (access(file->path, F_OK) < 0)
+		file->fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	free(folder);
 	if (file->fd < 0)
 		return -EOPNOTSUPP;
@@ -103,18 +92,18 @@ static int begin_unnamed(struct head_file *file, const struct head *made)
 		return err;
 	file->head = *made;
 	err = head_write(file);
-	snprintf(unnamed, sizeof(unnamed), "/proc/self/fd/%d", file->fd);
+	fd_path(unnamed, file->fd);
 	if (!err && linkat(AT_FDCWD, unnamed, AT_FDCWD, file->path, AT_SYMLINK_FOLLOW) < 0)
 		err = errno == EEXIST ? -EBUSY : -errno;
 	return err;
 }
 
-/* Opens and locks it. */
+/* Opens and locks a header, or creates it. */
 static int begin(struct head_file *file, const struct head *made)
 {
 	int err = made ? begin_unnamed(file, made) : -EOPNOTSUPP;
 
-	/* It is there, or the file system has no files without a name. */
+	/* The header exists, or the file system does not support O_TMPFILE. */
 	if (err != -EOPNOTSUPP)
 		return err;
 	file->fd = open(file->path, O_RDWR | O_CLOEXEC | (made ? O_CREAT : 0), 0600);
@@ -131,66 +120,34 @@ static int begin(struct head_file *file, const struct head *made)
 	return head_write(file);
 }
 
-static int add(const char *path, const struct head *made, struct head_file **result)
-{
-	struct head_file *file = calloc(1, sizeof(*file));
-	int err = -ENOMEM;
-
-	if (!file)
-		return err;
-	file->fd = -1;
-	file->header = empty;
-	pthread_mutex_init(&file->lock, NULL);
-	pthread_cond_init(&file->idle, NULL);
-	file->path = strdup(path);
-	if (file->path)
-		err = begin(file, made);
-	if (err) {
-		if (file->fd >= 0)
-			close(file->fd);
-		free(file->path);
-		free(file);
-		return err;
-	}
-	file->users = 1;
-	file->next = files;
-	files = file;
-	*result = file;
-	return 0;
-}
-
-int head_open(const char *path, const struct head *made, struct head_file **file)
-{
-	int err = 0;
-
-	pthread_mutex_lock(&lock);
-	*file = find(path);
-	if (*file && made)
-		err = -EBUSY;
-	else if (*file)
-		(*file)->users++;
-	else
-		err = add(path, made, file);
-	pthread_mutex_unlock(&lock);
-	return err;
-}
-
 void head_close(struct head_file *file)
 {
-	struct head_file **at = &files;
-
-	pthread_mutex_lock(&lock);
-	if (--file->users > 0) {
-		pthread_mutex_unlock(&lock);
-		return;
-	}
-	while (*at != file)
-		at = &(*at)->next;
-	*at = file->next;
-	pthread_mutex_unlock(&lock);
-	close(file->fd);
+	if (file->fd >= 0)
+		close(file->fd);
 	pthread_mutex_destroy(&file->lock);
 	pthread_cond_destroy(&file->idle);
 	free(file->path);
 	free(file);
+}
+
+int head_open(const char *path, const struct head *made, struct head_file **file)
+{
+	struct head_file *f = calloc(1, sizeof(*f));
+	int err = -ENOMEM;
+
+	*file = NULL;
+	if (!f)
+		return err;
+	f->fd = -1;
+	f->header = empty;
+	pthread_mutex_init(&f->lock, NULL);
+	pthread_cond_init(&f->idle, NULL);
+	f->path = strdup(path);
+	if (f->path)
+		err = begin(f, made);
+	if (err)
+		head_close(f);
+	else
+		*file = f;
+	return err;
 }

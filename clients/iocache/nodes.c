@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which ranks are on one node, as MPI tells. UMMAP_IOCACHE_NODES=n pretends that those of each machine are on n nodes. The first
- * rank of a node owns its share; nodes are numbered in the order of their owners.
+ * MPI determines which ranks are on one node. UMMAP_TEST_IOCACHE_NODES=n pretends that the ranks of
+ * each machine are on n nodes. The first rank of a node is its owner, and nodes are numbered in the
+ * order of their owners.
  */
-#include "iocache/cached.h"
+#include "iocache/nodes.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 
-/* How many nodes a machine is to be. */
-static int pretended(int ranks)
+/* The number of nodes that a machine of so many ranks counts as. */
+static int nodes_of_machine(int ranks)
 {
-	const char *env = secure_getenv("UMMAP_IOCACHE_NODES");
+	const char *env = secure_getenv("UMMAP_TEST_IOCACHE_NODES");
 	int n = env ? atoi(env) : 1;
 
 	return n < 1 ? 1 : n > ranks ? ranks : n;
 }
 
-/* Whether this rank is the first of its node, and of its machine. */
-static int look(MPI_Comm comm, bool *owns, bool *first)
+/* Finds out whether this rank is the first of its node and of its machine. Returns an MPI code. */
+static int find_roles(MPI_Comm comm, bool *owns, bool *first)
 {
 	MPI_Comm machine;
 	int rank, ranks, n;
@@ -27,7 +29,7 @@ static int look(MPI_Comm comm, bool *owns, bool *first)
 		return code;
 	PMPI_Comm_rank(machine, &rank);
 	PMPI_Comm_size(machine, &ranks);
-	n = pretended(ranks);
+	n = nodes_of_machine(ranks);
 	*first = rank == 0;
 	*owns = rank == 0 || (int64_t)rank * n / ranks != (int64_t)(rank - 1) * n / ranks;
 	return PMPI_Comm_free(&machine);
@@ -42,7 +44,7 @@ bool nodes_find(struct nodes *n, MPI_Comm comm)
 	PMPI_Comm_size(comm, &ranks);
 	all = malloc((size_t)ranks * sizeof(*all));
 	n->owner = malloc((size_t)ranks * sizeof(*all));
-	if (!all || !n->owner || look(comm, &n->owns, &n->first) != MPI_SUCCESS) {
+	if (!all || !n->owner || find_roles(comm, &n->owns, &n->first) != MPI_SUCCESS) {
 		free(all);
 		return false;
 	}

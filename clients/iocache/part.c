@@ -1,29 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What is far behind a node's cache. As a store it has the size of the whole share, however short the file is: what is behind the
- * end of the file reads as zeros, without asking for it, and what is written behind the end that the file is to have is nobody's,
- * for caches write whole segments. The first write is noted in the head before: from then on, a file that has changed may have
- * been changed by this cache.
+ * The far store behind a node's cache. It always has the size of the whole part. Bytes beyond the
+ * end of the file read as zeros without access to the file. Writes beyond the end that the file is
+ * to have are dropped, because caches write whole segments. Before the first write, the header
+ * notes that the file is written: a file that has changed afterwards may have been changed by this
+ * cache.
  */
 #include "iocache/part.h"
 
-#include "iocache/head.h"
+#include "common/uri_encode.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <ummap-driver.h>
 #include <unistd.h>
 
-#define GOOD_TRANSFER (1 << 20)
+#define OPTIMAL_BYTES (1 << 20)
+
+/* The URI of a part, which leads to the open header. */
+struct part_uri {
+	struct ummap_uri uri;
+	struct head_file *head;
+};
 
 struct part {
-	struct head_file *file;
-	int fd;
-	pid_t pid;               /* of the process that has opened it */
-	_Atomic uint64_t reach;  /* no byte of this share is in the file behind that: nobody else writes these */
+	struct head_file *file;  /* header of the part */
+	int fd;                  /* descriptor of the file */
+	pid_t pid;               /* process that has opened the part */
+	_Atomic uint64_t reach;  /* end of the file, as far as this part's bytes are concerned */
 };
 
 static int part_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
@@ -31,29 +38,27 @@ static int part_open(const struct ummap_uri *uri, int oflags, void **h, struct u
 	bool writing = oflags & UMMAP_O_WRITE;
 	struct stat st;
 	struct part *p = calloc(1, sizeof(*p));
-	int err = p ? head_open(uri->path, NULL, &p->file) : -ENOMEM;
+	int err;
 
-	if (err) {
-		free(p);
-		return err;
-	}
+	if (!p)
+		return -ENOMEM;
+	p->file = ((const struct part_uri *)(const void *)uri)->head;
 	p->pid = getpid();
 	p->fd = open(p->file->head.path, (writing ? O_RDWR : O_RDONLY) | O_CLOEXEC);
-	/* Who only reads has nothing to write back. */
+	/* A job that only reads has nothing to write back. */
 	if (p->fd < 0 && (errno == EACCES || errno == EROFS || errno == EPERM))
 		p->fd = open(p->file->head.path, O_RDONLY | O_CLOEXEC);
 	if (p->fd < 0 || fstat(p->fd, &st) < 0) {
 		err = -errno;
 		if (p->fd >= 0)
 			close(p->fd);
-		head_close(p->file);
 		free(p);
 		return err;
 	}
 	p->reach = (uint64_t)st.st_size;
 	geom->size = p->file->head.spread.room;
 	geom->align = 1;
-	geom->optimal = GOOD_TRANSFER;
+	geom->optimal = OPTIMAL_BYTES;
 	geom->caps = UMMAP_CAP_PARALLEL | (writing ? UMMAP_CAP_WRITE : 0);
 	*h = p;
 	return 0;
@@ -66,12 +71,11 @@ static int part_close(void *h)
 	if (p->pid != getpid())
 		return 0;
 	close(p->fd);
-	head_close(p->file);
 	free(p);
 	return 0;
 }
 
-/* A run of the file; what is behind its end are zeros. */
+/* Reads a run of the file; bytes beyond its end are zeros. */
 static int read_run(int fd, char *buf, size_t len, uint64_t off)
 {
 	while (len > 0) {
@@ -135,7 +139,7 @@ static int write_run(int fd, const char *buf, size_t len, uint64_t off)
 	return 0;
 }
 
-/* Begins a write: *end is as far as the file is to reach, and the head has noted that the file is written. */
+/* Begins a write: *end is the end that the file is to have, and the header notes the write. */
 static int begin_write(struct head_file *file, uint64_t *end)
 {
 	int err = 0;
@@ -162,7 +166,8 @@ static void end_write(struct head_file *file)
 	pthread_mutex_unlock(&file->lock);
 }
 
-static int result(struct part *p, int err)
+/* Notes the error of a write in the header, for share_close. */
+static int note_error(struct part *p, int err)
 {
 	if (err) {
 		pthread_mutex_lock(&p->file->lock);
@@ -180,7 +185,7 @@ static int part_write(void *h, const void *buf, size_t len, uint64_t at)
 	int err = begin_write(p->file, &end);
 
 	if (err)
-		return result(p, err);
+		return note_error(p, err);
 	for (size_t done = 0; done < len && !err; done += run) {
 		uint64_t off = spread_place(s, p->file->head.node, at + done, &run);
 
@@ -188,10 +193,11 @@ static int part_write(void *h, const void *buf, size_t len, uint64_t at)
 		if (off >= end)
 			continue;
 		note_reach(p, off + run < end ? off + run : end);
-		err = write_run(p->fd, (const char *)buf + done, run < end - off ? run : end - off, off);
+		err = write_run(p->fd, (const char *)buf + done, run < end - off ? run : end - off,
+				off);
 	}
 	end_write(p->file);
-	return result(p, err);
+	return note_error(p, err);
 }
 
 static int part_flush(void *h, uint64_t off, uint64_t len)
@@ -199,10 +205,10 @@ static int part_flush(void *h, uint64_t off, uint64_t len)
 	struct part *p = h;
 
 	(void)off, (void)len;
-	return result(p, fdatasync(p->fd) < 0 ? -errno : 0);
+	return note_error(p, fdatasync(p->fd) < 0 ? -errno : 0);
 }
 
-/* For a cache that is filled ahead. */
+/* For cache.populate: only the bytes of the file are worth reading. */
 static int part_data(void *h, uint64_t at, uint64_t *begin, uint64_t *end)
 {
 	struct part *p = h;
@@ -213,11 +219,10 @@ static int part_data(void *h, uint64_t at, uint64_t *begin, uint64_t *end)
 	return 0;
 }
 
-static const struct ummap_driver driver = {
+static const struct ummap_driver part_driver = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "filepart",
-	.help = "filepart:HEAD  the share of a file that a cache of MPI-IO has",
 	.open = part_open,
 	.close = part_close,
 	.read = part_read,
@@ -226,7 +231,25 @@ static const struct ummap_driver driver = {
 	.data = part_data,
 };
 
-void part_register(void)
+int part_open_behind(const char *filters, struct head_file *head, struct ummap_driver *driver,
+		     void **h, struct ummap_geom *geom)
 {
-	ummap_driver_register(&driver);
+	const struct part_uri to = { { .scheme = part_driver.scheme, .path = head->path }, head };
+
+	driver->struct_size = sizeof(*driver);
+	return ummap_driver_open_filters(filters, &part_driver, &to.uri, UMMAP_O_WRITE, driver, h,
+					 geom);
+}
+
+int part_flush_near(const char *near, struct head_file *head, bool *opened)
+{
+	struct ummap_driver driver;
+	struct ummap_geom geom;
+	char filters[PART_URI_BYTES];
+	size_t len = (size_t)snprintf(filters, sizeof(filters), "cache:?cache.path=");
+	void *h;
+
+	uri_encode(filters + len, sizeof(filters) - len, near);
+	*opened = part_open_behind(filters, head, &driver, &h, &geom) == 0;
+	return *opened ? driver.close(h) : -errno;
 }

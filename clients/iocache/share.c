@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A cache is two windows: one of storage, in which each owner has its share of the file as a mapping over cache+ and filepart,
- * and one of words. The layer's windows do the rest: ranks of the same machine reach a share by copies, others by MPI. Both
- * are in an epoch of locks that all share, as long as they are there.
+ * A cache has two windows. In the first, the window memory of each owner maps its part of the file
+ * behind cache+. The second one has the words of enum word. Ranks of one machine copy from and to
+ * parts directly, and other ranks use MPI. All ranks have locked both windows from the opening of
+ * the cache to its end.
  *
- * A head is open from when all shares are, until the file has all or what it lacks is durable in the near file. It is written
- * before a share is made and after it has ended; a job that dies between finds the caches either whole or with nothing in them.
+ * A header has the state HEAD_OPEN from the time when all parts are open, until the file has all
+ * data or the near file has them durably. The header is written before its part is made and after
+ * the part has ended. If a job dies between these points, the parts are complete or have no data.
  */
-#include "iocache/cached.h"
+#include "iocache/share.h"
 
 #include "common/random.h"
-#include "iocache/guard.h"
-#include "window/region.h"
+#include "common/uri_encode.h"
+#include "iocache/former.h"
+#include "iocache/part.h"
+#include "pmpi/pmpi.h"
+#include "rma/shm.h"
+#include "window/allocate.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,86 +29,85 @@
 #include <ummap.h>
 #include <unistd.h>
 
-#define BLOCK ((uint64_t)64 << 10)     /* of a cache; parts are of whole blocks */
-#define SEGMENT "65536"
-#define TURN ((uint64_t)1 << 20)       /* of what a file grows by, a node's at a time */
-#define GROWTH ((uint64_t)64 << 30)    /* of all nodes together; what is behind it has no cache */
-#define LEAST ((uint64_t)2 << 20)      /* of a near file */
-#define MORE ((uint64_t)64 << 20)      /* than a share has, for what the file grows by */
-#define MOST ((uint64_t)1 << 30)
-#define MAX_CUT_BYTES ((int64_t)16 << 20) /* of a file that is cut while its shares stay: zeros are written in their place */
-#define ENDS_PER_FLUSH 64              /* nodes whose ends are got together */
-#define NAP 100000                     /* ns that a helper sleeps when nobody asks */
+#define PART_UNIT_BYTES ((uint64_t)64 << 10) /* contiguous parts are multiples of it */
+#define SEGMENT_BYTES ((uint64_t)64 << 10)
+#define GROWTH_STRIPE_BYTES ((uint64_t)1 << 20) /* stripe of the bytes by which a file grows */
+#define MAX_GROWTH_BYTES ((uint64_t)64 << 30) /* of all nodes; bytes beyond it are not cached */
+#define MIN_NEAR_BYTES ((uint64_t)2 << 20)
+#define MAX_NEAR_BYTES ((uint64_t)1 << 30)    /* without pmem_size */
+#define NEAR_RESERVE_BYTES ((uint64_t)64 << 20) /* room of a near file for growth */
+#define MAX_CUT_BYTES ((int64_t)16 << 20) /* of a file that is cut while its parts stay open */
+#define ENDS_PER_FLUSH 64              /* nodes whose WORD_END is read together */
+#define POLL_SLEEP_NS 100000           /* the helper's sleep without requests */
 
 /* ---- Opening ---- */
 
 static struct spread make_spread(const struct cached *c, uint64_t size)
 {
-	uint64_t n = (uint64_t)c->nodes.n;
-	struct spread s = { .nodes = (uint32_t)n, .stripe = c->config.stripe ? c->config.stripe : TURN };
+	uint64_t n = (uint64_t)c->nodes.n, stripe = c->config.stripe;
+	struct spread s = { .nodes = (uint32_t)n, .stripe = stripe ? stripe : GROWTH_STRIPE_BYTES };
 
-	if (!c->config.stripe)
-		s.part = (size / n + (size % n != 0) + BLOCK - 1) / BLOCK * BLOCK;
-	s.room = GROWTH / n + (c->config.stripe ? size / n : 0);
+	if (!stripe)
+		s.part = (size / n + (size % n != 0) + PART_UNIT_BYTES - 1) / PART_UNIT_BYTES *
+			 PART_UNIT_BYTES;
+	s.room = MAX_GROWTH_BYTES / n + (stripe ? size / n : 0);
 	s.room = s.part + (s.room + s.stripe - 1) / s.stripe * s.stripe;
 	return s;
 }
 
-/* As much as the share has, and some more, as far as there is half of the folder's room; owners may have one folder together. */
-static uint64_t near_size(const struct cached *c, uint64_t share)
+/* The size of the near file: that of the part and a reserve, but at most half of the folder's free
+ * space, which several owners may share. */
+static uint64_t near_size(const struct cached *c, uint64_t part)
 {
-	uint64_t size = share + share / 8 + MORE, room;
+	uint64_t size = part + part / 8 + NEAR_RESERVE_BYTES, room;
 	struct statvfs fs;
 
 	if (c->config.size)
 		return c->config.size;
-	size = size < MOST ? size : MOST;
-	if (fstatvfs(c->folder, &fs) < 0)
+	size = size < MAX_NEAR_BYTES ? size : MAX_NEAR_BYTES;
+	if (!c->folder || statvfs(c->folder, &fs) < 0)
 		return size;
 	room = fs.f_bavail * fs.f_frsize / 2 / (uint64_t)c->nodes.n;
-	room = room > LEAST ? room : LEAST;
+	room = room > MIN_NEAR_BYTES ? room : MIN_NEAR_BYTES;
 	return size < room ? size : room;
 }
 
-/* For tests: "filter+?keys". */
+/* Filters that tests put before and behind cache+: "filter+?keys". */
 struct filters {
-	int len;                 /* of the names */
-	const char *names, *keys, *and;
+	int len;                 /* length of the names */
+	const char *names, *keys, *mark;
 };
 
 static struct filters filters_of(const char *variable)
 {
 	const char *text = secure_getenv(variable), *keys = text ? strchr(text, '?') : NULL;
 
-	return keys ? (struct filters){ (int)(keys - text), text, keys + 1, "&" } : (struct filters){ 0, "", "", "" };
+	return keys && keys > text ? (struct filters){ (int)(keys - text), text, keys + 1, "&" } :
+				     (struct filters){ 0, "", "", "" };
 }
 
-/* The hints for the window of storage. */
-static int make_info(const struct cached *c, uint64_t near, MPI_Info *info)
+/* The URI of the filters in front of a part. near: bytes of a new near file; 0: it exists. */
+static void make_filters(const struct cached *c, uint64_t near, char uri[static PART_URI_BYTES])
 {
-	char driver[512], file[128], head[160], text[16], size[40] = "";
 	const struct config *f = &c->config;
-	struct filters before = filters_of("UMMAP_IOCACHE_NEAR"), far = filters_of("UMMAP_IOCACHE_FAR");
-	int code = PMPI_Info_create(info);
+	struct filters before = filters_of("UMMAP_TEST_IOCACHE_NEAR");
+	struct filters far = filters_of("UMMAP_TEST_IOCACHE_FAR");
+	char path[FORMER_PATH];
+	size_t len;
 
-	if (code != MPI_SUCCESS)
-		return code;
-	former_name(file, sizeof(file), c, c->nodes.mine, "");
+	former_path(path, c, ".cache");
+	/* The last filter's name has no '+' behind it. */
+	len = (size_t)snprintf(uri, PART_URI_BYTES, "%.*scache%s%.*s:?%s%s%s%scache.path=",
+			       before.len, before.names, far.len ? "+" : "",
+			       far.len ? far.len - 1 : 0, far.names, before.keys, before.mark,
+			       far.keys, far.mark);
+	len += uri_encode(uri + len, PART_URI_BYTES - len, path);
+	len += (size_t)snprintf(uri + len, PART_URI_BYTES - len, "&cache.dirty=90,%d%s%s", f->flush,
+				f->populate ? "&cache.populate=background" : "",
+				f->keep ? "&cache.close=keep" : "");
 	if (near)
-		snprintf(size, sizeof(size), "&cache.size=%llu", (unsigned long long)near);
-	snprintf(driver, sizeof(driver), "%.*scache+%.*sfilepart:?%s%s%s%scache.path=/proc/self/fd/%d/%s.cache&cache.dirty=90,%d%s%s%s",
-		 before.len, before.names, far.len, far.names, before.keys, before.and, far.keys, far.and, c->folder, file, f->flush,
-		 f->populate ? "&cache.populate=background" : "", f->keep ? "&cache.close=keep" : "", size);
-	snprintf(head, sizeof(head), "/proc/self/fd/%d/%s.head", c->folder, file);
-	snprintf(text, sizeof(text), "%d", f->flush / 2 > 0 ? f->flush / 2 : 1);
-	PMPI_Info_set(*info, "alloc_type", "storage");
-	PMPI_Info_set(*info, "storage_alloc_driver", driver);
-	PMPI_Info_set(*info, "storage_alloc_filename", head);
-	PMPI_Info_set(*info, "storage_alloc_segsize", SEGMENT);
-	PMPI_Info_set(*info, "storage_alloc_syncfreq", f->flush == CONFIG_AT_CLOSE ? "never" : text);
-	/* All is durable before it ends, and Win_free is not to fail. */
-	PMPI_Info_set(*info, "storage_alloc_discard", "true");
-	return MPI_SUCCESS;
+		snprintf(uri + len, PART_URI_BYTES - len, "&cache.size=%llu",
+			 (unsigned long long)near);
 }
 
 void share_explain(struct error *e, int code)
@@ -118,104 +122,139 @@ void share_explain(struct error *e, int code)
 	error_set(e, class, "%s", text);
 }
 
-/* The folder by the name that it has on each node, not by a descriptor of who tells of it. */
-static void name_folder(const struct cached *c, struct error *e)
+/* Collective: makes and locks a window of memory that this rank has opened, or failed to open.
+ * After an error, w has nothing. */
+static void open_window(struct cached *c, int unit, struct share_window *w, struct error *e)
 {
-	static const char descriptor[] = "/proc/self/fd/";
-	char text[sizeof(e->text)];
-	char *at = strstr(e->text, descriptor);
+	struct window *made = window_over(w->memory, unit, c->comm, e);
 
-	if (!at)
-		return;
-	snprintf(text, sizeof(text), "%s", at + strlen(descriptor) + strspn(at + strlen(descriptor), "0123456789"));
-	snprintf(at, sizeof(e->text) - (size_t)(at - e->text), "%.120s%s", c->config.path, text);
-}
-
-static void open_window(struct cached *c, MPI_Aint size, int unit, MPI_Info info, void *base, MPI_Win *win, struct error *e)
-{
-	int code;
-
-	/* Who asks is neither Fortran nor a library of coarrays. */
-	pmpi_caller = __builtin_return_address(0);
-	code = pmpi_first.Win_allocate(size, unit, info, c->comm, base, win);
-	share_explain(e, code);
-	name_folder(c, e);
-	if (code != MPI_SUCCESS) {
-		*win = MPI_WIN_NULL;
-		return;
+	if (made) {
+		w->win = made->win;
+		share_explain(e, shm_open_window(made, unit));
+		PMPI_Win_set_errhandler(w->win, MPI_ERRORS_RETURN);
+	} else if (w->memory) {
+		region_abandon(w->memory);
+		w->memory = NULL;
 	}
-	PMPI_Win_set_errhandler(*win, MPI_ERRORS_RETURN);
-	pmpi_first.Win_lock_all(MPI_MODE_NOCHECK, *win);
 }
 
-/* Hints for a window of words: memory, but one that the layer reaches as it does those of storage. No file is made of the name. */
-static void words_info(MPI_Info *info)
+static void lock_window(struct share_window *w)
 {
-	PMPI_Info_create(info);
-	PMPI_Info_set(*info, "alloc_type", "storage");
-	PMPI_Info_set(*info, "storage_alloc_filename", "words");
-	PMPI_Info_set(*info, "storage_alloc_factor", "1");
-	PMPI_Info_set(*info, "storage_alloc_discard", "true");
+	pmpi_first.Win_lock_all(MPI_MODE_NOCHECK, w->win);
+	w->is_locked = true;
+}
+
+/* Collective. Returns 0, or an errno value: see region_close. */
+static int close_window(struct share_window *w)
+{
+	int err = 0;
+
+	if (w->is_locked)
+		pmpi_first.Win_unlock_all(w->win);
+	if (w->win != MPI_WIN_NULL)
+		pmpi_first.Win_free(&w->win);
+	if (w->memory)
+		err = region_close(w->memory);
+	*w = (struct share_window){ .win = MPI_WIN_NULL };
+	return err;
+}
+
+/* Collective: makes a window of `size` bytes of memory, which is reached as parts are. */
+static void open_memory(struct cached *c, size_t size, struct share_window *w, struct error *e)
+{
+	struct hints h;
+
+	hints_default(&h, c->comm);
+	h.type = TYPE_STORAGE;
+	h.factor = 1;
+	h.discard = true;
+	w->memory = region_open(size, &h, NULL, e);
+	open_window(c, sizeof(int64_t), w, e);
 }
 
 static void open_words(struct cached *c, int64_t size, struct error *e)
 {
 	struct share *s = &c->share;
-	MPI_Info info;
-	void *base = NULL;
 
-	words_info(&info);
-	open_window(c, c->nodes.owns ? WORDS * sizeof(int64_t) : 0, sizeof(int64_t), info, &base, &s->words, e);
-	PMPI_Info_free(&info);
-	if (s->words == MPI_WIN_NULL)
+	open_memory(c, c->nodes.owns ? WORDS * sizeof(int64_t) : 0, &s->words, e);
+	if (e->class != MPI_SUCCESS)
 		return;
-	s->word = c->nodes.owns ? base : NULL;
+	lock_window(&s->words);
+	s->word = (_Atomic int64_t *)(void *)s->words.memory->base;
 	for (int i = 0; s->word && i < WORDS; i++)
 		atomic_store(&s->word[i], i == WORD_END ? size : 0);
 	for (int i = 0; i < c->nodes.n; i++)
 		atomic_store(&s->end[i], size);
 	atomic_store(&s->size, size);
-	pmpi_first.Win_sync(s->words);
+	pmpi_first.Win_sync(s->words.win);
+}
+
+/* Opens an owner's part as window memory. */
+static struct region *open_part(struct cached *c, const struct hints *h, uint64_t near,
+				struct error *e)
+{
+	struct share *s = &c->share;
+	struct region_store store = { .completes = true };
+	char filters[PART_URI_BYTES];
+
+	make_filters(c, near, filters);
+	if (part_open_behind(filters, s->head, &store.driver, &store.handle, &store.geom) == 0)
+		return region_open((size_t)s->spread.room, h, &store, e);
+	error_errno(e, errno, "cannot open the cache of '%s': %s", c->path, umerrormsg());
+	return NULL;
 }
 
 static void open_data(struct cached *c, uint64_t near, struct error *e)
 {
+	const struct config *f = &c->config;
 	struct share *s = &c->share;
-	void *base = NULL;
-	MPI_Info info;
-	int code = make_info(c, near, &info);
+	struct hints h;
 
-	share_explain(e, code);
-	if (code != MPI_SUCCESS)
+	hints_default(&h, c->comm);
+	h.type = TYPE_STORAGE;
+	h.segsize = SEGMENT_BYTES;
+	h.syncfreq = f->flush == CONFIG_AT_CLOSE ? SYNC_NEVER : f->flush / 2 > 0 ? f->flush / 2 : 1;
+	/* All data is durable before MPI_Win_free, which must not fail. */
+	h.discard = true;
+	snprintf(h.filename, sizeof(h.filename), "%s", c->path);
+	s->data.memory = c->nodes.owns ? open_part(c, &h, near, e) : region_open(0, &h, NULL, e);
+	open_window(c, 1, &s->data, e);
+	if (e->class != MPI_SUCCESS)
 		return;
-	open_window(c, c->nodes.owns ? (MPI_Aint)s->spread.room : 0, 1, info, &base, &s->data, e);
-	PMPI_Info_free(&info);
-	s->base = c->nodes.owns && s->data != MPI_WIN_NULL ? base : NULL;
+	lock_window(&s->data);
+	s->base = s->data.memory->base;
 }
 
-/* An owner's head: that of an earlier job, or one with nothing behind it yet. */
+/* Opens an owner's header: that of an earlier job, or a new one without data. */
 static void open_head(struct cached *c, const struct head *head, bool earlier, struct error *e)
 {
-	char name[128], path[160], cache[160];
+	char path[FORMER_PATH], cache[FORMER_PATH];
 	int err;
 
-	former_name(name, sizeof(name), c, c->nodes.mine, "");
-	snprintf(path, sizeof(path), "/proc/self/fd/%d/%s.head", c->folder, name);
-	snprintf(cache, sizeof(cache), "/proc/self/fd/%d/%s.cache", c->folder, name);
-	/* A cache without a head is of a job that died while it dropped both. */
+	former_path(path, c, ".head");
+	former_path(cache, c, ".cache");
+	/* A near file without a header is from a job that died while it removed both. */
 	if (!earlier)
 		unlink(cache);
 	err = head_open(path, earlier ? NULL : head, &c->share.head);
 	if (err)
-		error_errno(e, -err, "cannot open the header '%s/%s.head': %s", c->config.path,
-			    name,
+		error_errno(e, -err, "cannot open the header '%s': %s", path,
 			    err == -EBUSY ? "another process uses it, or this job has the file "
 					    "open twice"
 					  : strerror(-err));
 }
 
-static void set_state(struct head_file *file, enum head_state state, const struct head_facts *facts, struct error *e)
+static void set_head_error(const struct cached *c, int err, struct error *e)
 {
+	if (err)
+		error_errno(e, -err, "cannot write the header of the cache of '%s': %s", c->path,
+			    strerror(-err));
+}
+
+static void set_state(struct cached *c, enum head_state state, const struct head_facts *facts,
+		      struct error *e)
+{
+	struct head_file *file = c->share.head;
 	int err;
 
 	pthread_mutex_lock(&file->lock);
@@ -226,26 +265,24 @@ static void set_state(struct head_file *file, enum head_state state, const struc
 	}
 	err = head_write(file);
 	pthread_mutex_unlock(&file->lock);
-	if (err)
-		error_errno(e, -err, "cannot write the header of the cache of '%s': %s",
-			    file->head.path, strerror(-err));
+	set_head_error(c, err, e);
 }
 
-/* ---- What others have written becomes durable ---- */
+/* ---- The helper, which makes other ranks' writes durable ---- */
 
-/* Lock: none. Only words are shared with who asks. */
-static void *help(void *arg)
+/* Takes no lock: requests and results are words. */
+static void *serve_requests(void *arg)
 {
 	struct cached *c = arg;
 	struct share *s = &c->share;
-	struct timespec nap = { .tv_nsec = NAP };
+	struct timespec pause = { .tv_nsec = POLL_SLEEP_NS };
 
 	while (!s->stop) {
 		int64_t asked = atomic_load(&s->word[WORD_ASKED]);
 		struct error e = { 0 };
 
 		if (asked == atomic_load(&s->word[WORD_DURABLE])) {
-			nanosleep(&nap, NULL);
+			nanosleep(&pause, NULL);
 			continue;
 		}
 		share_sync(c, &e);
@@ -263,7 +300,7 @@ static void start_helper(struct cached *c, struct error *e)
 	if (!c->config.durable_write || !s->word || c->ranks == 1)
 		return;
 	s->stop = false;
-	err = pthread_create(&s->helper, NULL, help, c);
+	err = pthread_create(&s->helper, NULL, serve_requests, c);
 	s->has_helper = !err;
 	if (err)
 		error_errno(e, err, "cannot start a thread for the cache of '%s': %s", c->path,
@@ -278,9 +315,9 @@ static void stop_helper(struct share *s)
 	s->has_helper = false;
 }
 
-/* ---- All of it ---- */
+/* ---- All of the cache ---- */
 
-/* The same for all caches that belong together. */
+/* The same at all ranks: it marks the parts that belong together. */
 static uint64_t new_job(struct cached *c)
 {
 	uint64_t job = c->rank == 0 ? random_id() : 0;
@@ -291,12 +328,13 @@ static uint64_t new_job(struct cached *c)
 
 static void new_head(struct cached *c, struct head *head, const struct head_facts *facts)
 {
-	*head = (struct head){ .job = new_job(c), .end = facts->size, .facts = *facts, .node = (uint32_t)c->nodes.mine,
-			       .state = HEAD_CLEAN, .spread = make_spread(c, facts->size) };
+	*head = (struct head){ .job = new_job(c), .end = facts->size, .facts = *facts,
+			       .node = (uint32_t)c->nodes.mine, .state = HEAD_CLEAN,
+			       .spread = make_spread(c, facts->size) };
 	snprintf(head->path, sizeof(head->path), "%s", c->path);
 }
 
-/* What all have in common of the heads that they have. */
+/* All ranks get the layout of the headers, and their largest end. */
 static void agree_on_head(struct cached *c, struct head *head)
 {
 	uint64_t end = c->nodes.owns ? head->end : 0;
@@ -312,6 +350,7 @@ static void open_all(struct cached *c, bool *earlier, struct error *e)
 	struct share *s = &c->share;
 	struct head_facts facts;
 	struct head head = { 0 };
+	uint64_t near;
 
 	former_look(c, &facts, e);
 	if (e->class == MPI_SUCCESS)
@@ -330,33 +369,29 @@ static void open_all(struct cached *c, bool *earlier, struct error *e)
 		open_words(c, (int64_t)(head.end > facts.size ? head.end : facts.size), e);
 	if (e->class == MPI_SUCCESS && s->head)
 		s->head->end = &s->word[WORD_END];
+	near = *earlier ? 0 : near_size(c, spread_size(&s->spread, 0, facts.size));
 	if (e->class == MPI_SUCCESS)
-		open_data(c, *earlier ? 0 : near_size(c, spread_size(&s->spread, 0, facts.size)), e);
-	/* That is the same at all ranks. */
+		open_data(c, near, e);
+	/* The error is the same at all ranks. */
 	if (e->class != MPI_SUCCESS)
 		return;
 	start_helper(c, e);
 	if (e->class == MPI_SUCCESS && s->head)
-		set_state(s->head, HEAD_OPEN, NULL, e);
+		set_state(c, HEAD_OPEN, NULL, e);
 	error_agree(c->comm, e);
 }
 
-static void free_window(MPI_Win *win)
-{
-	if (*win == MPI_WIN_NULL)
-		return;
-	pmpi_first.Win_unlock_all(*win);
-	pmpi_first.Win_free(win);
-	*win = MPI_WIN_NULL;
-}
-
-/* The windows, and what there was for them. The data first: what is written back asks where the file ends. */
-static void close_all(struct cached *c)
+/*
+ * Ends the windows, the data first: writing back the part needs the words for the end of the file.
+ * Returns an errno value if the file lacks data that the near file has.
+ */
+static int close_all(struct cached *c)
 {
 	struct share *s = &c->share;
+	int err;
 
 	stop_helper(s);
-	free_window(&s->data);
+	err = close_window(&s->data);
 	if (s->head) {
 		pthread_mutex_lock(&s->head->lock);
 		if (s->word && (uint64_t)s->word[WORD_END] > s->head->head.end)
@@ -364,19 +399,20 @@ static void close_all(struct cached *c)
 		s->head->end = NULL;
 		pthread_mutex_unlock(&s->head->lock);
 	}
-	free_window(&s->words);
+	close_window(&s->words);
 	s->base = NULL;
 	s->word = NULL;
+	return err;
 }
 
 static void unlink_own(const struct cached *c)
 {
-	char name[128];
+	char path[FORMER_PATH];
 
-	former_name(name, sizeof(name), c, c->nodes.mine, ".cache");
-	unlinkat(c->folder, name, 0);
-	former_name(name, sizeof(name), c, c->nodes.mine, ".head");
-	unlinkat(c->folder, name, 0);
+	former_path(path, c, ".cache");
+	unlink(path);
+	former_path(path, c, ".head");
+	unlink(path);
 }
 
 static void release(struct cached *c)
@@ -388,7 +424,7 @@ static void release(struct cached *c)
 	c->share.end = NULL;
 }
 
-/* Collective: whether no share has anything that the file lacks, so that all of them may go. */
+/* Collective: whether the file has the data of all parts, so that they may be removed. */
 static bool all_clean(const struct cached *c)
 {
 	const struct head_file *head = c->share.head;
@@ -398,13 +434,13 @@ static bool all_clean(const struct cached *c)
 	return clean;
 }
 
-/* Returns whether caches of an earlier job were in the way, and went. */
+/* Returns whether opening failed because of parts of an earlier job, which have been removed. */
 static bool open_once(struct cached *c, struct error *e)
 {
 	struct share *s = &c->share;
 	bool earlier = false, clean;
 
-	*s = (struct share){ .data = MPI_WIN_NULL, .words = MPI_WIN_NULL };
+	*s = (struct share){ .data.win = MPI_WIN_NULL, .words.win = MPI_WIN_NULL };
 	s->end = calloc((size_t)c->nodes.n, sizeof(*s->end));
 	if (!s->end)
 		error_errno(e, ENOMEM, "cannot allocate the cache of '%s': %s", c->path,
@@ -425,22 +461,22 @@ static bool open_once(struct cached *c, struct error *e)
 
 void share_open(struct cached *c, struct error *e)
 {
-	/* Damaged ones of which the file has all are no reason to fail. */
+	/* Damaged parts are no reason to fail if the file has their data. */
 	if (open_once(c, e)) {
 		*e = (struct error){ 0 };
 		open_once(c, e);
 	}
 }
 
-/* The file has all that the caches had; or what it lacks is known. */
+/* Writes the headers after the parts have ended. */
 static void end_heads(struct cached *c, enum share_end how, struct error *e)
 {
 	struct head_facts facts;
 
 	former_look(c, &facts, e);
 	if (e->class == MPI_SUCCESS && c->share.head)
-		set_state(c->share.head, how == SHARE_KEEP && facts.ino ? HEAD_KEPT : HEAD_CLEAN, &facts, e);
-	/* Nobody misses what is in a cache that goes. */
+		set_state(c, how == SHARE_KEEP && facts.ino ? HEAD_KEPT : HEAD_CLEAN, &facts, e);
+	/* A part that is dropped, or whose file has no name, has no further use. */
 	if (e->class == MPI_SUCCESS && c->share.head && (how == SHARE_DROP || !facts.ino))
 		unlink_own(c);
 	error_agree(c->comm, e);
@@ -449,9 +485,9 @@ static void end_heads(struct cached *c, enum share_end how, struct error *e)
 void share_close(struct cached *c, enum share_end how, struct error *e)
 {
 	struct share *s = &c->share;
-	/* What is closed to be kept is written back by opening it once more. */
+	/* cache.close=keep does not write back; opening the parts once more does. */
 	bool twice = how == SHARE_FLUSH && c->config.keep;
-	int err = 0;
+	int err;
 
 	PMPI_Barrier(c->comm);
 	if (how != SHARE_DROP)
@@ -459,9 +495,9 @@ void share_close(struct cached *c, enum share_end how, struct error *e)
 	error_agree(c->comm, e);
 	if (s->head)
 		s->head->failed = 0;
-	close_all(c);
-	if (s->head)
-		err = s->head->failed ? s->head->failed : region_ended_with();
+	err = close_all(c);
+	if (s->head && s->head->failed)
+		err = s->head->failed;
 	if (err && how == SHARE_FLUSH && !twice)
 		error_errno(e, err,
 			    "cannot write back '%s': %s. The cache in '%s' keeps the changes. Try "
@@ -471,7 +507,7 @@ void share_close(struct cached *c, enum share_end how, struct error *e)
 	if (e->class == MPI_SUCCESS || how == SHARE_DROP)
 		end_heads(c, twice ? SHARE_KEEP : how, e);
 	release(c);
-	/* Who opens them next finds none of them locked. */
+	/* From now on, no part is locked. */
 	PMPI_Barrier(c->comm);
 	if (twice && e->class == MPI_SUCCESS)
 		former_flush(c, e);
@@ -479,8 +515,8 @@ void share_close(struct cached *c, enum share_end how, struct error *e)
 
 /* ---- While it is open ---- */
 
-/* Under the lock of the head. */
-static int mark(struct head_file *head)
+/* Notes in the header that the file is written. */
+static int mark_locked(struct head_file *head)
 {
 	int err = 0;
 
@@ -500,11 +536,9 @@ void share_mark(struct cached *c, struct error *e)
 	if (!head)
 		return;
 	pthread_mutex_lock(&head->lock);
-	err = mark(head);
+	err = mark_locked(head);
 	pthread_mutex_unlock(&head->lock);
-	if (err)
-		error_errno(e, -err, "cannot write the header of the cache of '%s': %s", c->path,
-			    strerror(-err));
+	set_head_error(c, err, e);
 }
 
 void share_sync(struct cached *c, struct error *e)
@@ -521,9 +555,9 @@ void share_sync(struct cached *c, struct error *e)
 		return;
 	}
 	pthread_mutex_lock(&head->lock);
-	/* Some of it was written past the caches. */
+	/* Ranks have written past the cache. */
 	if (end > c->share.spread.room * c->share.spread.nodes)
-		err = mark(head);
+		err = mark_locked(head);
 	if (!err && end > head->head.end) {
 		uint64_t was = head->head.end;
 
@@ -532,14 +566,13 @@ void share_sync(struct cached *c, struct error *e)
 		head->head.end = err ? was : end;
 	}
 	pthread_mutex_unlock(&head->lock);
-	if (err)
-		error_errno(e, -err, "cannot write the header of the cache of '%s': %s", c->path,
-			    strerror(-err));
+	set_head_error(c, err, e);
 }
 
-static int word_op(struct cached *c, int node, enum word word, int64_t value, MPI_Op op, int64_t *was)
+static int word_op(struct cached *c, int node, enum word word, int64_t value, MPI_Op op,
+		   int64_t *was)
 {
-	MPI_Win win = c->share.words;
+	MPI_Win win = c->share.words.win;
 	int rank = c->nodes.owner[node];
 	struct pmpi_operation fetch = { .from = &value, .to = was, .type = MPI_INT64_T, .rank = rank,
 					.disp = word, .op = op, .win = win };
@@ -548,7 +581,8 @@ static int word_op(struct cached *c, int node, enum word word, int64_t value, MP
 	return code == MPI_SUCCESS ? pmpi_first.Win_flush(rank, win) : code;
 }
 
-int64_t share_word(struct cached *c, int node, enum word word, int64_t value, MPI_Op op, struct error *e)
+int64_t share_word(struct cached *c, int node, enum word word, int64_t value, MPI_Op op,
+		   struct error *e)
 {
 	int64_t was = 0;
 
@@ -572,7 +606,7 @@ static int get_ends(struct cached *c, int begin, int n)
 	struct share *s = &c->share;
 	int64_t ends[ENDS_PER_FLUSH] = { 0 };
 	struct pmpi_operation get = { .to_n = 1, .to_type = MPI_INT64_T, .disp = WORD_END,
-				      .target_n = 1, .target_type = MPI_INT64_T, .win = s->words };
+				      .target_n = 1, .target_type = MPI_INT64_T, .win = s->words.win };
 	int code = MPI_SUCCESS;
 
 	for (int i = 0; i < n && code == MPI_SUCCESS; i++) {
@@ -580,11 +614,11 @@ static int get_ends(struct cached *c, int begin, int n)
 		get.rank = c->nodes.owner[begin + i];
 		code = pmpi_first.Get(&get);
 	}
-	/* Also what was begun before an error is in this memory. */
+	/* Operations that began before an error use this memory, too. */
 	if (code == MPI_SUCCESS)
-		code = pmpi_first.Win_flush_all(s->words);
+		code = pmpi_first.Win_flush_all(s->words.win);
 	else
-		pmpi_first.Win_flush_all(s->words);
+		pmpi_first.Win_flush_all(s->words.win);
 	for (int i = 0; i < n && code == MPI_SUCCESS; i++) {
 		raise_to(&s->end[begin + i], ends[i]);
 		raise_to(&s->size, ends[i]);
@@ -597,7 +631,8 @@ int64_t share_size(struct cached *c, struct error *e)
 	int code = MPI_SUCCESS;
 
 	for (int i = 0; i < c->nodes.n && code == MPI_SUCCESS; i += ENDS_PER_FLUSH)
-		code = get_ends(c, i, c->nodes.n - i < ENDS_PER_FLUSH ? c->nodes.n - i : ENDS_PER_FLUSH);
+		code = get_ends(c, i, c->nodes.n - i < ENDS_PER_FLUSH ? c->nodes.n - i
+								      : ENDS_PER_FLUSH);
 	share_explain(e, code);
 	return atomic_load(&c->share.size);
 }
@@ -639,8 +674,7 @@ void share_begin_cut(struct cached *c, int64_t size, struct error *e)
 		err = note_cut(head, (uint64_t)size);
 		pthread_mutex_unlock(&head->lock);
 	}
-	if (err)
-		error_errno(e, -err, "cannot write the header of the cache of '%s': %s", c->path, strerror(-err));
+	set_head_error(c, err, e);
 	error_agree(c->comm, e);
 	if (head && e->class == MPI_SUCCESS) {
 		pthread_mutex_lock(&head->lock);
@@ -659,7 +693,7 @@ void share_undo_cut(struct cached *c, int64_t now)
 	PMPI_Barrier(c->comm);
 }
 
-/* Writes zeros to those bytes of [from, to) of the file that are in this rank's share. */
+/* Writes zeros to the bytes [from, to) of the file that are in this rank's part. */
 static void zero_own(struct cached *c, int64_t from, int64_t to, struct error *e)
 {
 	static const char zeros[64 << 10];
@@ -667,19 +701,13 @@ static void zero_own(struct cached *c, int64_t from, int64_t to, struct error *e
 
 	for (int64_t off = from; off < to; off += (int64_t)run) {
 		uint32_t node = spread_find(&c->share.spread, (uint64_t)off, &at, &run);
-		char *here = c->share.base + at;
 
 		run = run < (uint64_t)(to - off) ? run : (uint64_t)(to - off);
 		run = run < sizeof(zeros) ? run : sizeof(zeros);
-		if (c->nodes.owner[node] != c->rank || guard_copy(here, zeros, here, run))
-			continue;
-		/* The pin says why it could not be written. */
-		if (umpin(here, run, PROT_READ | PROT_WRITE) < 0) {
+		if (c->nodes.owner[node] == c->rank && umcopy(c->share.base + at, zeros, run) < 0) {
 			error_errno(e, errno, "cannot cut '%s': %s", c->path, umerrormsg());
 			return;
 		}
-		memset(here, 0, run);
-		umunpin(here, run);
 	}
 }
 
@@ -698,8 +726,7 @@ static void lower_head(struct cached *c, uint64_t size, struct error *e)
 		head->head.end = err ? was : size;
 	}
 	pthread_mutex_unlock(&head->lock);
-	if (err)
-		error_errno(e, -err, "cannot write the header of the cache of '%s': %s", c->path, strerror(-err));
+	set_head_error(c, err, e);
 }
 
 void share_end_cut(struct cached *c, int64_t now, int64_t size, struct error *e)
@@ -737,7 +764,7 @@ int share_reach(struct cached *c, uint32_t node, int64_t end)
 
 void share_commit(struct cached *c, uint32_t node, struct error *e)
 {
-	struct timespec nap = { .tv_nsec = NAP / 2 };
+	struct timespec pause = { .tv_nsec = POLL_SLEEP_NS / 2 };
 	int64_t asked, done;
 
 	if (c->rank == c->nodes.owner[node]) {
@@ -749,7 +776,7 @@ void share_commit(struct cached *c, uint32_t node, struct error *e)
 		done = share_word(c, (int)node, WORD_DURABLE, 0, MPI_NO_OP, e);
 		if (done >= asked)
 			break;
-		nanosleep(&nap, NULL);
+		nanosleep(&pause, NULL);
 	}
 	if (e->class == MPI_SUCCESS && share_word(c, (int)node, WORD_FAILED, 0, MPI_NO_OP, e))
 		error_set(e, MPI_ERR_IO,
@@ -758,16 +785,13 @@ void share_commit(struct cached *c, uint32_t node, struct error *e)
 			  c->path, c->nodes.owner[node]);
 }
 
-/* It has a word, for a lock may be taken no sooner than something is done with it. */
-void share_lock_window(struct cached *c, struct error *e)
+/* The window has a word, because a lock may be delayed until the first operation. */
+void share_open_turn(struct cached *c, struct error *e)
 {
-	MPI_Info info;
-	void *base;
+	open_memory(c, c->rank == 0 ? sizeof(int64_t) : 0, &c->turn, e);
+}
 
-	words_info(&info);
-	pmpi_caller = __builtin_return_address(0);
-	share_explain(e, pmpi_first.Win_allocate(c->rank == 0 ? sizeof(int64_t) : 0, sizeof(int64_t), info, c->comm, &base, &c->turn));
-	PMPI_Info_free(&info);
-	if (e->class == MPI_SUCCESS)
-		PMPI_Win_set_errhandler(c->turn, MPI_ERRORS_RETURN);
+void share_close_turn(struct cached *c)
+{
+	close_window(&c->turn);
 }

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who has which bytes of a file: the first part * nodes bytes are in contiguous parts, a part a node; what is behind them, and
- * all where part is 0, the nodes have in turns of a stripe. So a file may grow, and the owner of a byte is arithmetic. Bytes of
- * a node are in one share: its part, and its stripes behind it.
+ * The layout of a file's bytes. The first part * nodes bytes are in contiguous ranges, one for each
+ * node. The bytes behind them, or all bytes if part is 0, are in stripes that the nodes take in
+ * turn, so that the file can grow. A node's part has its contiguous range and then its stripes.
  */
-#ifndef FILE_SPREAD_H
-#define FILE_SPREAD_H
+#ifndef IOCACHE_SPREAD_H
+#define IOCACHE_SPREAD_H
 
 #include <stdint.h>
 
 struct spread {
-	uint64_t part;           /* bytes of a contiguous part */
-	uint64_t stripe;
-	uint64_t room;           /* bytes of a share: its part, and whole stripes */
+	uint64_t part;           /* bytes of a contiguous range */
+	uint64_t stripe;         /* bytes of a stripe */
+	uint64_t room;           /* bytes of a part: its contiguous range and whole stripes */
 	uint32_t nodes;
 	uint32_t unused;
 };
 
-/* The node that has byte off of the file; *at: where it is in the share, *run: how many bytes follow there in a row, itself
- * included. s->nodes: no share has room for these. */
-static inline uint32_t spread_find(const struct spread *s, uint64_t off, uint64_t *at, uint64_t *run)
+/* The node that has byte `off` of the file; s->nodes: no part has it. *at: result, the offset in
+ * the part; *run: result, the number of contiguous bytes from there on. */
+static inline uint32_t spread_find(const struct spread *s, uint64_t off, uint64_t *at,
+				   uint64_t *run)
 {
 	uint64_t turn, rest;
 
@@ -35,8 +36,9 @@ static inline uint32_t spread_find(const struct spread *s, uint64_t off, uint64_
 	return *at < s->room ? (uint32_t)(turn % s->nodes) : s->nodes;
 }
 
-/* Where byte `at` of a share is in the file; *run as above. */
-static inline uint64_t spread_place(const struct spread *s, uint32_t node, uint64_t at, uint64_t *run)
+/* The offset in the file of byte `at` of a node's part. *run: as in spread_find. */
+static inline uint64_t spread_place(const struct spread *s, uint32_t node, uint64_t at,
+				    uint64_t *run)
 {
 	uint64_t rest;
 
@@ -46,19 +48,21 @@ static inline uint64_t spread_place(const struct spread *s, uint32_t node, uint6
 	}
 	rest = (at - s->part) % s->stripe;
 	*run = s->stripe - rest;
-	return s->part * s->nodes + ((at - s->part) / s->stripe * s->nodes + node) * s->stripe + rest;
+	return s->part * s->nodes + ((at - s->part) / s->stripe * s->nodes + node) * s->stripe +
+	       rest;
 }
 
-/* How many bytes from the beginning of a share are in a file of so many. */
+/* The bytes of a node's part, from its beginning, that a file of this size has. */
 static inline uint64_t spread_size(const struct spread *s, uint32_t node, uint64_t file)
 {
-	uint64_t left = file > node * s->part ? file - node * s->part : 0, turns;
+	uint64_t left = file > node * s->part ? file - node * s->part : 0, turns, rest;
 
 	if (left < s->part || file <= s->part * s->nodes)
 		return left < s->part ? left : s->part;
 	left = file - s->part * s->nodes;
 	turns = left / s->stripe;
-	left = turns % s->nodes == node ? left % s->stripe : turns % s->nodes > node ? s->stripe : 0;
+	rest = turns % s->nodes > node ? s->stripe : 0;
+	left = turns % s->nodes == node ? left % s->stripe : rest;
 	return s->part + turns / s->nodes * s->stripe + left;
 }
 

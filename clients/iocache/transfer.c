@@ -1,45 +1,50 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Runs of the view, cut where the owner changes: each is a put or a get of bytes, and a flush of those owners that were put to or
- * got from ends them. This rank's own share is copied to and from where it stands. What no share has room for is read and written
- * past the caches. Where the file ends is moved before what makes it longer is written, for the owner cuts what it writes back
- * there.
+ * A request is split into runs of the view, and at the boundaries of parts. Each run is one put or
+ * get, or a copy if the part is this rank's own; flushes at the end complete them. Bytes that are
+ * in no part are read and written past the cache. A write that makes the file longer first moves
+ * the end of the file, because the owner of a part writes nothing back beyond it.
  */
 #include "iocache/transfer.h"
 
-#include "iocache/guard.h"
+#include "iocache/cached.h"
+#include "iocache/share.h"
+#include "pmpi/pmpi.h"
 #include "rma/local.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <ummap.h>
 #include <unistd.h>
 
-#define PIECE ((int64_t)1 << 20)       /* of this rank's share, pinned at a time */
-#define MANY (-2)
+#define NO_RANK (-1)
+#define SEVERAL_RANKS (-2)
 
 struct move {
 	struct cached *c;
 	bool writing;
-	int touched;             /* the owner whose operations have to be flushed; -1: none, MANY: of several */
-	bool written;            /* this rank's own share was */
+	int touched;             /* owner to flush, or NO_RANK, SEVERAL_RANKS */
+	bool written;            /* whether a part was written that must become durable */
 };
 
 /* ---- One run ---- */
 
-static void far(struct cached *c, char *bytes, int64_t len, int64_t off, bool writing, struct error *e)
+static void move_far(struct cached *c, char *bytes, int64_t len, int64_t off, bool writing,
+		     struct error *e)
 {
-	int fd = cached_fd(c);
+	int fd = open_file_fd(c);
 
 	if (fd < 0) {
-		error_errno(e, errno, "cannot open '%s': %s. Each rank opens the file itself for bytes "
-			    "beyond its cache", c->path, strerror(errno));
+		error_errno(e, errno,
+			    "cannot open '%s': %s. Each rank opens the file itself for bytes "
+			    "beyond its cache",
+			    c->path, strerror(errno));
 		return;
 	}
 	while (len > 0) {
-		ssize_t n = writing ? pwrite(fd, bytes, (size_t)len, off) : pread(fd, bytes, (size_t)len, off);
+		ssize_t n = writing ? pwrite(fd, bytes, (size_t)len, off) :
+				      pread(fd, bytes, (size_t)len, off);
 
 		if (n < 0 && errno != EINTR) {
 			error_errno(e, errno, "cannot %s '%s': %s", writing ? "write" : "read",
@@ -59,83 +64,69 @@ static void far(struct cached *c, char *bytes, int64_t len, int64_t off, bool wr
 	}
 }
 
-/* What cannot be copied is pinned, piece by piece, which says why. */
-static void own_pinned(struct cached *c, char *bytes, int64_t len, char *here, bool writing, struct error *e)
-{
-	int prot = writing ? PROT_READ | PROT_WRITE : PROT_READ;
-
-	for (int64_t done = 0, n; done < len; done += n) {
-		n = len - done < PIECE ? len - done : PIECE;
-		if (umpin(here + done, (size_t)n, prot) < 0) {
-			error_errno(e, errno, "cannot %s the cache of '%s': %s",
-				    writing ? "write" : "read", c->path, umerrormsg());
-			return;
-		}
-		memcpy(writing ? here + done : bytes + done, writing ? bytes + done : here + done, (size_t)n);
-		umunpin(here + done, (size_t)n);
-	}
-}
-
-static void own(struct cached *c, char *bytes, int64_t len, uint64_t at, bool writing, struct error *e)
+static void move_own(struct cached *c, char *bytes, int64_t len, uint64_t at, bool writing,
+		struct error *e)
 {
 	char *here = c->share.base + at;
 
-	if (!guard_copy(writing ? here : bytes, writing ? bytes : here, here, (size_t)len))
-		own_pinned(c, bytes, len, here, writing, e);
+	if (umcopy(writing ? here : bytes, writing ? bytes : here, (size_t)len) < 0)
+		error_errno(e, errno, "cannot %s the cache of '%s': %s", writing ? "write" : "read",
+			    c->path, umerrormsg());
 }
 
-static void other(struct move *m, char *bytes, int64_t len, uint64_t at, int rank, struct error *e)
+static void move_other(struct move *m, char *bytes, int64_t len, uint64_t at, int rank,
+		       struct error *e)
 {
-	MPI_Win win = m->c->share.data;
+	MPI_Win win = m->c->share.data.win;
 	struct pmpi_operation o = {
 		.from = bytes, .n = len, .type = MPI_BYTE, .to = bytes, .to_n = len, .to_type = MPI_BYTE,
 		.rank = rank, .disp = (MPI_Aint)at, .target_n = len, .target_type = MPI_BYTE, .win = win,
 	};
 	int code = m->writing ? pmpi_first.Put(&o) : pmpi_first.Get(&o);
 
-	m->touched = m->touched == -1 || m->touched == rank ? rank : MANY;
+	m->touched = m->touched == NO_RANK || m->touched == rank ? rank : SEVERAL_RANKS;
 	share_explain(e, code);
 }
 
-/* Bytes from `off` on, as many as one owner has in a row; returns how many. */
+/* Moves the bytes from `off` on that one owner has in a row. Returns how many. */
 static int64_t move_run(struct move *m, char *bytes, int64_t len, int64_t off, struct error *e)
 {
 	struct cached *c = m->c;
 	uint64_t at, run;
 	uint32_t node = spread_find(&c->share.spread, (uint64_t)off, &at, &run);
-	bool nowhere = node == c->share.spread.nodes;
+	bool is_far = node == c->share.spread.nodes;
 
 	len = (uint64_t)len < run ? len : (int64_t)run;
 	len = len < LAYOUT_PACKED ? len : LAYOUT_PACKED;
 	if (m->writing)
-		share_explain(e, share_reach(c, nowhere ? 0 : node, off + len));
+		share_explain(e, share_reach(c, is_far ? 0 : node, off + len));
 	if (e->class != MPI_SUCCESS)
 		return 0;
-	if (nowhere)
-		far(c, bytes, len, off, m->writing, e);
+	if (is_far)
+		move_far(c, bytes, len, off, m->writing, e);
 	else if (c->nodes.owner[node] == c->rank)
-		own(c, bytes, len, at, m->writing, e);
+		move_own(c, bytes, len, at, m->writing, e);
 	else
-		other(m, bytes, len, at, c->nodes.owner[node], e);
-	if (m->writing && !nowhere && c->config.durable_write)
+		move_other(m, bytes, len, at, c->nodes.owner[node], e);
+	if (m->writing && !is_far && c->config.durable_write)
 		m->written = true;
 	return len;
 }
 
-static void finish(struct move *m, struct error *e)
+static void flush_ranks(struct move *m, struct error *e)
 {
-	MPI_Win win = m->c->share.data;
+	MPI_Win win = m->c->share.data.win;
 
 	if (m->touched >= 0)
 		share_explain(e, pmpi_first.Win_flush(m->touched, win));
-	else if (m->touched == MANY)
+	else if (m->touched == SEVERAL_RANKS)
 		share_explain(e, pmpi_first.Win_flush_all(win));
 }
 
 /* ---- A request ---- */
 
-/* The nodes that have something of it, one after the other, until all were asked. */
-static void commit(struct cached *c, int64_t data, int64_t bytes, struct error *e)
+/* Makes the written parts durable, one node after the other. */
+static void commit_parts(struct cached *c, int64_t data, int64_t bytes, struct error *e)
 {
 	int64_t run;
 
@@ -153,9 +144,10 @@ static void commit(struct cached *c, int64_t data, int64_t bytes, struct error *
 	}
 }
 
-static int64_t move_all(struct cached *c, char *bytes, int64_t len, int64_t data, bool writing, struct error *e)
+static int64_t move_all(struct cached *c, char *bytes, int64_t len, int64_t data, bool writing,
+			struct error *e)
 {
-	struct move m = { .c = c, .writing = writing, .touched = -1 };
+	struct move m = { .c = c, .writing = writing, .touched = NO_RANK };
 	int64_t run, done = 0;
 
 	while (done < len && e->class == MPI_SUCCESS) {
@@ -164,16 +156,16 @@ static int64_t move_all(struct cached *c, char *bytes, int64_t len, int64_t data
 		run = run < len - done ? run : len - done;
 		done += move_run(&m, bytes + done, run, off, e);
 	}
-	finish(&m, e);
+	flush_ranks(&m, e);
 	if (m.written && e->class == MPI_SUCCESS)
-		commit(c, data, done, e);
+		commit_parts(c, data, done, e);
 	if (writing && c->config.durable_write)
 		cached_sync_far(c, e);
 	return e->class == MPI_SUCCESS ? done : 0;
 }
 
-/* What there is to read of so many bytes. */
-static int64_t cut(struct cached *c, int64_t data, int64_t len, struct error *e)
+/* The number of bytes, at most len, from byte `data` of the view to the end of the file. */
+static int64_t readable_bytes(struct cached *c, int64_t data, int64_t len, struct error *e)
 {
 	int64_t run, last, end;
 
@@ -186,7 +178,8 @@ static int64_t cut(struct cached *c, int64_t data, int64_t len, struct error *e)
 	return end > data ? end - data : 0;
 }
 
-void transfer_check(const struct cached *c, const struct request *r, int64_t *bytes, struct error *e)
+void transfer_check(const struct cached *c, const struct request *r, int64_t *bytes,
+		    struct error *e)
 {
 	const char *verb = r->writing ? "write" : "read";
 	MPI_Count size = 0;
@@ -196,7 +189,8 @@ void transfer_check(const struct cached *c, const struct request *r, int64_t *by
 	if (r->count < 0) {
 		error_set(e, MPI_ERR_COUNT, "cannot %s '%s': the count %lld is negative", verb,
 			  c->path, (long long)r->count);
-	} else if (r->type == MPI_DATATYPE_NULL || PMPI_Type_size_x(r->type, &size) != MPI_SUCCESS || size == MPI_UNDEFINED) {
+	} else if (r->type == MPI_DATATYPE_NULL ||
+		   PMPI_Type_size_x(r->type, &size) != MPI_SUCCESS || size == MPI_UNDEFINED) {
 		error_set(e, MPI_ERR_TYPE, "cannot %s '%s': the datatype is null, or has no size",
 			  verb, c->path);
 	} else if (c->amode & wants) {
@@ -214,8 +208,9 @@ void transfer_check(const struct cached *c, const struct request *r, int64_t *by
 	}
 }
 
-/* Items too large to be packed: each block by itself. */
-static int64_t move_blocks(struct cached *c, const struct request *r, int64_t data, int64_t len, struct error *e)
+/* Moves items that are too large to be packed: each block by itself. */
+static int64_t move_blocks(struct cached *c, const struct request *r, int64_t data, int64_t len,
+			   struct error *e)
 {
 	const struct layout *l = layout_of(r->type);
 	struct layout_cursor at = layout_cursor_begin(l, (int64_t)(intptr_t)r->buf, r->count);
@@ -237,13 +232,14 @@ static int64_t move_blocks(struct cached *c, const struct request *r, int64_t da
 	return done;
 }
 
-/* With gaps, by way of bytes one behind the other. */
-static int64_t move_packed(struct cached *c, const struct request *r, int64_t data, int64_t len, struct error *e)
+/* Moves items with gaps through a contiguous buffer. */
+static int64_t move_packed(struct cached *c, const struct request *r, int64_t data, int64_t len,
+			   struct error *e)
 {
 	int64_t bytes = (int64_t)local_size(r->type, r->count), done = 0;
 	struct local l;
 
-	/* What is read less than all leaves the rest of the buffer as it is. */
+	/* A short read must leave the rest of the program's buffer unchanged. */
 	if (!local_take(&l, r->buf, r->type, r->count, true, r->writing || len < bytes)) {
 		error_errno(e, ENOMEM, "cannot %s %lld bytes of '%s': %s",
 			    r->writing ? "write" : "read", (long long)bytes, c->path,
@@ -257,16 +253,18 @@ static int64_t move_packed(struct cached *c, const struct request *r, int64_t da
 	return done;
 }
 
-/* In atomic mode, nobody else writes meanwhile: the lock may not be there before something was done with it. */
+/* Keeps other ranks from writing in atomic mode. The lock may be delayed until the first operation,
+ * so this function makes one. */
 static void take_turn(struct cached *c, bool alone, struct error *e)
 {
 	int64_t word;
 	struct pmpi_operation get = { .to = &word, .to_n = 1, .to_type = MPI_INT64_T, .target_n = 1,
-				      .target_type = MPI_INT64_T, .win = c->turn };
+				      .target_type = MPI_INT64_T, .win = c->turn.win };
 
-	share_explain(e, pmpi_first.Win_lock(alone ? MPI_LOCK_EXCLUSIVE : MPI_LOCK_SHARED, 0, 0, c->turn));
+	share_explain(e, pmpi_first.Win_lock(alone ? MPI_LOCK_EXCLUSIVE : MPI_LOCK_SHARED, 0, 0,
+					     c->turn.win));
 	share_explain(e, pmpi_first.Get(&get));
-	share_explain(e, pmpi_first.Win_flush(0, c->turn));
+	share_explain(e, pmpi_first.Win_flush(0, c->turn.win));
 }
 
 int64_t transfer(struct cached *c, const struct request *r, int64_t at, struct error *e)
@@ -283,22 +281,22 @@ int64_t transfer(struct cached *c, const struct request *r, int64_t at, struct e
 			  c->path);
 	if (e->class != MPI_SUCCESS || len == 0)
 		return 0;
-	if (__builtin_mul_overflow(at, c->view.etype, &data) || data > INT64_MAX / 4 || len > INT64_MAX / 4 ||
-	    !view_has(&c->view, data + len - 1)) {
+	if (__builtin_mul_overflow(at, c->view.etype, &data) || data > INT64_MAX / 4 ||
+	    len > INT64_MAX / 4 || !view_has(&c->view, data + len - 1)) {
 		error_set(e, MPI_ERR_ARG,
 			  "cannot %s '%s': the offset %lld is too large for a file",
 			  r->writing ? "write" : "read", c->path, (long long)at);
 		return 0;
 	}
-	/* Without gaps, nothing has to be packed. */
+	/* Items without gaps need no packing. */
 	large = len / r->count > LAYOUT_PACKED && !type_bytes(r->type, r->count);
 	if (c->atomic)
 		take_turn(c, r->writing, e);
 	if (!r->writing && e->class == MPI_SUCCESS)
-		len = cut(c, data, len, e);
+		len = readable_bytes(c, data, len, e);
 	if (e->class == MPI_SUCCESS && len > 0)
 		done = large ? move_blocks(c, r, data, len, e) : move_packed(c, r, data, len, e);
 	if (c->atomic)
-		pmpi_first.Win_unlock(0, c->turn);
+		pmpi_first.Win_unlock(0, c->turn.win);
 	return done;
 }

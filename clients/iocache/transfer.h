@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Bytes between a program's buffer and the cache of a file. */
-#ifndef FILE_TRANSFER_H
-#define FILE_TRANSFER_H
+/* Transfers between a program's buffer and the cache of a file. */
+#ifndef IOCACHE_TRANSFER_H
+#define IOCACHE_TRANSFER_H
 
-#include "iocache/cached.h"
+#include "iocache/open_file.h"
 
-/* What the program passes. */
+/* Arguments of a read or write. */
 struct request {
 	void *buf;
 	int64_t count;
@@ -13,10 +13,11 @@ struct request {
 	bool writing;
 };
 
-/* Checks it, as far as MPI would; *bytes: of data. */
-void transfer_check(const struct cached *c, const struct request *r, int64_t *bytes, struct error *e);
-/* Moves the data of a request to or from what the view shows from etype `at` on. Returns the bytes that were moved: less at the end
- * of the file, or with an error. */
+/* Checks a request as MPI does. *bytes: result, the bytes of data. */
+void transfer_check(const struct cached *c, const struct request *r, int64_t *bytes,
+		    struct error *e);
+/* Moves the data of a request, from etype `at` of the view on. Returns the bytes that were moved,
+ * which are fewer at the end of the file or after an error. */
 int64_t transfer(struct cached *c, const struct request *r, int64_t at, struct error *e);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Filetypes are monotonous and do not overlap (MPI), so where a byte of data is in the file is found by halves. Types that the
- * layer does not take apart itself are seen by their effect: bytes that count are packed, and what comes first was first.
+ * MPI requires that the blocks of a filetype are in ascending order and do not overlap, so a binary
+ * search finds the place of a byte in the file. The layout of a type that rma/layout.c does not
+ * support is determined by packing bytes that contain their own offsets.
  */
 #include "iocache/view.h"
 
@@ -10,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the extent of a type that is seen by its effect. */
-#define MOST ((MPI_Aint)64 << 20)
+#define MAX_PACKED_EXTENT ((MPI_Aint)64 << 20) /* bytes of a type whose layout packing determines */
 
 void view_init(struct view *v)
 {
@@ -29,7 +29,7 @@ static struct run *new_runs(size_t n)
 	return malloc((n + 1) * sizeof(struct run));
 }
 
-static bool by_layout(struct view *v, const struct layout *l)
+static bool set_by_layout(struct view *v, const struct layout *l)
 {
 	int64_t before = 0;
 
@@ -48,8 +48,9 @@ static bool by_layout(struct view *v, const struct layout *l)
 	return true;
 }
 
-/* Where each byte of data of a type was: one pass for each byte of an offset. */
-static bool pack_places(MPI_Datatype type, MPI_Aint low, MPI_Aint len, int size, unsigned char *bytes, int64_t *place)
+/* Stores the offset of each byte of a type's data: one pass for each byte of an offset. */
+static bool pack_places(MPI_Datatype type, MPI_Aint low, MPI_Aint len, int size,
+			unsigned char *bytes, int64_t *place)
 {
 	unsigned char *packed = bytes + len;
 
@@ -59,7 +60,9 @@ static bool pack_places(MPI_Datatype type, MPI_Aint low, MPI_Aint len, int size,
 
 		for (MPI_Aint i = 0; i < len; i++)
 			bytes[i] = (unsigned char)(i >> (8 * digit));
-		if (PMPI_Pack(bytes - low, 1, type, packed, size, &at, MPI_COMM_SELF) != MPI_SUCCESS || at != size)
+		if (PMPI_Pack(bytes - low, 1, type, packed, size, &at, MPI_COMM_SELF) !=
+			    MPI_SUCCESS ||
+		    at != size)
 			return false;
 		for (int i = 0; i < size; i++)
 			place[i] |= (int64_t)packed[i] << (8 * digit);
@@ -80,7 +83,7 @@ static bool runs_of(struct view *v, const int64_t *place, MPI_Aint low)
 	return true;
 }
 
-static bool by_effect(struct view *v, MPI_Datatype type)
+static bool set_by_packing(struct view *v, MPI_Datatype type)
 {
 	MPI_Aint low, len, unused, extent;
 	unsigned char *bytes = NULL;
@@ -89,7 +92,7 @@ static bool by_effect(struct view *v, MPI_Datatype type)
 	int size;
 
 	if (PMPI_Type_size(type, &size) != MPI_SUCCESS || size <= 0 ||
-	    PMPI_Type_get_true_extent(type, &low, &len) != MPI_SUCCESS || len > MOST ||
+	    PMPI_Type_get_true_extent(type, &low, &len) != MPI_SUCCESS || len > MAX_PACKED_EXTENT ||
 	    PMPI_Type_get_extent(type, &unused, &extent) != MPI_SUCCESS)
 		return false;
 	v->size = size;
@@ -109,10 +112,11 @@ bool view_set(struct view *v, int64_t disp, MPI_Datatype etype, MPI_Datatype fil
 	struct view new = { .disp = disp };
 	MPI_Count size, data;
 
-	if (PMPI_Type_size_x(etype, &size) != MPI_SUCCESS || size <= 0 || PMPI_Type_size_x(filetype, &data) != MPI_SUCCESS)
+	if (PMPI_Type_size_x(etype, &size) != MPI_SUCCESS || size <= 0 ||
+	    PMPI_Type_size_x(filetype, &data) != MPI_SUCCESS)
 		return false;
 	new.etype = size;
-	if (data != 0 && (l ? !by_layout(&new, l) : !by_effect(&new, filetype))) {
+	if (data != 0 && (l ? !set_by_layout(&new, l) : !set_by_packing(&new, filetype))) {
 		view_free(&new);
 		return false;
 	}
@@ -160,8 +164,11 @@ bool view_has(const struct view *v, int64_t data)
 	if (v->size == 0)
 		return true;
 	item = v->runs ? data / v->size : data;
-	return !__builtin_mul_overflow(item, v->runs ? v->extent : 1, &place) && !__builtin_add_overflow(place, v->disp, &place) &&
-	       !__builtin_add_overflow(place, v->runs ? v->runs[v->n - 1].at + v->size : 0, &place) && place < INT64_MAX / 2;
+	return !__builtin_mul_overflow(item, v->runs ? v->extent : 1, &place) &&
+	       !__builtin_add_overflow(place, v->disp, &place) &&
+	       !__builtin_add_overflow(place, v->runs ? v->runs[v->n - 1].at + v->size : 0,
+				       &place) &&
+	       place < INT64_MAX / 2;
 }
 
 int64_t view_data(const struct view *v, int64_t size)
@@ -172,7 +179,7 @@ int64_t view_data(const struct view *v, int64_t size)
 		return 0;
 	if (!v->runs)
 		return size - v->disp;
-	/* Places only grow with data. */
+	/* Places ascend with data, so a binary search finds the end. */
 	high = ((size - v->disp) / (v->extent > 0 ? v->extent : 1) + 2) * v->size;
 	while (low < high) {
 		int64_t middle = low + (high - low) / 2;

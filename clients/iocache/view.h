@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The part of a file that a rank sees: runs of bytes. */
-#ifndef FILE_VIEW_H
-#define FILE_VIEW_H
+/* Views of files: the bytes of a file that a rank sees. */
+#ifndef IOCACHE_VIEW_H
+#define IOCACHE_VIEW_H
 
 #include <mpi.h>
 #include <stdbool.h>
@@ -9,29 +9,32 @@
 #include <stdint.h>
 
 struct run {
-	int64_t at;              /* from where the item begins */
-	int64_t before;          /* bytes of data of the item that come before */
+	int64_t at;              /* offset in the item */
+	int64_t before;          /* bytes of the item's data before the run */
 };
 
 struct view {
 	int64_t disp;
-	int64_t etype;           /* bytes of one */
-	int64_t size, extent;    /* of a filetype: of its data, and from one to the next; size 0: the view shows nothing */
-	struct run *runs;        /* of one; the one behind the last has `before` alone. NULL: there are no gaps */
+	int64_t etype;           /* bytes of an etype */
+	int64_t size;            /* bytes of a filetype's data; 0: the view is empty */
+	int64_t extent;          /* bytes of a filetype's extent */
+	struct run *runs;        /* runs of a filetype, and one more whose `before` is the size;
+				    NULL: the view has no gaps */
 	size_t n;
 };
 
-/* All of the file, in bytes. */
+/* Sets the view of the whole file, in bytes. */
 void view_init(struct view *v);
-/* false: there is no memory, or the type cannot be taken apart. */
+/* false: no memory, or a filetype whose layout cannot be determined. */
 bool view_set(struct view *v, int64_t disp, MPI_Datatype etype, MPI_Datatype filetype);
 void view_free(struct view *v);
 
-/* Where byte `data` of what the view shows is in the file; *run: how many follow there in a row, itself included. */
+/* The offset in the file of byte `data` of the view. *run: result, the number of contiguous bytes
+ * from there on. */
 int64_t view_place(const struct view *v, int64_t data, int64_t *run);
-/* Whether that, and what is before it, is where a file can be. */
+/* Whether the offsets of this byte and of the bytes before it are valid. */
 bool view_has(const struct view *v, int64_t data);
-/* How many bytes of data the view shows in a file of so many. */
+/* The bytes of the view in a file of this size. */
 int64_t view_data(const struct view *v, int64_t size);
 
 #endif

@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <ummap.h>
 
 static struct pmpi_feature errors;
 static _Thread_local struct error last;
@@ -132,6 +133,7 @@ void error_agree(MPI_Comm comm, struct error *e)
 static void keep_error(const struct error *e, bool fatal)
 {
 	last = *e;
+	umseterror(EIO, "%s", e->text);
 	if (fatal)
 		print_message(e);
 }

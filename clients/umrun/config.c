@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "umrun/config.h"
 
+#include "common/fd_path.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,7 +75,7 @@ bool config_uri(char *to, size_t room, const char *driver, int fd, bool same)
 	if (same)
 		snprintf(key, sizeof(key), "%sfd=%d", *keys ? "&" : "?", fd);
 	/* Both "trace+posix:?keys" and "trace+posix?keys" are accepted. */
-	len = snprintf(to, room, "%.*s:/proc/self/fd/%d%s%s", (int)strcspn(driver, ":?"), driver,
+	len = snprintf(to, room, "%.*s:" FD_FOLDER "%d%s%s", (int)strcspn(driver, ":?"), driver,
 		       fd, keys, key);
 	if (len < (int)room)
 		return true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "umrun/lease.h"
 
+#include "common/fd_path.h"
 #include "umrun/next_calls.h"
 #include "umrun/region.h"
 
@@ -142,7 +143,7 @@ void lease_note_shared_description(int fd)
  * false if the descriptors cannot be listed. */
 static bool each_descriptor(void (*found)(int fd))
 {
-	int folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int folder = open(FD_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	_Alignas(struct dirent64) char entries[ENTRIES_BYTES];
 	long len;
 
@@ -244,10 +245,10 @@ static struct lease *find_lease(const struct stat *st)
 /* Opens a description of the library's own, for reading. */
 static int reopen_for_loads(int fd)
 {
-	char path[32];
+	char path[FD_PATH_BYTES];
 	int own;
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	fd_path(path, fd);
 	own = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	return own < 0 ? -1 : move_away(own);
 }

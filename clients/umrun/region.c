@@ -13,6 +13,7 @@
  */
 #include "umrun/region.h"
 
+#include "common/fd_path.h"
 #include "umrun/config.h"
 #include "umrun/heap.h"
 #include "umrun/maps.h"
@@ -327,12 +328,12 @@ static bool is_memory(int fd)
 
 static bool has_name(int fd)
 {
-	char link[32], path[4096];
+	char link[FD_PATH_BYTES], path[4096];
 	ssize_t len;
 
 	if (!config.only)
 		return true;
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	fd_path(link, fd);
 	len = readlink(link, path, sizeof(path) - 1);
 	path[len < 0 ? 0 : len] = '\0';
 	return fnmatch(config.only, path, 0) == 0 ||

@@ -2,6 +2,7 @@
 /* The counters change under the lock of the region list (region.h). */
 #include "umrun/report.h"
 
+#include "common/fd_path.h"
 #include "umrun/config.h"
 #include "umrun/region.h"
 
@@ -42,12 +43,12 @@ static struct {
 /* Prints the path of the file behind a descriptor, and the reason for its mapping by the kernel. */
 static void report_file(int fd, const char *when, const char *reason, const char *detail)
 {
-	char link[32], path[PATH_MAX];
+	char link[FD_PATH_BYTES], path[PATH_MAX];
 	ssize_t len;
 
 	if (!config.verbose)
 		return;
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	fd_path(link, fd);
 	len = readlink(link, path, sizeof(path));
 	if (len < 0)
 		len = snprintf(path, sizeof(path), "descriptor %d", fd);

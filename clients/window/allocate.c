@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * MPI_Win_allocate, and what is done with such a window until MPI_Win_free. If one rank wants storage, all make a window
- * from memory of their own; if one fails, all fail alike, with nothing left behind.
+ * MPI_Win_allocate, and the calls on such a window until MPI_Win_free. If one rank requests
+ * storage, all ranks make a window of window memory. If one rank fails, all ranks fail with the
+ * same error, and nothing is left behind.
  */
+#include "window/allocate.h"
+
 #include "pmpi/pmpi.h"
 #include "transport/engine.h"
 #include "window/consistent.h"
 #include "window/shared.h"
 #include "window/versioned.h"
-#include "window/window.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -17,16 +19,16 @@
 
 static struct pmpi_feature windows;
 
-/* What a rank tells the others about its part. */
+/* A rank's part of the window, as all ranks know it. */
 struct part {
-	struct extent extent;
+	struct extent extent; /* bytes of the file */
 	int rank;
-	int class;    /* of its error */
-	bool keeps;   /* it makes its part durable when the window ends */
-	bool mpiio;   /* its part is by that driver */
+	int class;            /* class of the rank's error */
+	bool keeps;           /* MPI_Win_free makes the part durable */
+	bool mpiio;           /* the part is mapped by the driver mpiio */
 };
 
-/* ---- MPI_Win_allocate ---- */
+/* ---- Agreement ---- */
 
 static int by_extent(const void *a, const void *b)
 {
@@ -38,8 +40,9 @@ static int by_extent(const void *a, const void *b)
 	return p->extent.from < q->extent.from ? -1 : p->extent.from > q->extent.from;
 }
 
-/* All see the same parts, so all find the same. */
-static void check_overlaps(MPI_Comm comm, struct part *parts, int ranks, const struct region *region, struct error *e)
+/* All ranks have the same parts, so all find the same overlap. */
+static void check_overlaps(MPI_Comm comm, struct part *parts, int ranks,
+			   const struct region *region, struct error *e)
 {
 	int i = 1;
 
@@ -55,8 +58,7 @@ static void check_overlaps(MPI_Comm comm, struct part *parts, int ranks, const s
 	error_share(comm, parts[i - 1].rank, e);
 }
 
-/* What all have to know of it. */
-static void tell_part(MPI_Comm comm, const struct region *region, int class, struct part *parts)
+static void gather_parts(MPI_Comm comm, const struct region *region, int class, struct part *parts)
 {
 	struct part mine = { .class = class };
 
@@ -69,14 +71,14 @@ static void tell_part(MPI_Comm comm, const struct region *region, int class, str
 	PMPI_Allgather(&mine, sizeof(mine), MPI_BYTE, parts, sizeof(mine), MPI_BYTE, comm);
 }
 
-/* No part failed, and no byte of a file is in two of them. */
+/* Sets an error at all ranks if any rank has one, or if two parts have a byte in common. */
 static void agree_on_parts(MPI_Comm comm, struct window *w, struct part *parts, struct error *e)
 {
 	const struct region *region = w ? w->region : NULL;
 	int ranks, failed = 0;
 
 	PMPI_Comm_size(comm, &ranks);
-	tell_part(comm, region, e->class, parts);
+	gather_parts(comm, region, e->class, parts);
 	for (int i = 0; w && i < ranks; i++) {
 		w->discarded = w->discarded && !parts[i].keeps;
 		w->alone = w->alone && !parts[i].mpiio;
@@ -101,12 +103,30 @@ static struct part *new_parts(MPI_Comm comm, struct error *e)
 	return parts;
 }
 
-/* Collective: all come here, or none. */
-static void open_object(struct window *w, size_t size, const struct hints *h, MPI_Comm comm, struct error *e)
+/* ---- MPI_Win_allocate ---- */
+
+static struct window *new_window(struct error *e)
 {
+	struct window *w = window_new(MPI_WIN_FLAVOR_ALLOCATE);
+
+	if (w)
+		w->discarded = w->alone = true;
+	else
+		error_errno(e, ENOMEM, "cannot allocate a window: %s", strerror(ENOMEM));
+	return w;
+}
+
+/* Collective. */
+static void open_object(struct window *w, size_t size, const struct hints *h, MPI_Comm comm,
+			struct error *e)
+{
+	struct region_store store;
+
 	w->versioned = versioned_open(h->object, h->object_chunk, size, comm, e);
-	if (w->versioned)
-		w->region = region_open(size, h, e);
+	if (!w->versioned)
+		return;
+	versioned_store(w->versioned, &store);
+	w->region = region_open(size, h, size ? &store : NULL, e);
 	if (w->region)
 		w->region->versioned = w->versioned;
 }
@@ -115,31 +135,28 @@ static void open_object(struct window *w, size_t size, const struct hints *h, MP
 static void open_consistent(struct window *w, struct consistent *c, const struct hints *h,
 			    struct error *e)
 {
-	w->region = region_open(consistent_room(c), h, e);
+	w->region = region_open(consistent_room(c), h, NULL, e);
 	if (w->region)
 		w->region->consistent = c;
 	else
 		free(c);
 }
 
-static struct window *open_window(MPI_Aint size, struct hints *h, MPI_Comm comm, struct part *parts, struct error *e)
+static struct window *open_window(MPI_Aint size, struct hints *h, MPI_Comm comm,
+				  struct part *parts, struct error *e)
 {
-	struct window *w = window_new(MPI_WIN_FLAVOR_ALLOCATE);
+	struct window *w = new_window(e);
 	struct consistent *c = NULL;
 
 	if (h->type == TYPE_NONE)
 		h->type = TYPE_MEMORY;
-	if (w) {
+	if (w)
 		w->fencesync = h->fencesync;
-		w->discarded = w->alone = true;
-	}
-	if (!w)
-		error_errno(e, ENOMEM, "cannot allocate a window: %s", strerror(ENOMEM));
-	else if (size < 0)
+	if (w && size < 0)
 		error_set(e, MPI_ERR_SIZE,
 			  "cannot allocate a window of %ld bytes: the size is negative",
 			  (long)size);
-	else if (*h->object)
+	else if (w && *h->object)
 		open_object(w, (size_t)size, h, comm, e);
 	if (h->consistent)
 		c = consistent_open(h, (size_t)size, comm, e);
@@ -152,7 +169,7 @@ static struct window *open_window(MPI_Aint size, struct hints *h, MPI_Comm comm,
 	if (c)
 		open_consistent(w, c, h, e);
 	else if (e->class == MPI_SUCCESS && !*h->object)
-		w->region = region_open((size_t)size, h, e);
+		w->region = region_open((size_t)size, h, NULL, e);
 	if (e->class == MPI_SUCCESS)
 		transport_check(w->region->hints.engine, e);
 	agree_on_parts(comm, w, parts, e);
@@ -163,7 +180,9 @@ static struct window *open_window(MPI_Aint size, struct hints *h, MPI_Comm comm,
 	return NULL;
 }
 
-static int make_window(struct window *w, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win)
+/* Makes the MPI window. After an error, w does not exist any more. */
+static int make_window(struct window *w, MPI_Aint size, MPI_Aint unit, MPI_Info info,
+		       MPI_Comm comm, MPI_Win *win)
 {
 	int code = window_own_comm(comm, &w->comm);
 
@@ -175,23 +194,15 @@ static int make_window(struct window *w, MPI_Aint size, MPI_Aint unit, MPI_Info 
 	return code;
 }
 
-static int allocate_storage(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, struct window *w, void *base,
-			    MPI_Win *win)
-{
-	void *at = w->region->base;
-	int code = make_window(w, size, unit, info, comm, win);
-
-	if (code == MPI_SUCCESS)
-		*(void **)base = at;
-	return code;
-}
-
-static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
+		    MPI_Win *win)
 {
 	struct error e = { 0 };
 	struct part *parts = new_parts(comm, &e);
 	struct window *w = NULL;
 	struct hints h;
+	void *at;
+	int code;
 	bool storage = hints_agree(&h, info, comm, true, &e);
 
 	if (storage && e.class == MPI_SUCCESS)
@@ -201,13 +212,48 @@ static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, 
 		return error_tell_comm(comm, &e);
 	if (!storage)
 		return windows.next.Win_allocate(size, unit, info, comm, base, win);
-	return allocate_storage(size, unit, info, comm, w, base, win);
+	at = w->region->base;
+	code = make_window(w, size, unit, info, comm, win);
+	if (code == MPI_SUCCESS)
+		*(void **)base = at;
+	return code;
 }
 
-/* ---- Windows that are there ---- */
+struct window *window_over(struct region *region, MPI_Aint unit, MPI_Comm comm, struct error *e)
+{
+	struct part *parts = new_parts(comm, e);
+	struct window *w = new_window(e);
+	int code, class;
+	MPI_Win win;
 
-/* Not PMPI_Win_sync for ours, but what it does: MPICH wants that to be in an epoch of locks, and an active target has to be
- * made durable as well. Programs that wait for a word to change call it over and over. */
+	if (region && e->class == MPI_SUCCESS)
+		transport_check(region->hints.engine, e);
+	error_agree(comm, e);
+	if (e->class == MPI_SUCCESS) {
+		w->region = region;
+		w->lent = true;
+		agree_on_parts(comm, w, parts, e);
+	}
+	free(parts);
+	if (e->class != MPI_SUCCESS) {
+		if (w)
+			window_abandon(w);
+		return NULL;
+	}
+	code = make_window(w, (MPI_Aint)region->size, unit, MPI_INFO_NULL, comm, &win);
+	if (code == MPI_SUCCESS)
+		return w;
+	PMPI_Error_class(code, &class);
+	error_set(e, class, "cannot make a window of %zu bytes: MPI_Win_create failed",
+		  region->size);
+	return NULL;
+}
+
+/* ---- Windows that exist ---- */
+
+/* MPI_Win_sync of windows in storage. It does what PMPI_Win_sync would do, but does not call it:
+ * MPICH requires an epoch of locks, and windows with active targets have to be made durable as
+ * well. Programs call it in a loop while they wait for a word to change. */
 static int sync_window(MPI_Win win)
 {
 	struct window *w = window_of(win);
@@ -224,13 +270,13 @@ static int sync_window(MPI_Win win)
 	return e.class == MPI_SUCCESS ? MPI_SUCCESS : error_tell_win(win, &e);
 }
 
-/* All of it is durable by now (mpiio/together.c). */
+/* The window is durable already (mpiio/together.c). */
 static int free_window(MPI_Win *win)
 {
 	struct window *w = window_of(*win);
 	int code;
 
-	/* From then on the handle may be another window's. */
+	/* MPI may give the handle to another window from now on. */
 	window_unlearn(*win);
 	code = windows.next.Win_free(win);
 	if (code == MPI_SUCCESS && w)

@@ -203,7 +203,8 @@ static void go_back(const struct consistent *c, const struct hints *h, const str
 	if (!moment_key(&f->held, a->common, key)) {
 		error_set(e, MPI_ERR_IO,
 			  "cannot go back from checkpoint %" PRIu64 " of '%s' to checkpoint "
-			  "%" PRIu64 ", the newest one of rank %d: the log does not keep it. Try to "
+			  "%" PRIu64
+			  ", the newest one of rank %d: the log does not keep it. Try to "
 			  "restore the file of rank %d",
 			  f->held.epoch, f->path, a->common, a->behind, a->behind);
 		return;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What bytes of a file are, whatever name it has: the same in all processes of a machine. */
+/* The identity of a file's bytes is the same in all processes of a machine, whatever the file's
+ * name. */
 #include "window/extent.h"
 
 #include <stdio.h>
 #include <sys/stat.h>
 
-/* Differs between machines, and is the same in all processes of one. */
+/* A number that is the same in all processes of a machine, and differs between machines. */
 static uint64_t machine_id(void)
 {
 	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -41,5 +42,6 @@ uint64_t extent_processes(void)
 
 bool extent_overlaps(const struct extent *a, const struct extent *b)
 {
-	return a->machine == b->machine && a->dev == b->dev && a->ino == b->ino && a->from < b->to && b->from < a->to;
+	return a->machine == b->machine && a->dev == b->dev && a->ino == b->ino &&
+	       a->from < b->to && b->from < a->to;
 }

@@ -8,7 +8,6 @@
 #include "common/edit_distance.h"
 #include "common/size.h"
 #include "window/spelling.h"
-#include "window/versioned.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -48,7 +47,8 @@ static bool take_segment(void *field, const char *value)
 {
 	uint64_t *bytes = field;
 
-	return take_bytes(bytes, value) && *bytes >= (uint64_t)sysconf(_SC_PAGESIZE) && !(*bytes & (*bytes - 1));
+	return take_bytes(bytes, value) && *bytes >= (uint64_t)sysconf(_SC_PAGESIZE) &&
+	       !(*bytes & (*bytes - 1));
 }
 
 static bool take_stripe(void *field, const char *value)
@@ -198,7 +198,10 @@ static bool put_winsync(const void *field, char *value)
 }
 
 static const char *const on_full_names[] = {
-	[UMMAP_FULL_DEFAULT] = "", [UMMAP_FULL_WAIT] = "wait", [UMMAP_FULL_SIGBUS] = "sigbus", [UMMAP_FULL_SIGBUS + 1] = NULL,
+	[UMMAP_FULL_DEFAULT] = "",
+	[UMMAP_FULL_WAIT] = "wait",
+	[UMMAP_FULL_SIGBUS] = "sigbus",
+	[UMMAP_FULL_SIGBUS + 1] = NULL,
 };
 
 static bool take_on_full(void *field, const char *value)
@@ -282,8 +285,9 @@ static bool put_perm(const void *field, char *value)
 
 static bool take_style(void *field, const char *value)
 {
-	static const char *const words[] = { "read_once", "write_once", "read_mostly", "write_mostly", "sequential",
-					     "reverse_sequential", "random", NULL };
+	static const char *const words[] = { "read_once",    "write_once", "read_mostly",
+					     "write_mostly", "sequential", "reverse_sequential",
+					     "random",       NULL };
 
 	for (const char *word = value;;) {
 		size_t len = strcspn(word, ",");
@@ -298,13 +302,15 @@ static bool take_style(void *field, const char *value)
 
 /* ---- The table ---- */
 
-static const struct kind text = { take_text, put_text }, count = { take_count, put_text }, unit = { take_unit, put_text },
-	flag = { take_flag, put_flag }, bytes = { take_bytes, put_bytes }, segment = { take_segment, put_bytes },
-	stripe = { take_stripe, put_stripe },
-	type = { take_type, put_type }, order = { take_order, put_order }, engine = { take_engine, put_engine },
-	factor = { take_factor, put_factor }, seconds = { take_seconds, put_seconds }, perm = { take_perm, put_perm },
-	style = { take_style, put_text }, winsync = { take_winsync, put_winsync },
-	on_full = { take_on_full, put_on_full };
+static const struct kind text = { take_text, put_text }, count = { take_count, put_text },
+			 unit = { take_unit, put_text }, flag = { take_flag, put_flag },
+			 bytes = { take_bytes, put_bytes }, segment = { take_segment, put_bytes },
+			 stripe = { take_stripe, put_stripe }, type = { take_type, put_type },
+			 order = { take_order, put_order }, engine = { take_engine, put_engine },
+			 factor = { take_factor, put_factor },
+			 seconds = { take_seconds, put_seconds }, perm = { take_perm, put_perm },
+			 style = { take_style, put_text }, winsync = { take_winsync, put_winsync },
+			 on_full = { take_on_full, put_on_full };
 
 #define FIELD(name) offsetof(struct hints, name)
 
@@ -329,7 +335,8 @@ static void read_hint(const struct hint *hint, struct hints *h, MPI_Info info, s
 	if (info != MPI_INFO_NULL)
 		PMPI_Info_get(info, hint->name, MPI_MAX_INFO_VAL, value, &found);
 	if (found && !hint->kind->take((char *)h + hint->field, value))
-		error_set(e, MPI_ERR_INFO_VALUE, "%s is \"%.60s\": it must be %s", hint->name, value, hint->type);
+		error_set(e, MPI_ERR_INFO_VALUE, "%s is \"%.60s\": it must be %s", hint->name,
+			  value, hint->type);
 }
 
 /* ---- Misspelled names ---- */
@@ -378,13 +385,15 @@ static void warn_of_unknown(MPI_Info info)
 	}
 }
 
-/* ---- Those that MPI-IO is to have ---- */
+/* ---- Hints for MPI-IO ---- */
 
 static bool is_for_mpiio(const char *name)
 {
-	static const char *const begins[] = { "access_style", "cb_", "chunked", "collective_buffering", "direct_",
-					      "file_perm", "ind_", "io_node_list", "nb_proc", "num_io_nodes", "romio_",
-					      "striping_" };
+	static const char *const begins[] = {
+		"access_style", "cb_",          "chunked", "collective_buffering",
+		"direct_",      "file_perm",    "ind_",    "io_node_list",
+		"nb_proc",      "num_io_nodes", "romio_",  "striping_"
+	};
 
 	for (size_t i = 0; i < sizeof(begins) / sizeof(*begins); i++) {
 		if (strncmp(name, begins[i], strlen(begins[i])) == 0)
@@ -417,10 +426,11 @@ bool hints_by_mpiio(const struct hints *h)
 	static const char name[] = "mpiio";
 	size_t len = strcspn(h->driver, ":"), n = strlen(name);
 
-	return len >= n && strncmp(h->driver + len - n, name, n) == 0 && (len == n || h->driver[len - n - 1] == '+');
+	return len >= n && strncmp(h->driver + len - n, name, n) == 0 &&
+	       (len == n || h->driver[len - n - 1] == '+');
 }
 
-/* ---- All of them ---- */
+/* ---- All hints ---- */
 
 /* Replaces %r in the file name by the rank, and %% by %. */
 static void expand_name(struct hints *h, int rank, struct error *e)
@@ -451,7 +461,7 @@ static void expand_name(struct hints *h, int rank, struct error *e)
 }
 
 /*
- * An object is a store of the driver VERSIONED_DRIVER. Hints that are only for files or for other
+ * An object is a store of the driver OBJECT_DRIVER. Hints that are only for files or for other
  * drivers are errors.
  */
 static void take_object(struct hints *h, struct error *e)
@@ -482,7 +492,7 @@ static void take_object(struct hints *h, struct error *e)
 			  "cannot use alloc_type=object: storage_alloc_object is not set. Try a "
 			  "container and a name, such as /data/box/field");
 	h->type = TYPE_STORAGE;
-	strcpy(h->driver, VERSIONED_DRIVER);
+	strcpy(h->driver, OBJECT_DRIVER);
 	strcpy(h->filename, h->object);
 }
 
@@ -515,9 +525,9 @@ static void check_consistent(const struct hints *h, struct error *e)
 	}
 }
 
-void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct error *e)
+void hints_default(struct hints *h, MPI_Comm comm)
 {
-	const char *folder = all ? secure_getenv("UMMAP_MPI_ALL") : NULL, *local = secure_getenv("UMMAP_MPI_LOCAL");
+	const char *local = secure_getenv("UMMAP_MPI_LOCAL");
 
 	memset(h, 0, sizeof(*h));
 	h->perm = PERM;
@@ -525,6 +535,13 @@ void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct 
 	PMPI_Comm_rank(comm, &h->rank);
 	PMPI_Comm_size(comm, &h->ranks);
 	h->local = !local || strcmp(local, "false") != 0;
+}
+
+void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct error *e)
+{
+	const char *folder = all ? secure_getenv("UMMAP_MPI_ALL") : NULL;
+
+	hints_default(h, comm);
 	if (h->rank == 0)
 		warn_of_unknown(info);
 	read_hint(&table[0], h, info, e);
@@ -549,7 +566,8 @@ void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct 
 		expand_name(h, h->rank, e);
 	else if (!h->nameless)
 		return;
-	else if ((size_t)snprintf(h->filename, sizeof(h->filename), "%s", folder) >= sizeof(h->filename))
+	else if ((size_t)snprintf(h->filename, sizeof(h->filename), "%s", folder) >=
+		 sizeof(h->filename))
 		error_set(e, MPI_ERR_INFO_VALUE,
 			  "cannot use UMMAP_MPI_ALL '%.80s...': the name is too long", folder);
 	if (h->type == TYPE_STORAGE && !*h->filename)
@@ -571,7 +589,8 @@ struct common {
 	int64_t object, file;       /* the window is an object; it is none */
 	int64_t consistent, single; /* storage_alloc_consistent is true; it is false */
 	int64_t stripe, offset;     /* for the driver mpiio; INT64_MIN: no stripes */
-	int64_t unstripe, unoffset; /* negated stripe and offset: all ranks agree if both maxima do */
+	int64_t unstripe,
+		unoffset; /* negated stripe and offset: all ranks agree if both maxima do */
 };
 
 static struct common common_of(const struct hints *h, const struct error *e)
@@ -596,7 +615,8 @@ static struct common common_of(const struct hints *h, const struct error *e)
 /* Whether ranks have different stripes or offsets, whose parts would overlap. */
 static bool stripes_differ(const struct common *c)
 {
-	return (c->stripe > INT64_MIN && c->stripe != -c->unstripe) || (c->offset > INT64_MIN && c->offset != -c->unoffset);
+	return (c->stripe > INT64_MIN && c->stripe != -c->unstripe) ||
+	       (c->offset > INT64_MIN && c->offset != -c->unoffset);
 }
 
 bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct error *e)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is left to the kernel's mmap: windows of the engine `kernel`, and shared ones. Takes no lock. */
+/* Files that mmap(2) maps, for windows with the engine `kernel` and for shared windows. Takes no
+ * lock. */
 #include "window/kernel.h"
 
 #include "common/memory_calls.h"
@@ -57,7 +58,8 @@ void kernel_make_room(int fd, const char *name, uint64_t end, struct error *e)
 char *kernel_map(int fd, const struct hints *h, size_t len, struct error *e)
 {
 	size_t head = h->offset % page();
-	char *p = mmap(NULL, head + len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(h->offset - head));
+	char *p = mmap(NULL, head + len, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+		       (off_t)(h->offset - head));
 
 	if (p != MAP_FAILED)
 		return p + head;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Files that the kernel maps: no segments, no budget, and other processes may map them as well. */
+/* Files that the kernel maps: they have no segments and no budget, and other processes can map them
+ * as well. */
 #ifndef KERNEL_H
 #define KERNEL_H
 
@@ -9,16 +10,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Hints that have a meaning for what the library pages only are an error. */
+/* Sets an error for hints that apply to the library's mappings only. */
 void kernel_check(const struct hints *h, struct error *e);
 /* Allocates the bytes of the file before `end`, because a store without room on the disk raises
  * SIGBUS. name: the file's name, for errors. */
 void kernel_make_room(int fd, const char *name, uint64_t end, struct error *e);
-/* Bytes [offset, offset + len) of the file, from there on (what lies before on the first page is mapped as well). NULL with
- * an error. */
+/* Maps len bytes of the file from h->offset on, and returns the address of the first one, which may
+ * be inside a page. NULL with an error. */
 char *kernel_map(int fd, const struct hints *h, size_t len, struct error *e);
 void kernel_unmap(char *at, size_t len, const struct hints *h);
-/* Makes them durable. Whole pages: at the borders bytes of neighbours too, which does no harm. */
+/* Makes bytes durable, in whole pages. */
 void kernel_sync(char *at, size_t len, const struct hints *h, struct error *e);
 
 #endif

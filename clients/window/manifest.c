@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lines of text, the last of which has a checksum of those before it. */
+/* A manifest is text, whose last line has a checksum of the lines before it. */
 #include "window/manifest.h"
 
 #define XXH_INLINE_ALL
@@ -40,8 +40,11 @@ char *manifest_write(const struct manifest *m)
 
 		if (x->state == ENTRY_DOOMED)
 			continue;
-		fprintf(f, "coarray %u id %u %s %s size %" PRIu64 " at %" PRIu64 " since %" PRIu64 " type %s\n", x->order, x->id,
-			states[x->state], x->small ? "pooled" : "mapped", x->size, x->at, x->since, x->type);
+		fprintf(f,
+			"coarray %u id %u %s %s size %" PRIu64 " at %" PRIu64 " since %" PRIu64
+			" type %s\n",
+			x->order, x->id, states[x->state], x->small ? "pooled" : "mapped", x->size,
+			x->at, x->since, x->type);
 		if (*x->folder)
 			fprintf(f, FOLDER "%s\n", x->folder);
 	}
@@ -62,11 +65,12 @@ static bool has_checksum(const char *text)
 	       sum == (uint64_t)XXH3_64bits(text, (size_t)(last + 1 - text));
 }
 
-/* Of the entry before it. */
+/* Reads the line with the folder of the entry before it. */
 static bool read_folder(struct manifest *m, const char *line)
 {
 	if (m->n)
-		snprintf(m->entries[m->n - 1].folder, MANIFEST_FOLDER, "%.*s", (int)strcspn(line, "\n"), line);
+		snprintf(m->entries[m->n - 1].folder, MANIFEST_FOLDER, "%.*s",
+			 (int)strcspn(line, "\n"), line);
 	return m->n;
 }
 
@@ -78,8 +82,11 @@ static bool read_entry(struct manifest *m, const char *line)
 
 	if (strncmp(line, FOLDER, strlen(FOLDER)) == 0)
 		return read_folder(m, line + strlen(FOLDER));
-	if (sscanf(line, "coarray %u id %u %15s %15s size %" SCNu64 " at %" SCNu64 " since %" SCNu64 " type%n", &x.order, &x.id,
-		   state, kept, &x.size, &x.at, &x.since, &type) != 7 || !type)
+	if (sscanf(line,
+		   "coarray %u id %u %15s %15s size %" SCNu64 " at %" SCNu64 " since %" SCNu64
+		   " type%n",
+		   &x.order, &x.id, state, kept, &x.size, &x.at, &x.since, &type) != 7 ||
+	    !type)
 		return false;
 	x.small = strcmp(kept, "pooled") == 0;
 	for (x.state = ENTRY_LIVE; strcmp(states[x.state], state) != 0; x.state++) {
@@ -91,7 +98,7 @@ static bool read_entry(struct manifest *m, const char *line)
 	return manifest_add(m, &x);
 }
 
-/* The lines before the entries. Returns the first entry's line; NULL: this is no manifest. */
+/* Reads the lines before the entries. Returns the line of the first entry; NULL: no manifest. */
 static const char *read_header(struct manifest *m, const char *text)
 {
 	static const char old[] = OLD_FIRST_LINE "\nprogram ", new[] = FIRST_LINE "\nprogram ";
@@ -214,10 +221,13 @@ void manifest_log(char *path, const struct names *names, int image, const struct
 {
 	const char *folder = *entry->folder ? entry->folder : names->folder;
 
-	snprintf(path, MANIFEST_PATH, "%s/%s%d_%u.win.wal", folder, names->prefix, image, entry->id);
+	snprintf(path, MANIFEST_PATH, "%s/%s%d_%u.win.wal", folder, names->prefix, image,
+		 entry->id);
 }
 
-/* "run1" has the image 11 where "run11" has the image 1, and "run" the image 1 where "run1_", in shared files, has its own. */
+/* Whether an image's file has a name that begins with the longer prefix: image 11 of "run1" and
+ * image 1 of "run11" have the same file, and so do image 1 of "run" and, in shared files, "run1_".
+ */
 static bool reaches(const struct names *names, int images, const struct names *longer)
 {
 	size_t len = strlen(names->prefix);
@@ -233,7 +243,8 @@ static bool reaches(const struct names *names, int images, const struct names *l
 	return !*end && (unsigned)images / 10 >= number && (unsigned)images > 10 * number;
 }
 
-bool manifest_clash(const struct names *names, int images, const struct names *other, int other_images)
+bool manifest_clash(const struct names *names, int images, const struct names *other,
+		    int other_images)
 {
 	return reaches(names, images, other) || reaches(other, other_images, names);
 }
@@ -315,7 +326,7 @@ uint64_t manifest_place(const struct manifest *m, const struct entry *entry, uin
 		const struct entry *x = &m->entries[i];
 		uint64_t end = x->at + entry_room(x);
 
-		/* From the first one on again, behind one that is in the way. */
+		/* The entry moves behind the other one, and may now overlap an earlier one. */
 		if (x->small == entry->small && x->at < at + room && at < end) {
 			at = (end + align - 1) / align * align;
 			i = (size_t)-1;

@@ -14,42 +14,42 @@
 #define MANIFEST_FOLDER 200
 
 enum entry_state {
-	ENTRY_LIVE,    /* of the moment that a restart goes back to */
-	ENTRY_PARKED,  /* of an earlier run, and not asked for yet in this one */
+	ENTRY_LIVE,    /* part of the moment to which a restart returns */
+	ENTRY_PARKED,  /* from an earlier run, and not allocated yet in this run */
 	ENTRY_ENDED,   /* deallocated */
-	ENTRY_DOOMED   /* its place is free after the next sync; not in the file */
+	ENTRY_DOOMED   /* removed by the next sync, which frees its place; not in the file */
 };
 
 /* The order of the pool, in which all images keep their small coarrays. */
 #define ENTRY_POOL 0
 
 struct entry {
-	unsigned order;          /* which of the coarrays that there were at a time, from 1 on */
-	unsigned id;             /* of its file; never used again */
+	unsigned order;          /* number among the coarrays that existed together, from 1 on */
+	unsigned id;             /* number of its file, which is never used again */
 	enum entry_state state;
-	bool taken;              /* by a coarray of this run, now or before; not in the file */
-	bool small;              /* kept in the pool */
-	uint64_t size;           /* bytes of an image */
-	uint64_t at;             /* where it begins in the pool, or in the image's file */
-	uint64_t since;          /* the first epoch that has it */
-	char type[32];           /* "" where nobody knows */
-	char folder[MANIFEST_FOLDER]; /* of its files; "": as for all others */
+	bool taken;              /* this run has allocated the coarray; not in the file */
+	bool small;              /* the coarray is in the pool */
+	uint64_t size;           /* bytes at each image */
+	uint64_t at;             /* offset in the pool, or in the image's file */
+	uint64_t since;          /* number of the first moment that has it */
+	char type[32];           /* type of the elements; "": unknown */
+	char folder[MANIFEST_FOLDER]; /* folder of its files; "": that of the other entries */
 };
 
 #define ENTRY_TRAILER 64
 
-/* The last bytes of a mapped coarray's room: of which sync of the job its contents are. */
+/* The last bytes of an entry's mapping. */
 struct trailer {
 	char magic[8];
-	uint64_t epoch;
-	uint64_t size;       /* of the coarray, in bytes */
+	uint64_t epoch;      /* number of the moment that the contents belong to */
+	uint64_t size;       /* bytes of the entry */
 	char rest[ENTRY_TRAILER - 24];
 };
 
-/* Bytes that it takes, with its trailer. */
+/* Bytes of an entry with its trailer. */
 uint64_t entry_room(const struct entry *entry);
 struct trailer *entry_trailer(char *base, const struct entry *entry);
-/* Whether a sync has reached it. */
+/* Whether a sync has written the trailer. */
 bool entry_is_whole(const struct entry *entry, const struct trailer *t);
 void entry_stamp(char *base, const struct entry *entry, uint64_t epoch);
 
@@ -74,20 +74,20 @@ struct manifest {
 	size_t n;
 };
 
-/* As text, to be freed; NULL: there is no memory. */
+/* The text of a manifest, which the caller frees; NULL: no memory. */
 char *manifest_write(const struct manifest *m);
-/* What is wrong with it; NULL: nothing. */
+/* Reads a manifest. Returns an error message; NULL: success. */
 const char *manifest_read(struct manifest *m, const char *text);
 /* Replaces the file as a whole: when it returns 0, the new text is durable. Returns a negative
  * errno on error. */
 int manifest_replace(const char *path, const char *text);
 
-/* Where files are. */
+/* The names of files. */
 struct names {
 	char folder[MANIFEST_FOLDER];
-	char prefix[MANIFEST_FOLDER];   /* of all their names */
-	bool shared;                    /* all coarrays of an image in one file */
-	bool temporary;                 /* files that a run removes again have names of their own */
+	char prefix[MANIFEST_FOLDER];   /* prefix of all names */
+	bool shared;                    /* one file has all coarrays of an image */
+	bool temporary;                 /* the run removes its files, whose names differ */
 };
 
 /* Paths have room for MANIFEST_PATH bytes. */
@@ -98,19 +98,20 @@ void manifest_copy(char *path, const struct names *names, int image);
 void manifest_lock(char *path, const struct names *names, int image);
 void manifest_file(char *path, const struct names *names, int image, const struct entry *entry);
 void manifest_log(char *path, const struct names *names, int image, const struct entry *entry);
-/* For URIs: what has a meaning there is encoded. Returns how long that is. */
+/* Encodes a path for a URI. Returns the length. */
 size_t manifest_encode(char *to, const char *path);
 
-/* Whether so many images have a file of the same name as one of those with another prefix. */
-bool manifest_clash(const struct names *names, int images, const struct names *other, int other_images);
+/* Whether two jobs, with these prefixes and numbers of images, have a file of the same name. */
+bool manifest_clash(const struct names *names, int images, const struct names *other,
+		    int other_images);
 
-/* NULL: there is none of that order. Those that are doomed are not found. */
+/* The entry of this order that is not doomed; NULL: none. */
 struct entry *manifest_find(struct manifest *m, unsigned order);
-/* Pointers to entries are no longer valid. NULL: there is no memory. */
+/* Adds a copy, and invalidates pointers to entries. NULL: no memory. */
 struct entry *manifest_add(struct manifest *m, const struct entry *entry);
-/* Those that are doomed: calls `gone` for each before it goes. */
+/* Removes doomed entries, and calls `gone` for each before. */
 void manifest_sweep(struct manifest *m, void (*gone)(const struct entry *entry));
-/* The lowest place, a multiple of `align`, for an entry, where there is no other of its kind. */
+/* The lowest free place for an entry that is a multiple of `align`. */
 uint64_t manifest_place(const struct manifest *m, const struct entry *entry, uint64_t align);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * MPI_Alloc_mem in storage, and the windows that such memory comes into: those that are created from it, and dynamic
- * ones. Nothing here is collective but what MPI says is.
+ * MPI_Alloc_mem in storage, and the windows that such memory can become part of: those that are
+ * created from it, and dynamic windows. Only the calls that MPI defines as collective are.
  */
 #include "pmpi/pmpi.h"
 #include "transport/engine.h"
@@ -12,7 +12,7 @@
 
 static struct pmpi_feature memory;
 
-/* To whom errors go that belong to no window. */
+/* Communicator for errors that belong to no window. */
 #if MPI_VERSION >= 4
 #define ALONE MPI_COMM_SELF
 #else
@@ -35,10 +35,10 @@ static int alloc_mem(MPI_Aint size, MPI_Info info, void *base)
 			  "only");
 	if (e.class == MPI_SUCCESS && (h.type != TYPE_STORAGE || size <= 0))
 		return memory.next.Alloc_mem(size, info, base);
-	/* Which window it will be in, if any, nobody knows. */
+	/* The window that the memory may become part of is not known. */
 	h.local = false;
 	if (e.class == MPI_SUCCESS)
-		region = region_open((size_t)size, &h, &e);
+		region = region_open((size_t)size, &h, NULL, &e);
 	if (region)
 		transport_check(region->hints.engine, &e);
 	if (e.class == MPI_SUCCESS) {
@@ -66,8 +66,8 @@ static int free_mem(void *base)
 	return MPI_SUCCESS;
 }
 
-/* Knows from now on a window that MPI has made from memory that was there. */
-static int note(MPI_Win win, int flavor, const void *base, MPI_Aint size)
+/* Makes the structure of a window that MPI has made. Returns an MPI code. */
+static int note_window(MPI_Win win, int flavor, const void *base, MPI_Aint size)
 {
 	struct window *w = window_new(flavor);
 	int code = w ? window_remember(win, w) : MPI_ERR_NO_MEM;
@@ -77,7 +77,8 @@ static int note(MPI_Win win, int flavor, const void *base, MPI_Aint size)
 	return code;
 }
 
-static int create(void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win)
+static int create(void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm,
+		  MPI_Win *win)
 {
 	struct error e = { 0 };
 	int code;
@@ -86,14 +87,14 @@ static int create(void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_C
 	if (e.class != MPI_SUCCESS)
 		return error_tell_comm(comm, &e);
 	code = memory.next.Win_create(base, size, unit, info, comm, win);
-	return code == MPI_SUCCESS ? note(*win, MPI_WIN_FLAVOR_CREATE, base, size) : code;
+	return code == MPI_SUCCESS ? note_window(*win, MPI_WIN_FLAVOR_CREATE, base, size) : code;
 }
 
 static int create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win)
 {
 	int code = memory.next.Win_create_dynamic(info, comm, win);
 
-	return code == MPI_SUCCESS ? note(*win, MPI_WIN_FLAVOR_DYNAMIC, NULL, 0) : code;
+	return code == MPI_SUCCESS ? note_window(*win, MPI_WIN_FLAVOR_DYNAMIC, NULL, 0) : code;
 }
 
 static int attach(MPI_Win win, void *base, MPI_Aint size)

@@ -42,7 +42,8 @@ void moment_look(const char *uri, const struct entry *entry, bool logged, struct
 /* Collective. mine: the moment that this rank can offer; UINT64_MAX: this rank has no store.
  * newest: the newest moment of any of this rank's stores. */
 void moment_agree(MPI_Comm comm, uint64_t mine, uint64_t newest, struct agreement *a);
-/* The key "wal.commit=N" by which a store opens at a moment; false: its log does not go back so far.
+/* The key "wal.commit=N" by which a store opens at a moment; false: its log does not go back so
+ * far.
  */
 bool moment_key(const struct holding *h, uint64_t epoch, char key[MOMENT_KEY]);
 

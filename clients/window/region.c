@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A region is a mapping of what is in storage, and memory of the kernel's right before or right behind it for what is to
- * be memory. Byte i of the window is byte offset + i of the file, however large the part in memory is: a later run may
- * take another factor. Knows MPI's words for errors, but makes no calls. Lock: around the list.
+ * Window memory is a mapping of a store, and memory of the kernel directly before or behind it for
+ * the part that is not in storage. Byte i of the window is byte offset + i of the file, however
+ * large the part in memory is, so that a later run may use another factor. The functions use MPI's
+ * error classes but make no MPI calls. Lock: `lock`, around the list of all window memory.
  */
 #include "window/region.h"
 
+#include "common/fd_path.h"
 #include "common/memory_calls.h"
 #include "common/size.h"
+#include "common/uri_encode.h"
 #include "transport/engine.h"
-#include "window/consistent.h"
 #include "window/kernel.h"
 #include "window/moment.h"
 
@@ -23,12 +25,13 @@
 #include <ummap-mpi.h>
 #include <unistd.h>
 
-/* What UMMAP_SEG_SIZE leaves open. */
-#define SEGSIZE ((uint64_t)2 << 20)
-/* A window that is part memory has so many segments, for the border between the parts falls on one. */
-#define COMBINED_SEGMENTS 64
-/* With the factor "auto", what does not fit leaves this part of the budget to the segments of the rest. */
-#define AUTO_PART 4
+/* Segment size without the hint and UMMAP_SEG_SIZE. */
+#define DEFAULT_SEGMENT_BYTES ((uint64_t)2 << 20)
+/* Minimum number of segments of a window that is partly in memory: the boundary between the parts
+ * must be one of segments. */
+#define MIN_COMBINED_SEGMENTS 64
+/* Divisor of the budget: the segments of a window with the factor "auto" get this fraction. */
+#define AUTO_SEGMENTS_DIVISOR 4
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct region *regions;
@@ -45,7 +48,7 @@ static size_t whole_pages(size_t len)
 	return (len + page() - 1) & ~(page() - 1);
 }
 
-/* What is memory behind the part in storage. */
+/* Bytes of memory behind the part in storage. */
 static size_t memory_behind(const struct region *region)
 {
 	return region->size - region->stored_from - region->stored_len;
@@ -54,61 +57,55 @@ static size_t memory_behind(const struct region *region)
 static uint64_t default_segsize(const struct region *region)
 {
 	const char *env = secure_getenv("UMMAP_SEG_SIZE");
-	uint64_t size = SEGSIZE;
+	uint64_t size = DEFAULT_SEGMENT_BYTES;
 
-	/* A bad one is for the mapping to refuse. */
+	/* An invalid value is reported by the mapping. */
 	if (env && *env && size_parse(env, &size) < 0)
 		return 0;
-	if (region->hints.factor != 0) {
-		while (size > page() && size > region->size / COMBINED_SEGMENTS)
-			size /= 2;
-	}
+	while (region->hints.factor != 0 && size > page() &&
+	       size > region->size / MIN_COMBINED_SEGMENTS)
+		size /= 2;
 	return size;
 }
 
-/* What the process may still hold, regions' memory taken off. 0 with an error: not even one mapping can be made. */
+/* Bytes of the budget that no window's memory uses. 0 with an error: no mapping is possible. */
 static size_t free_budget(struct error *e)
 {
 	struct umstat st = { .struct_size = sizeof(st) };
-	size_t taken = 0;
-	void *probe;
+	size_t used = 0;
 
-	/* The budget is known from the first mapping on. */
-	if (ummap_open("null:4096", page(), 0, PROT_READ, NULL, &probe) < 0 || umunmap(probe, 0) < 0 ||
-	    umstat(NULL, &st) < 0) {
+	if (umstart() < 0 || umstat(NULL, &st) < 0) {
 		error_errno(e, errno, "%s", umerrormsg());
 		return 0;
 	}
 	pthread_mutex_lock(&lock);
 	for (const struct region *a = regions; a; a = a->next)
-		taken += a->size - a->stored_len;
+		used += a->size - a->stored_len;
 	pthread_mutex_unlock(&lock);
-	return st.budget_bytes > taken ? st.budget_bytes - taken : 0;
+	return st.budget_bytes > used ? st.budget_bytes - used : 0;
 }
 
-/* Bytes that are to be memory, in whole segments unless it is all; with "auto", *rest is what the others may hold. */
+/* Bytes that are in memory: whole segments, unless it is all of the window. With the factor "auto",
+ * *rest is the budget of the mapping. */
 static size_t memory_size(const struct region *region, size_t *rest, struct error *e)
 {
 	const struct hints *h = &region->hints;
-	size_t memory = (size_t)(h->factor * (double)region->size), budget;
+	size_t memory = (size_t)(h->factor * (double)region->size), budget, stored;
 
 	*rest = 0;
 	if (h->type != TYPE_STORAGE)
 		return region->size;
 	if (h->factor == FACTOR_AUTO) {
 		budget = free_budget(e);
-		*rest = budget / AUTO_PART;
+		*rest = budget / AUTO_SEGMENTS_DIVISOR;
 		memory = budget < region->size ? budget - *rest : region->size;
 	}
 	if (memory >= region->size || h->segsize == 0)
 		return memory >= region->size ? region->size : 0;
-	/* The border is one of segments, from where the window begins. */
-	if (h->storage_first) {
-		size_t stored = (region->size - memory + h->segsize - 1) & ~(h->segsize - 1);
-
-		return stored < region->size ? region->size - stored : 0;
-	}
-	return memory & ~(h->segsize - 1);
+	if (!h->storage_first)
+		return memory & ~(h->segsize - 1);
+	stored = (region->size - memory + h->segsize - 1) & ~(h->segsize - 1);
+	return stored < region->size ? region->size - stored : 0;
 }
 
 /* ---- The file ---- */
@@ -132,19 +129,20 @@ static bool is_file_driver(const char *driver)
 	return len == 0;
 }
 
-/* Of the driver mpiio, if the file is one of this machine's by the same name. Stripes have bytes in common with none of their
- * own kind. */
-static void know_file(struct region *region)
+/* Notes the extent of a file that the driver mpiio opens, if this process can open it by the same
+ * name. Stripes have no bytes in common with other stripes. */
+static void note_mpiio_file(struct region *region)
 {
 	const struct hints *h = &region->hints;
 	int fd = open(h->filename, O_RDONLY | O_CLOEXEC);
 
-	if (fd >= 0 && !h->stripe)
+	if (fd < 0)
+		return;
+	if (!h->stripe)
 		extent_file(&region->extent, fd, h->offset, region->size);
-	if (fd >= 0 && h->unlink)
+	if (h->unlink)
 		region->path = realpath(h->filename, NULL);
-	if (fd >= 0)
-		close(fd);
+	close(fd);
 }
 
 static int open_file(struct region *region, struct error *e)
@@ -181,37 +179,44 @@ void region_log_driver(char *to, size_t room, const char *driver, const char *ke
 		 *key ? "&" : "", key, *keys ? "&" : "", keys);
 }
 
-/* "scheme:?keys" and a path make "scheme:path?keys"; what has a meaning in URIs is encoded. */
 void region_uri(char *uri, size_t room, const char *driver, const char *path)
 {
-	const char *keys = strchr(driver, ':');
-	size_t schemes = keys ? (size_t)(keys - driver) : strlen(driver);
-	int len = snprintf(uri, room, "%.*s:", (int)schemes, driver);
+	size_t schemes = strcspn(driver, ":");
+	size_t len = (size_t)snprintf(uri, room, "%.*s:", (int)schemes, driver);
 
-	for (; *path && (size_t)len + 4 < room; path++)
-		len += snprintf(uri + len, room - (size_t)len, strchr("%{?", *path) ? "%%%02X" : "%c", *path);
-	snprintf(uri + len, room - (size_t)len, "%s", keys ? keys + 1 : "");
+	len += uri_encode(uri + len, room - len, path);
+	snprintf(uri + len, room - len, "%s", driver[schemes] ? driver + schemes + 1 : "");
 }
 
-/* What the driver mpiio is to know beside the path. */
-static void add_share(char *uri, size_t room, const struct hints *h)
+/* Adds the keys of the driver mpiio: this rank's stripes, and hints for MPI-IO. */
+static void add_mpiio_keys(char *uri, size_t room, const struct hints *h)
 {
 	size_t len = strlen(uri);
 	const char *mark = strchr(uri, '?') ? "&" : "?";
 
 	if (h->stripe) {
-		len += (size_t)snprintf(uri + len, room - len, "%sstripe=%llu&rank=%d&ranks=%d&offset=%llu", mark,
-					(unsigned long long)h->stripe, h->rank, h->ranks, (unsigned long long)h->offset);
+		len += (size_t)snprintf(uri + len, room - len,
+					"%sstripe=%llu&rank=%d&ranks=%d&offset=%llu", mark,
+					(unsigned long long)h->stripe, h->rank, h->ranks,
+					(unsigned long long)h->offset);
 		mark = "&";
 	}
-	if (*h->passed)
-		len += (size_t)snprintf(uri + len, room - len, "%shints=", mark);
-	for (const char *s = h->passed; *s; s++)
-		len += (size_t)snprintf(uri + len, room - len, strchr("%{&", *s) ? "%%%02X" : "%c", *s);
+	if (!*h->passed)
+		return;
+	len += (size_t)snprintf(uri + len, room - len, "%shints=", mark);
+	uri_encode(uri + len, room - len, h->passed);
 }
 
-static int map_uri(const struct region *region, const char *driver, const char *path, const struct ummap_attr *attr,
-		   void **base)
+/* ---- The mapping ---- */
+
+/* Store to map: an open one, or the file at `path`. */
+struct source {
+	const struct region_store *store; /* NULL: the file */
+	const char *path;
+};
+
+static int map_uri(const struct region *region, const char *driver, const char *path,
+		   const struct ummap_attr *attr, void **base)
 {
 	const struct hints *h = &region->hints;
 	off_t offset = (off_t)((h->stripe ? 0 : h->offset) + region->stored_from);
@@ -221,27 +226,34 @@ static int map_uri(const struct region *region, const char *driver, const char *
 		region_log_driver(logged, sizeof(logged), driver, "");
 	region_uri(uri, sizeof(uri), h->consistent ? logged : driver, path);
 	if (hints_by_mpiio(h))
-		add_share(uri, sizeof(uri), h);
+		add_mpiio_keys(uri, sizeof(uri), h);
 	return ummpi_open(uri, region->stored_len, offset, PROT_READ | PROT_WRITE, attr, base);
 }
 
-/* By the driver that was asked for, else as ummap(3) chooses among those of files. */
-static int map_path(struct region *region, const char *path, const struct ummap_attr *attr, void **base)
+/* Maps an open store, or the file by the driver of the hint or of the environment, or by the driver
+ * that ummap(3) would choose. */
+static int map_source(struct region *region, const struct source *from,
+		      const struct ummap_attr *attr, void **base)
 {
+	const struct region_store *store = from->store;
 	struct hints *h = &region->hints;
 	const char *env = secure_getenv("UMMAP_DRIVER");
 
+	if (store)
+		return ummap_open_handle(&store->driver, store->handle, &store->geom,
+					 region->stored_len, (off_t)region->stored_from,
+					 PROT_READ | PROT_WRITE, attr, base);
 	if (!*h->driver && env)
 		snprintf(h->driver, sizeof(h->driver), "%s", env);
 	if (*h->driver)
-		return map_uri(region, h->driver, path, attr, base);
+		return map_uri(region, h->driver, from->path, attr, base);
 	strcpy(h->driver, "uring");
-	if (map_uri(region, h->driver, path, attr, base) == 0)
+	if (map_uri(region, h->driver, from->path, attr, base) == 0)
 		return 0;
 	if (errno != EOPNOTSUPP)
 		return -1;
 	strcpy(h->driver, "posix");
-	return map_uri(region, h->driver, path, attr, base);
+	return map_uri(region, h->driver, from->path, attr, base);
 }
 
 static bool is_for_others(const struct hints *h)
@@ -249,28 +261,33 @@ static bool is_for_others(const struct hints *h)
 	return h->local && h->ranks > 1;
 }
 
-/* So that others can reach what is paged: only with this engine, and not where the store is mapped in place. */
-static bool map_shared(struct region *region, const char *path, const struct ummap_attr *attr, void **base)
+/* Maps so that other processes can import resident segments. Only the engine segv supports this,
+ * and not if the store is mapped in place. */
+static bool map_shared(struct region *region, const struct source *from,
+		       const struct ummap_attr *attr, void **base)
 {
 	const struct hints *h = &region->hints;
 	struct ummap_attr shared = *attr;
 
 	shared.flags |= UMMAP_SHARED;
-	region->shared = is_for_others(h) && h->engine == ENGINE_SEGV && map_path(region, path, &shared, base) == 0;
+	region->shared = is_for_others(h) && h->engine == ENGINE_SEGV &&
+			 map_source(region, from, &shared, base) == 0;
 	return region->shared;
 }
 
 static void advise(const struct region *region)
 {
 	const char *style = region->hints.access_style;
-	bool random = strstr(style, "random"), forward = strstr(style, "sequential") && !strstr(style, "reverse_sequential");
+	bool random = strstr(style, "random");
+	bool forward = strstr(style, "sequential") && !strstr(style, "reverse_sequential");
 
 	if (random != forward)
-		umadvise(region->stored, region->stored_len, random ? UMMAP_ADV_RANDOM : UMMAP_ADV_SEQUENTIAL);
+		umadvise(region->stored, region->stored_len,
+			 random ? UMMAP_ADV_RANDOM : UMMAP_ADV_SEQUENTIAL);
 }
 
 /* Sets the error of a file that could not be mapped. */
-static void explain(const struct hints *h, struct error *e)
+static void set_map_error(const struct hints *h, struct error *e)
 {
 	if (errno == EBUSY)
 		error_set(e, MPI_ERR_INFO_VALUE,
@@ -281,20 +298,21 @@ static void explain(const struct hints *h, struct error *e)
 		error_errno(e, errno, "cannot map '%s': %s", h->filename, umerrormsg());
 }
 
-/* With addresses for the part in memory beside it, as many as it takes. */
+/* Maps the part in storage, with addresses for the part in memory beside it. */
 static void map_storage(struct region *region, size_t budget, struct error *e)
 {
 	struct hints *h = &region->hints;
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
-	bool file = is_file_driver(h->driver);
-	char path[32];
+	bool file = !region->store && is_file_driver(h->driver);
+	char path[FD_PATH_BYTES];
+	struct source from = { region->store, file ? path : h->filename };
 	void *base;
 	int fd = -1;
 
 	if (file && (fd = open_file(region, e)) < 0)
 		return;
-	/* The very file that was opened, whatever its name leads to by now. */
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	/* The file that was opened, whichever file has the name by now. */
+	fd_path(path, fd);
 	attr.seg_size = h->segsize;
 	attr.flush_interval = h->syncfreq;
 	attr.policy = *h->policy ? h->policy : NULL;
@@ -304,21 +322,20 @@ static void map_storage(struct region *region, size_t budget, struct error *e)
 	attr.before = region->stored_from;
 	attr.after = whole_pages(memory_behind(region));
 	h->engine = engine_choose(h->engine, is_for_others(h), &attr);
-	if (!map_shared(region, file ? path : h->filename, &attr, &base) &&
-	    map_path(region, file ? path : h->filename, &attr, &base) < 0)
-		explain(h, e);
+	if (!map_shared(region, &from, &attr, &base) && map_source(region, &from, &attr, &base) < 0)
+		set_map_error(h, e);
 	else
 		region->stored = base;
 	if (fd < 0 && region->stored && hints_by_mpiio(h))
-		know_file(region);
+		note_mpiio_file(region);
 	if (fd >= 0)
 		close(fd);
 }
 
-/* ---- Areas ---- */
+/* ---- Memory ---- */
 
-/* That others can map it as well; -1: they cannot. */
-static int memory_object(size_t size)
+/* A file in memory, which other processes can map; -1: none. */
+static int make_object(size_t size)
 {
 	int fd = memfd_create("window", MFD_CLOEXEC);
 
@@ -329,12 +346,13 @@ static int memory_object(size_t size)
 	return -1;
 }
 
-/* From byte `from` of the region on; at NULL: anywhere. */
+/* Maps `size` bytes of memory as the bytes of the window from `from` on. at: their address; NULL:
+ * any. */
 static char *put_memory(struct region *region, char *at, size_t from, size_t size, struct error *e)
 {
-	int fd = region->hints.local ? memory_object(size) : -1, fixed = at ? MAP_FIXED : 0;
-	void *p = hooked_mmap(at, size, PROT_READ | PROT_WRITE, fd >= 0 ? MAP_SHARED | fixed : MAP_PRIVATE | MAP_ANONYMOUS | fixed,
-		       fd, 0);
+	int fd = region->hints.local ? make_object(size) : -1, fixed = at ? MAP_FIXED : 0;
+	int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+	void *p = hooked_mmap(at, size, PROT_READ | PROT_WRITE, flags | fixed, fd, 0);
 
 	region->object = (struct object){ .fd = fd, .from = from, .len = size };
 	if (p != MAP_FAILED)
@@ -343,7 +361,7 @@ static char *put_memory(struct region *region, char *at, size_t from, size_t siz
 	return NULL;
 }
 
-/* Its descriptor is kept for the others. */
+/* Maps the file by mmap(2), and keeps its descriptor for other processes. */
 static void build_kernel(struct region *region, struct error *e)
 {
 	const struct hints *h = &region->hints;
@@ -363,7 +381,7 @@ static void build_kernel(struct region *region, struct error *e)
 	region->object = (struct object){ .fd = fd, .at = h->offset, .len = region->size };
 }
 
-/* As ummap(3) does. */
+/* Lowers the segment size as ummap(3) does. */
 static void fit_segsize(struct hints *h, size_t size)
 {
 	while (h->segsize / 2 >= size && h->segsize > page())
@@ -396,13 +414,15 @@ static void build(struct region *region, struct error *e)
 	if (region->stored_from)
 		put_memory(region, region->base, 0, region->stored_from, e);
 	if (memory_behind(region))
-		put_memory(region, region->stored + region->stored_len, region->stored_len, memory_behind(region), e);
+		put_memory(region, region->stored + region->stored_len, region->stored_len,
+			   memory_behind(region), e);
 	advise(region);
 }
 
-/* One file may have several regions of a process, but no byte of it two: each would write its own. Those that say that others
- * write, too, have no extent; the library's locks keep them from the rest. */
-static void enter(struct region *region, struct error *e)
+/* Adds window memory to the list, and checks that no other window of this process has bytes of the
+ * file in common with it: each would write its own version of them. With storage_alloc_writers the
+ * memory has no extent, and the library's locks keep other mappings from the bytes. */
+static void add_to_list(struct region *region, struct error *e)
 {
 	if (region->hints.writers)
 		region->extent = (struct extent){ .to = 0 };
@@ -421,7 +441,7 @@ static void enter(struct region *region, struct error *e)
 	pthread_mutex_unlock(&lock);
 }
 
-static void leave(struct region *region)
+static void remove_from_list(struct region *region)
 {
 	struct region **at = &regions;
 
@@ -433,31 +453,43 @@ static void leave(struct region *region)
 	pthread_mutex_unlock(&lock);
 }
 
-struct region *region_open(size_t size, const struct hints *hints, struct error *e)
+/* ---- Calls ---- */
+
+struct region *region_open(size_t size, const struct hints *hints,
+			   const struct region_store *store, struct error *e)
 {
 	struct region *region = calloc(1, sizeof(*region));
 
-	if (!region) {
+	if (region) {
+		region->size = size;
+		region->hints = *hints;
+		region->store = store;
+		region->object.fd = -1;
+		if (size && hints->type == TYPE_STORAGE && hints->engine == ENGINE_KERNEL)
+			build_kernel(region, e);
+		else if (size)
+			build(region, e);
+		add_to_list(region, e);
+		/* From now on the mapping has the handle. */
+		region->completes = store && store->completes;
+		region->store = NULL;
+	} else {
 		error_errno(e, ENOMEM, "cannot allocate a window: %s", strerror(ENOMEM));
-		return NULL;
 	}
-	region->size = size;
-	region->hints = *hints;
-	region->object.fd = -1;
-	if (size && hints->type == TYPE_STORAGE && hints->engine == ENGINE_KERNEL)
-		build_kernel(region, e);
-	else if (size)
-		build(region, e);
-	enter(region, e);
+	if (store && !(region && region->stored))
+		store->driver.close(store->handle);
 	if (e->class == MPI_SUCCESS)
 		return region;
-	region_abandon(region);
+	if (region)
+		region_abandon(region);
 	return NULL;
 }
 
 void region_sync(const struct region *region, const void *addr, size_t len, struct error *e)
 {
-	const char *from = addr, *to = from + len, *stored_end = region->stored + region->stored_len;
+	const char *from = addr, *to = from + len,
+		   *stored_end = region->stored + region->stored_len;
+	void *begin;
 
 	/* A commit of one rank would be newer than the moment of all ranks. */
 	if (region->consistent) {
@@ -469,9 +501,10 @@ void region_sync(const struct region *region, const void *addr, size_t len, stru
 	}
 	from = from < region->stored ? region->stored : from;
 	to = to > stored_end ? stored_end : to;
+	begin = (void *)(uintptr_t)from;
 	if (region->kernel && from < to)
-		kernel_sync((char *)(uintptr_t)from, (size_t)(to - from), &region->hints, e);
-	else if (region->stored_len && from < to && umsync_range((void *)(uintptr_t)from, (size_t)(to - from), 0) < 0)
+		kernel_sync(begin, (size_t)(to - from), &region->hints, e);
+	else if (region->stored_len && from < to && umsync_range(begin, (size_t)(to - from), 0) < 0)
 		error_errno(e, errno, "cannot sync '%s': %s", region->hints.filename, umerrormsg());
 }
 
@@ -482,47 +515,43 @@ void region_close_object(struct region *region)
 	region->object.fd = -1;
 }
 
-static _Thread_local int ended_with;
-
-int region_ended_with(void)
+static int unmap_stored(const struct region *region)
 {
-	return ended_with;
-}
+	int err = region->completes && umunmap(region->stored, 1) < 0 ? errno : 0;
 
-/* A cache that could not write back all says so only to who asks for a sync with it: for shares of files (file/part.c) that is so,
- * and what is to be discarded of them is durable before. */
-static void unmap_stored(const struct region *region)
-{
-	bool asks = strstr(region->hints.driver, "filepart:");
-
-	ended_with = asks && umunmap(region->stored, 1) < 0 ? errno : 0;
-	if (!asks || (ended_with && ended_with != EUCLEAN))
+	/* After EUCLEAN the mapping has ended. */
+	if (!region->completes || (err && err != EUCLEAN))
 		umunmap(region->stored, 0);
+	return err;
 }
 
-static void unmap(const struct region *region)
+static int unmap(const struct region *region)
 {
-	if (region->stored_len)
-		unmap_stored(region);
+	int err = region->stored_len ? unmap_stored(region) : 0;
+
 	if (region->stored_from)
 		hooked_munmap(region->base, region->stored_from);
 	if (memory_behind(region))
 		hooked_munmap(region->stored + region->stored_len, memory_behind(region));
+	return err;
 }
 
-void region_close(struct region *region)
+int region_close(struct region *region)
 {
-	leave(region);
+	int err = 0;
+
+	remove_from_list(region);
 	region_close_object(region);
 	if (region->kernel)
 		kernel_unmap(region->base, region->size, &region->hints);
 	else if (region->base)
-		unmap(region);
+		err = unmap(region);
 	if (region->path)
 		unlink(region->path);
 	free(region->path);
 	free(region->consistent);
 	free(region);
+	return err;
 }
 
 void region_abandon(struct region *region)

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * MPI_Win_allocate_shared: the ranks of a machine load and store in each other's parts, which is for the kernel's
- * mmap of one file. All ranks map all of it. Room in the file is taken at once: where a disk is full, a store would kill.
+ * The ranks of a machine load from and store to each other's parts, so all ranks map the whole file
+ * by mmap(2). Space in the file is allocated at once, because a store would end the process when
+ * the disk is full.
  */
 #include "window/shared.h"
 
-#include "pmpi/pmpi.h"
 #include "transport/engine.h"
+#include "window/extent.h"
 #include "window/kernel.h"
-#include "window/region.h"
-#include "window/window.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,8 +19,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static struct pmpi_feature shared_windows;
-
 static uint64_t page(void)
 {
 	return (uint64_t)sysconf(_SC_PAGESIZE);
@@ -29,7 +26,7 @@ static uint64_t page(void)
 
 /* ---- The file ---- */
 
-/* What a file of the kernel's mmap cannot be. */
+/* Checks the hints, of which mmap(2) supports some only. */
 static void check_hints(const struct hints *h, MPI_Aint size, struct error *e)
 {
 	if (size < 0)
@@ -61,7 +58,7 @@ static int open_file(const struct hints *h, struct error *e)
 	return fd;
 }
 
-/* All ranks have opened the very same file, and take the same bytes of it. */
+/* Checks that all ranks have opened the same file, with the same offset. */
 static void check_same(int fd, const struct hints *h, MPI_Comm comm, struct error *e)
 {
 	struct extent mine = { 0 }, first;
@@ -78,7 +75,7 @@ static void check_same(int fd, const struct hints *h, MPI_Comm comm, struct erro
 
 /* ---- Places ---- */
 
-/* Where each part is; returns where the last one ends. */
+/* Sets the place of each part, and returns the end of the last one. */
 static uint64_t lay_out(struct shared *s, bool apart)
 {
 	uint64_t at = 0;
@@ -92,8 +89,7 @@ static uint64_t lay_out(struct shared *s, bool apart)
 	return at;
 }
 
-/* NULL: it has no bytes. */
-static char *part_of(const struct shared *s, const struct place *p)
+char *shared_part(const struct shared *s, const struct place *p)
 {
 	return p->size && s->first ? s->first + p->at : NULL;
 }
@@ -113,8 +109,9 @@ static struct shared *new_shared(const struct hints *h, MPI_Comm comm, struct er
 	return s;
 }
 
-/* All that can fail before the ranks know each other's sizes; then all of them go on or none. */
-static int begin(struct shared *s, MPI_Aint size, const struct hints *h, MPI_Comm comm, struct error *e)
+/* Opens the file. Afterwards, either all ranks continue or none. */
+static int open_same_file(struct shared *s, MPI_Aint size, const struct hints *h, MPI_Comm comm,
+			  struct error *e)
 {
 	int fd;
 
@@ -128,7 +125,8 @@ static int begin(struct shared *s, MPI_Aint size, const struct hints *h, MPI_Com
 	return fd;
 }
 
-static void finish(struct shared *s, const struct place *mine, int fd, bool apart, MPI_Comm comm, struct error *e)
+static void map_parts(struct shared *s, const struct place *mine, int fd, bool apart, MPI_Comm comm,
+		      struct error *e)
 {
 	uint64_t len;
 	int rank;
@@ -142,7 +140,7 @@ static void finish(struct shared *s, const struct place *mine, int fd, bool apar
 		s->first = kernel_map(fd, &s->hints, len, e);
 	s->size = s->places[rank].size;
 	s->len = len;
-	s->base = part_of(s, &s->places[rank]);
+	s->base = shared_part(s, &s->places[rank]);
 	if (s->size)
 		transport_check_base(s->base, e);
 	error_agree(comm, e);
@@ -150,15 +148,15 @@ static void finish(struct shared *s, const struct place *mine, int fd, bool apar
 		s->path = realpath(s->hints.filename, NULL);
 }
 
-struct shared *shared_open(MPI_Aint size, MPI_Aint unit, const struct hints *h, bool apart, MPI_Comm comm,
-			   struct error *e)
+struct shared *shared_open(MPI_Aint size, MPI_Aint unit, const struct hints *h, bool apart,
+			   MPI_Comm comm, struct error *e)
 {
 	struct place mine = { .size = (uint64_t)size, .unit = (uint64_t)unit };
 	struct shared *s = new_shared(h, comm, e);
-	int fd = begin(s, size, h, comm, e);
+	int fd = open_same_file(s, size, h, comm, e);
 
 	if (e->class == MPI_SUCCESS)
-		finish(s, &mine, fd, apart, comm, e);
+		map_parts(s, &mine, fd, apart, comm, e);
 	if (fd >= 0)
 		close(fd);
 	if (e->class == MPI_SUCCESS)
@@ -183,81 +181,3 @@ void shared_close(struct shared *s)
 	free(s->places);
 	free(s);
 }
-
-/* ---- The calls ---- */
-
-static bool is_apart(MPI_Info info)
-{
-	char value[HINT_TEXT] = "";
-	int found = 0;
-
-	if (info != MPI_INFO_NULL)
-		PMPI_Info_get(info, "alloc_shared_noncontig", MPI_MAX_INFO_VAL, value, &found);
-	return found && strcmp(value, "true") == 0;
-}
-
-static int make_window(struct shared *s, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win)
-{
-	struct window *w = window_new(MPI_WIN_FLAVOR_SHARED);
-	int code = w ? window_own_comm(comm, &w->comm) : MPI_ERR_NO_MEM;
-
-	if (code == MPI_SUCCESS)
-		code = shared_windows.next.Win_create(s->base, size, unit, info, comm, win);
-	if (code != MPI_SUCCESS) {
-		if (w)
-			window_forget(w);
-		return code;
-	}
-	w->shared = s;
-	w->fencesync = s->hints.fencesync;
-	return window_remember(*win, w);
-}
-
-static int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
-{
-	struct error e = { 0 };
-	struct shared *s = NULL;
-	struct hints h;
-	bool storage = hints_agree(&h, info, comm, false, &e);
-	int code;
-
-	if (storage && e.class == MPI_SUCCESS)
-		s = shared_open(size, unit, &h, is_apart(info), comm, &e);
-	if (e.class != MPI_SUCCESS)
-		return error_tell_comm(comm, &e);
-	if (!storage)
-		return shared_windows.next.Win_allocate_shared(size, unit, info, comm, base, win);
-	code = make_window(s, size, unit, info, comm, win);
-	if (code == MPI_SUCCESS)
-		*(void **)base = s->base;
-	return code;
-}
-
-/* The part of a rank; MPI_PROC_NULL: of the first that has any. */
-static const struct place *find_place(const struct shared *s, int rank)
-{
-	if (rank != MPI_PROC_NULL)
-		return rank >= 0 && rank < s->ranks ? &s->places[rank] : NULL;
-	for (rank = 0; rank + 1 < s->ranks && s->places[rank].size == 0; rank++)
-		;
-	return &s->places[rank];
-}
-
-static int query(MPI_Win win, int rank, MPI_Aint *size, MPI_Aint *unit, void *base)
-{
-	struct window *w = window_of(win);
-	const struct place *p = w && w->shared ? find_place(w->shared, rank) : NULL;
-
-	if (!p)
-		return shared_windows.next.Win_shared_query(win, rank, size, unit, base);
-	*size = (MPI_Aint)p->size;
-	*unit = (MPI_Aint)p->unit;
-	*(void **)base = part_of(w->shared, p);
-	return MPI_SUCCESS;
-}
-
-static struct pmpi_feature shared_windows = {
-	.place = PMPI_WINDOWS,
-	.take = { .Win_allocate_shared = allocate_shared, .Win_shared_query = query },
-};
-PMPI_FEATURE(shared_windows)

@@ -5,6 +5,6 @@
 
 void spelling_warn(const char *what, const char *name, const char *meant)
 {
-	fprintf(stderr, "libummap-mpi: unknown %s '%.63s'%s%s%s\n", what, name, meant ? "; did you mean '" : "",
-		meant ? meant : "", meant ? "'?" : "");
+	fprintf(stderr, "libummap-mpi: unknown %s '%.63s'%s%s%s\n", what, name,
+		meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "");
 }

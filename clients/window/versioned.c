@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A rank has a draft over the newest version, and what the library writes of its part goes there. A flush stages it: chunks that
- * have changed are put, for the version that all ranks are making, and nobody sees them yet. One rank begins that version and commits it;
- * the others join it by its id. libummap-object is loaded when the first such window is made: other programs do not need it.
- * Lock: the library reads and writes on threads of its own.
+ * Each rank has a draft over the newest version, to which the mapping of its part writes. A flush
+ * stages the draft: it puts the changed chunks into the version that all ranks are making, which is
+ * not visible yet. One rank begins and commits that version; the others join it by its id.
+ * libummap-object is loaded when the first object window is made: other programs do not need it.
+ * Lock: `lock` of each window, because libummap reads and writes on threads of its own.
  */
 #include "window/versioned.h"
+
+#include "window/region.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,34 +23,34 @@
 #include <xxhash.h>
 
 #define LIBRARY "libummap-object.so.0"
-/* A change costs a chunk. */
-#define CHUNK_MOST ((uint64_t)16 << 20)
-/* How many bytes each rank has: the rows of the object are as long as the longest. */
+/* Default of storage_alloc_object_chunk. A change of one byte writes a chunk. */
+#define DEFAULT_CHUNK_BYTES ((uint64_t)16 << 20)
+/* Attribute with the bytes of each rank's part. The rows of the object have the largest size. */
 #define SIZES "ummap.window.sizes"
 
 struct versioned {
 	MPI_Comm comm;
-	int rank, ranks, holders;      /* holders: ranks that have bytes */
-	size_t size;                   /* of this rank's part; 0: the rest is not there */
+	int rank, ranks;
+	int holders;                   /* number of ranks that have bytes */
+	size_t size;                   /* bytes of this rank's part; 0: most fields are unused */
 	uint64_t *sizes;
 	umobject_container *container;
 	char *name;
 	struct umobject_shape shape;
-	umobject_version *base;        /* NULL: there is none yet */
+	umobject_version *base;        /* version under the draft; NULL: none yet */
 	umobject_draft *draft;
-	umobject_put *put;             /* under way; NULL: the next commit begins one */
-	struct umobject_id id;         /* its */
+	umobject_put *put;             /* version in progress; NULL: the next commit begins one */
+	struct umobject_id id;         /* id of that version */
 	pthread_mutex_t lock;
 };
 
-static _Thread_local struct versioned *opening;
-
 /* ---- The library ---- */
 
-#define CALLS(x) \
-	x(open_path) x(close) x(begin) x(join) x(begin_from) x(put_sync) x(put_attribute) x(commit_hold) x(put_end) x(abandon) x(hold) \
-	x(hold_id) x(release) x(stat) x(attribute) x(draft_begin) x(draft_read) x(draft_write) x(draft_is_written) x(draft_put) \
-	x(draft_rebase) x(draft_end) x(errormsg)
+#define CALLS(x)                                                                            \
+	x(open_path) x(close) x(begin) x(join) x(begin_from) x(put_sync) x(put_attribute)   \
+	x(commit_hold) x(put_end) x(abandon) x(hold) x(hold_id) x(release) x(stat)          \
+	x(attribute) x(draft_begin) x(draft_read) x(draft_write) x(draft_is_written)        \
+	x(draft_put) x(draft_rebase) x(draft_end) x(errormsg)
 
 #define POINTER(name) __typeof__(umobject_##name) *name;
 static struct { CALLS(POINTER) } call;
@@ -63,8 +66,6 @@ static const struct {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char cannot_load[512];
 
-static const struct ummap_driver driver;
-
 static void load(void)
 {
 	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -74,38 +75,20 @@ static void load(void)
 		if (!*symbols[i].to)
 			library = NULL;
 	}
-	if (library)
-		ummap_driver_register(&driver);
-	else
+	if (!library)
 		snprintf(cannot_load, sizeof(cannot_load), "%s", dlerror());
 }
 
-static void said(struct error *e, const char *object)
+static void set_object_error(struct error *e, const char *object)
 {
 	int error = errno;
 
 	error_errno(e, error, "%s: %s", object, call.errormsg());
 }
 
-/* ---- As a store ---- */
+/* ---- The store of a part ---- */
 
-static int versioned_open_store(const struct ummap_uri *uri, int oflags, void **handle, struct ummap_geom *geom)
-{
-	(void)uri, (void)oflags;
-	if (!opening) {
-		snprintf(geom->why, sizeof(geom->why), "stores of this driver are made by MPI_Win_allocate only");
-		return -EINVAL;
-	}
-	geom->size = opening->size;
-	geom->align = 1;
-	geom->optimal = 1 << 20;
-	geom->caps = UMMAP_CAP_WRITE;
-	*handle = opening;
-	opening = NULL;
-	return 0;
-}
-
-/* It is the window's. */
+/* The handle belongs to the window. */
 static int versioned_close_store(void *handle)
 {
 	(void)handle;
@@ -139,7 +122,7 @@ static int versioned_write(void *handle, const void *buf, size_t len, uint64_t o
 	return err;
 }
 
-/* This rank's chunks. */
+/* Puts the changed chunks of this rank. */
 static int stage_locked(struct versioned *v)
 {
 	uint64_t row = (v->shape.dims[1] + v->shape.chunk[1] - 1) / v->shape.chunk[1];
@@ -149,7 +132,7 @@ static int stage_locked(struct versioned *v)
 	return call.put_sync(v->put);
 }
 
-/* Positive: the draft has all of it still. */
+/* The result is positive after an error, because the draft still has all changes. */
 static int versioned_flush(void *handle, uint64_t off, uint64_t len)
 {
 	struct versioned *v = handle;
@@ -165,18 +148,26 @@ static int versioned_flush(void *handle, uint64_t off, uint64_t len)
 static const struct ummap_driver driver = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
-	.scheme = VERSIONED_DRIVER,
-	.help = "a rank's part of an object window",
-	.open = versioned_open_store,
+	.scheme = OBJECT_DRIVER,
 	.close = versioned_close_store,
 	.read = versioned_read,
 	.write = versioned_write,
 	.flush = versioned_flush,
 };
 
+void versioned_store(struct versioned *v, struct region_store *store)
+{
+	*store = (struct region_store){
+		.driver = driver,
+		.handle = v,
+		.geom = { .size = v->size, .align = 1, .optimal = 1 << 20,
+			  .caps = UMMAP_CAP_WRITE },
+	};
+}
+
 /* ---- Opening ---- */
 
-/* All name the same object. */
+/* Checks that all ranks name the same object. */
 static void agree_on_name(struct versioned *v, const char *object, uint64_t *chunk, struct error *e)
 {
 	char first[MPI_MAX_INFO_VAL + 1] = "";
@@ -206,12 +197,14 @@ static void share_sizes(struct versioned *v, uint64_t chunk)
 		v->holders += v->sizes[i] > 0;
 		most = v->sizes[i] > most ? v->sizes[i] : most;
 	}
-	chunk = chunk ? chunk : CHUNK_MOST;
-	v->shape = (struct umobject_shape){ .type = UMOBJECT_UINT8, .rank = 2, .dims = { (uint64_t)v->ranks, most },
+	chunk = chunk ? chunk : DEFAULT_CHUNK_BYTES;
+	v->shape = (struct umobject_shape){ .type = UMOBJECT_UINT8, .rank = 2,
+					    .dims = { (uint64_t)v->ranks, most },
 					    .chunk = { 1, chunk < most ? chunk : most } };
 }
 
-/* Whether what is there was left by a window of as many ranks, with as many bytes each. Its chunks may be others. */
+/* Checks that a window with the same number of ranks, and the same sizes, has written the object.
+ * The chunks may differ. */
 static void check_base(struct versioned *v, const char *object, struct error *e)
 {
 	struct umobject_stat st = { .struct_size = sizeof(st) };
@@ -245,7 +238,7 @@ static void check_base(struct versioned *v, const char *object, struct error *e)
 	v->shape = st.shape;
 }
 
-/* The lowest rank that has bytes looks for the newest version, and all hold that. */
+/* The lowest rank that has bytes finds the newest version, and all ranks hold it. */
 static void hold_base(struct versioned *v, const char *object, int first, struct error *e)
 {
 	struct umobject_stat st = { .struct_size = sizeof(st) };
@@ -256,7 +249,7 @@ static void hold_base(struct versioned *v, const char *object, int first, struct
 		check_base(v, object, e);
 		call.stat(v->base, &st);
 	} else if (v->rank == first && errno != ENOENT) {
-		said(e, object);
+		set_object_error(e, object);
 	}
 	error_agree(v->comm, e);
 	if (e->class != MPI_SUCCESS)
@@ -267,7 +260,7 @@ static void hold_base(struct versioned *v, const char *object, int first, struct
 		return;
 	v->shape = st.shape;
 	if (v->size && v->rank != first && call.hold_id(v->container, &st.id, &v->base) < 0)
-		said(e, object);
+		set_object_error(e, object);
 	error_agree(v->comm, e);
 }
 
@@ -289,7 +282,7 @@ static void open_object(struct versioned *v, const char *object, struct error *e
 		return;
 	if (call.open_path(object, NULL, &attr, &v->container, &name) < 0) {
 		v->container = NULL;
-		said(e, object);
+		set_object_error(e, object);
 		return;
 	}
 	v->name = strdup(name);
@@ -302,14 +295,16 @@ static void open_object(struct versioned *v, const char *object, struct error *e
 			  object);
 }
 
-/* ---- Versions under way ---- */
+/* ---- Versions in progress ---- */
 
 static int begin_put(struct versioned *v, umobject_put **put)
 {
-	return v->base ? call.begin_from(v->base, put, &v->id) : call.begin(v->container, v->name, &v->shape, put, &v->id);
+	return v->base ? call.begin_from(v->base, put, &v->id) :
+			 call.begin(v->container, v->name, &v->shape, put, &v->id);
 }
 
-/* Collective, over ranks of which `first` begins one, and those with v join it. All have it, or none. */
+/* Collective: rank `first` begins a version, and the ranks with v join it. After an error, no rank
+ * has it. */
 static void begin_version(MPI_Comm comm, struct versioned *v, int first, struct error *e)
 {
 	umobject_put *put = NULL;
@@ -318,7 +313,7 @@ static void begin_version(MPI_Comm comm, struct versioned *v, int first, struct 
 
 	PMPI_Comm_rank(comm, &rank);
 	if (rank == first && begin_put(v, &put) < 0)
-		said(e, v->name);
+		set_object_error(e, v->name);
 	if (rank == first)
 		id = v->id;
 	error_agree(comm, e);
@@ -326,7 +321,7 @@ static void begin_version(MPI_Comm comm, struct versioned *v, int first, struct 
 	if (e->class == MPI_SUCCESS && v && rank != first) {
 		v->id = id;
 		if (call.join(v->container, &id, &put) < 0)
-			said(e, v->name);
+			set_object_error(e, v->name);
 	}
 	error_agree(comm, e);
 	if (e->class != MPI_SUCCESS && put) {
@@ -340,7 +335,8 @@ static void begin_version(MPI_Comm comm, struct versioned *v, int first, struct 
 	}
 }
 
-struct versioned *versioned_open(const char *object, uint64_t chunk, size_t size, MPI_Comm comm, struct error *e)
+struct versioned *versioned_open(const char *object, uint64_t chunk, size_t size, MPI_Comm comm,
+				 struct error *e)
 {
 	struct versioned *v = calloc(1, sizeof(*v));
 	struct error not_now = { 0 };
@@ -377,17 +373,17 @@ struct versioned *versioned_open(const char *object, uint64_t chunk, size_t size
 	first = first_holder(v);
 	if (e->class == MPI_SUCCESS && v->holders)
 		hold_base(v, object, first, e);
-	if (e->class == MPI_SUCCESS && v->size && call.draft_begin(v->base, &v->shape, &v->draft) < 0)
-		said(e, object);
+	if (e->class == MPI_SUCCESS && v->size &&
+	    call.draft_begin(v->base, &v->shape, &v->draft) < 0)
+		set_object_error(e, object);
 	error_agree(comm, e);
 	if (e->class != MPI_SUCCESS) {
 		versioned_close(v);
 		return NULL;
 	}
-	/* Where that is not possible, for there is no room, the first commit says so. */
+	/* If this fails, for example on a full disk, the first commit reports the error. */
 	if (v->holders)
 		begin_version(comm, v->size ? v : NULL, first, &not_now);
-	opening = size ? v : NULL;
 	return v;
 }
 
@@ -403,8 +399,6 @@ void versioned_close(struct versioned *v)
 		call.release(v->base);
 	if (v->container)
 		call.close(v->container);
-	if (opening == v)
-		opening = NULL;
 	pthread_mutex_destroy(&v->lock);
 	free(v->sizes);
 	free(v->name);
@@ -423,11 +417,11 @@ static bool is_written(struct versioned *v)
 	return written;
 }
 
-/* What ranks tell each other, in one call: the greatest of each is found. */
+/* Numbers of which one reduction computes the maximum of all ranks. */
 enum { UNFIRST, WRITTEN, UNBEGUN, NAME, UNNAME, WORDS };
 
-/* The first of them; -1: there is nothing to do, or an error. */
-static int look_around(MPI_Comm comm, struct versioned *v, bool *begun, struct error *e)
+/* Returns the lowest rank that has a part; -1: nothing to commit, or an error. */
+static int find_committer(MPI_Comm comm, struct versioned *v, bool *begun, struct error *e)
 {
 	int64_t words[WORDS] = { 0, 0, 0, INT64_MIN, INT64_MIN }, parts = v != NULL;
 	int rank, ranks;
@@ -456,21 +450,21 @@ static int look_around(MPI_Comm comm, struct versioned *v, bool *begun, struct e
 	return words[WRITTEN] && e->class == MPI_SUCCESS ? ranks - (int)words[UNFIRST] : -1;
 }
 
-/* All of this rank is put, and the put is nobody else's from now on. */
+/* Stages all changes of this rank, and takes the put out of v. */
 static umobject_put *take_put(struct versioned *v, struct error *e)
 {
 	umobject_put *put;
 
 	pthread_mutex_lock(&v->lock);
 	if (stage_locked(v) < 0)
-		said(e, v->name);
+		set_object_error(e, v->name);
 	put = v->put;
 	v->put = NULL;
 	pthread_mutex_unlock(&v->lock);
 	return put;
 }
 
-/* The first one commits, and holds what it has made. */
+/* The first rank commits, and holds the new version. */
 static int end_put(struct versioned *v, umobject_put *put, bool first, umobject_version **made)
 {
 	if (!first)
@@ -481,8 +475,10 @@ static int end_put(struct versioned *v, umobject_put *put, bool first, umobject_
 	return -1;
 }
 
-/* Of the version that is under way, which ends, also where that fails. The others have ended it before the first one commits. */
-static void commit_put(MPI_Comm comm, struct versioned *v, int first, umobject_version **made, struct error *e)
+/* Ends the version in progress, also after an error. The other ranks end their puts before the
+ * first rank commits. */
+static void commit_put(MPI_Comm comm, struct versioned *v, int first, umobject_version **made,
+		       struct error *e)
 {
 	umobject_put *put = v ? take_put(v, e) : NULL;
 	int rank;
@@ -492,7 +488,7 @@ static void commit_put(MPI_Comm comm, struct versioned *v, int first, umobject_v
 	for (int turn = 0; turn < 2; turn++) {
 		if (put && e->class == MPI_SUCCESS && (rank == first) == turn) {
 			if (end_put(v, put, turn, made) < 0)
-				said(e, v->name);
+				set_object_error(e, v->name);
 			put = NULL;
 		}
 		error_agree(comm, e);
@@ -501,9 +497,9 @@ static void commit_put(MPI_Comm comm, struct versioned *v, int first, umobject_v
 		call.abandon(put);
 }
 
-/* From the version that was made: another job may have replaced it by now, and the first one holds it until the next commit. A rank that
- * cannot hold it has all that it has written still, and goes on from the older one. */
-static void go_on_from(struct versioned *v, umobject_version *made)
+/* Bases the draft on the new version, which the first rank holds until the next commit, because
+ * another job may replace it. A rank that cannot hold it keeps its changes and the old version. */
+static void rebase_draft(struct versioned *v, umobject_version *made)
 {
 	umobject_version *old;
 
@@ -518,7 +514,8 @@ static void go_on_from(struct versioned *v, umobject_version *made)
 		call.release(old);
 }
 
-/* No lock is held while others are waited for: MPI may put into this rank's part meanwhile, and that may be a fault. */
+/* No lock is held while the rank waits for others: meanwhile, MPI may put into this rank's part,
+ * which can be a fault. */
 void versioned_commit(MPI_Comm comm, struct versioned *v, struct error *e)
 {
 	struct error not_now = { 0 };
@@ -527,7 +524,7 @@ void versioned_commit(MPI_Comm comm, struct versioned *v, struct error *e)
 	int first;
 
 	v = v && v->size ? v : NULL;
-	first = look_around(comm, v, &begun, e);
+	first = find_committer(comm, v, &begun, e);
 	if (first < 0)
 		return;
 	if (!begun)
@@ -537,6 +534,6 @@ void versioned_commit(MPI_Comm comm, struct versioned *v, struct error *e)
 	if (e->class != MPI_SUCCESS)
 		return;
 	if (v)
-		go_on_from(v, made);
+		rebase_draft(v, made);
 	begin_version(comm, v, first, &not_now);
 }

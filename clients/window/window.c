@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Windows are known by an attribute of theirs, and those that were asked for last by a table, for every operation asks:
- * also which are none of ours. Lock: around the lists of ranges, for MPI_Win_attach may come from several threads, and
+ * An attribute of the MPI window leads to its structure. A table has the windows that were looked
+ * up last, because every operation looks one up; it also has windows that are not the library's.
+ * Lock: `lock`, around the lists of ranges, because several threads may call MPI_Win_attach, and
  * around changes of the table.
  */
 #include "window/shared.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <ummap.h>
 
-/* Memory in storage that a window leads to, and which was there before it. */
+/* Memory in storage that existed before the window. */
 struct range {
 	struct range *next;
 	const void *base;
@@ -95,7 +96,7 @@ void window_forget(struct window *w)
 		next = r->next;
 		free(r);
 	}
-	if (w->region)
+	if (w->region && !w->lent)
 		region_close(w->region);
 	if (w->shared)
 		shared_close(w->shared);
@@ -107,7 +108,7 @@ void window_forget(struct window *w)
 
 void window_abandon(struct window *w)
 {
-	if (w->region)
+	if (w->region && !w->lent)
 		region_abandon(w->region);
 	w->region = NULL;
 	window_forget(w);
@@ -150,8 +151,8 @@ void window_sync(struct window *w, struct error *e)
 	pthread_mutex_unlock(&lock);
 }
 
-/* By a hint, or because the program has mapped it itself. */
-static bool in_storage(const void *base)
+/* Whether memory is in storage, because of a hint or because the program has mapped it. */
+static bool is_in_storage(const void *base)
 {
 	struct umstat st = { .struct_size = sizeof(st) };
 
@@ -162,7 +163,7 @@ int window_add_range(struct window *w, const void *base, size_t size)
 {
 	struct range *r;
 
-	if (!w || size == 0 || !in_storage(base))
+	if (!w || size == 0 || !is_in_storage(base))
 		return MPI_SUCCESS;
 	r = malloc(sizeof(*r));
 	if (!r)
@@ -191,20 +192,20 @@ void window_remove_range(struct window *w, const void *base)
 	free(r);
 }
 
-/* Calls without MPI, until it gets its turn. */
-#define TURN 64
+/* Number of calls without MPI after which MPI makes progress. */
+#define CALLS_PER_PROBE 64
 
 void window_progress(const struct window *w)
 {
-	/* Without a call to find it. */
+	/* The model needs no function call to find the variable. */
 	static _Thread_local unsigned calls __attribute__((tls_model("initial-exec")));
 	int found;
 
-	if (++calls % TURN == 0 && w->comm != MPI_COMM_NULL)
+	if (++calls % CALLS_PER_PROBE == 0 && w->comm != MPI_COMM_NULL)
 		PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, w->comm, &found, MPI_STATUS_IGNORE);
 }
 
-/* Not a duplicate: that would call the program's functions for its attributes. */
+/* MPI_Comm_dup would call the program's functions for its attributes. */
 int window_own_comm(MPI_Comm comm, MPI_Comm *own)
 {
 	int rank, code;

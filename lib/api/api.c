@@ -43,8 +43,17 @@
 #define SEG_SIZE_MAX ((size_t)1 << 38)
 #define FLAGS (UMMAP_CREATE | UMMAP_KERNEL | UMMAP_SHARED | UMMAP_BLANK | UMMAP_WRITERS | UMMAP_GROWS)
 
-/* Requested properties of a new mapping: the arguments of ummap or ummap_open. */
+/* A store that the caller has opened: the arguments of ummap_open_handle. */
+struct opened {
+	const struct ummap_driver *driver;
+	void *handle;
+	const struct ummap_geom *geom;
+};
+
+/* Requested properties of a new mapping: the arguments of ummap, ummap_open or
+ * ummap_open_handle. */
 struct plan {
+	const struct opened *opened; /* the open store; NULL: the library opens it */
 	const char *uri;      /* URI of the store; with a descriptor, of the driver */
 	int fd;               /* descriptor of the file; -1: the URI names the store */
 	size_t size;
@@ -193,6 +202,8 @@ static int open_store(const struct plan *p, const struct mapping *map, struct st
 	int oflags = writing(map) |
 		     (p->attr.flags & UMMAP_CREATE ? UMMAP_O_CREATE : 0);
 
+	if (p->opened)
+		return io_adopt(p->opened->driver, p->opened->handle, p->opened->geom, oflags, store);
 	if (p->fd >= 0)
 		return io_open_fd(p->uri, p->fd, oflags, store);
 	return io_open(p->uri, oflags, store);
@@ -395,6 +406,8 @@ static int make_mapping(struct plan *p, void **addr)
 		map_free(map);
 		return err;
 	}
+	if (p->opened)
+		io_take(map->backings[0].store);
 	if (!map->in_place)
 		start_note_mapping(map);
 	*addr = map->range;
@@ -430,30 +443,52 @@ static bool wants_more(const struct ummap_attr *attr)
 	return i < attr->struct_size;
 }
 
+/* Copies the caller's attributes, and makes the mapping. */
+static int map_with(struct plan *p, const struct ummap_attr *attr, void **addr)
+{
+	if (attr && (attr->struct_size < sizeof(size_t) || attr->struct_size > 4096))
+		return fail(EINVAL, "cannot create the mapping: attr->struct_size is %zu. Try to "
+			    "start from UMMAP_ATTR_INIT", attr->struct_size);
+	if (attr && wants_more(attr))
+		return fail(EINVAL, "cannot create the mapping: attr has fields of a later release "
+			    "that are not 0. Try 0, or that release");
+	/* A program built against an earlier release has fewer fields; the others keep their
+	 * defaults. */
+	if (attr)
+		memcpy(&p->attr, attr, min_size(attr->struct_size, sizeof(p->attr)));
+	return make_mapping(p, addr);
+}
+
 int ummap_open(const char *uri, size_t size, off_t offset, int prot,
 	       const struct ummap_attr *attr, void **addr)
 {
 	struct plan p = { .uri = uri, .fd = -1, .size = size, .offset = offset, .prot = prot,
 			  .attr = UMMAP_ATTR_INIT };
 	struct guard g;
-	int err = 0;
 
 	api_enter(&g);
 	if (!uri)
-		err = fail(EINVAL, "cannot create the mapping: the URI is NULL");
-	else if (attr && (attr->struct_size < sizeof(size_t) || attr->struct_size > 4096))
-		err = fail(EINVAL, "cannot create the mapping: attr->struct_size is %zu. Try to "
-			   "start from UMMAP_ATTR_INIT", attr->struct_size);
-	else if (attr && wants_more(attr))
-		err = fail(EINVAL, "cannot create the mapping: attr has fields of a later release "
-			   "that are not 0. Try 0, or that release");
-	/* A program built against an earlier release has fewer fields; the others keep their
-	 * defaults. */
-	if (!err && attr)
-		memcpy(&p.attr, attr, min_size(attr->struct_size, sizeof(p.attr)));
-	if (!err)
-		err = make_mapping(&p, addr);
-	return api_leave(&g, err);
+		return api_leave(&g, fail(EINVAL, "cannot create the mapping: the URI is NULL"));
+	return api_leave(&g, map_with(&p, attr, addr));
+}
+
+int ummap_open_handle(const struct ummap_driver *driver, void *h, const struct ummap_geom *geom,
+		      size_t size, off_t offset, int prot, const struct ummap_attr *attr,
+		      void **addr)
+{
+	struct opened opened = { driver, h, geom };
+	struct plan p = { .opened = &opened, .fd = -1, .size = size, .offset = offset,
+			  .prot = prot, .attr = UMMAP_ATTR_INIT };
+	struct guard g;
+	int err;
+
+	api_enter(&g);
+	err = driver && geom ? plugin_check_driver(driver, true) :
+			       fail(EINVAL, "cannot create the mapping: driver or geom is NULL");
+	if (err)
+		return api_leave(&g, err);
+	p.uri = driver->scheme;
+	return api_leave(&g, map_with(&p, attr, addr));
 }
 
 int ummap_setvar(const char *name, const char *value)
@@ -801,6 +836,14 @@ int umremap_open(void *old_addr, const char *uri, size_t size, off_t offset, int
 
 /* ---- The rest ---- */
 
+int umstart(void)
+{
+	struct guard g;
+
+	api_enter(&g);
+	return api_leave(&g, start_library());
+}
+
 int umstat(const void *addr, struct umstat *st)
 {
 	struct umstat full;
@@ -839,6 +882,17 @@ int umonerror(void (*fn)(void *addr, int error))
 const char *umerrormsg(void)
 {
 	return fail_message();
+}
+
+int umseterror(int error, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	fail_with(error, format, args);
+	va_end(args);
+	errno = error;
+	return -1;
 }
 
 int umfault(int sig, void *info, void *context)

@@ -11,6 +11,7 @@
 #include "paging/inplace.h"
 #include "io/io.h"
 #include "base/log.h"
+#include "engine/copy.h"
 #include "paging/lookup.h"
 #include "paging/segment.h"
 #include "paging/stall.h"
@@ -427,4 +428,18 @@ int umunpin(void *addr, size_t len)
 		unpin(r.map, i);
 	map_leave(r.map);
 	return api_leave(&g, err);
+}
+
+int umcopy(void *dst, const void *src, size_t len)
+{
+	int err;
+
+	fail_clear();
+	err = copy_bytes(dst, src, len);
+	if (!err)
+		return 0;
+	errno = -err;
+	fail(-err, "cannot copy %zu bytes from %p to %p: a mapping cannot be read or written: %s",
+	     len, src, dst, strerror(-err));
+	return -1;
 }

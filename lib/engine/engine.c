@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * The choice of the engine for a mapping, and addresses for mapped ranges. One lock, `places`: held while addresses are
- * searched, and while places of a range are empty for longer than a moment.
- */
+/* The choice of the engine for a mapping. Takes no lock. */
 #include "engine/engine.h"
 
 #include "base/config.h"
@@ -13,16 +10,13 @@
 #include "engine/uffd.h"
 #include "engine/userfaultfd.h"
 
-#include <string.h>
-#include <sys/mman.h>
 #include <ummap.h>
 
-static _Atomic uint32_t places;
 static _Atomic bool usable[2]; /* by can_use */
 
 static void *(*serve_messages)(void *);
 
-int engine_start(enum fault_answer (*fault)(const struct fault *), void *(*serve)(void *))
+int engine_start(enum fault_answer (*fault)(struct fault *), void *(*serve)(void *))
 {
 	serve_messages = serve;
 	return sigsegv_start(fault);
@@ -32,7 +26,7 @@ void engine_forget(void)
 {
 	uffd_forget();
 	sigbus_forget();
-	places = 0;
+	engine_forget_places();
 }
 
 /* ---- Which engine ---- */
@@ -148,99 +142,4 @@ int engine_number(const struct engine *e)
 bool engine_sees_kernel(const struct engine *e)
 {
 	return e->by_message && userfaultfd_messages.sees_kernel;
-}
-
-/* ---- Mapped ranges ---- */
-
-void engine_hold_places(void)
-{
-	futex_lock(&places);
-}
-
-void engine_release_places(void)
-{
-	futex_unlock(&places);
-}
-
-int engine_fail(const struct engine *e, const char *what, int err)
-{
-	const char *call = sys_failure(&err);
-	const char *larger = "larger limits: vm.max_map_count (sysctl(8)), RLIMIT_AS (ulimit -v)";
-
-	return fail(-err, "cannot %s: %s%s%s. Try %s", what, call ? call : "", call ? ": " : "",
-		    strerror(-err), err == -ENOMEM ? larger : e->needs);
-}
-
-int engine_attach(const struct engine *e, size_t len, size_t seg_size, size_t before, size_t after, char **range)
-{
-	size_t pages = round_up(len, sys_page()), align = max_size(HUGE_PAGE, min_size(seg_size, 512 * HUGE_PAGE));
-	size_t lead = round_up(before, align), all = lead + pages + after;
-	char *start, *at;
-	int err;
-
-	engine_hold_places();
-	start = sys_reserve_apart(all, align);
-	engine_release_places();
-	if (!start)
-		start = sys_reserve(all, align);
-	if (!start)
-		return fail(ENOMEM, "cannot reserve %zu bytes of addresses: no address space. Try "
-			    "a larger RLIMIT_AS (ulimit -v)", all);
-	at = start + lead;
-	sys_forget_failure();
-	err = e->adopt(e, at, pages);
-	if (err) {
-		raw_munmap(start, all);
-		return engine_fail(e, "prepare the addresses of a mapping", err);
-	}
-	/* The range is aligned; what stands before it need not be. */
-	if (lead > before)
-		raw_munmap(start, lead - before);
-	*range = at;
-	return 0;
-}
-
-bool engine_extend(const struct engine *e, char *range, size_t len, size_t more)
-{
-	char *end = range + round_up(len, sys_page()), *at;
-	size_t pages = (size_t)(range + round_up(len + more, sys_page()) - end);
-
-	if (pages == 0)
-		return true;
-	engine_hold_places();
-	at = sys_bare(end, pages, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-	engine_release_places();
-	if (at == end && e->adopt(e, end, pages) == 0)
-		return true;
-	if (at != MAP_FAILED)
-		raw_munmap(at, pages);
-	return false;
-}
-
-int engine_reset(const struct engine *e, char *range, size_t len)
-{
-	int err = engine_segv.discard(range, len);
-
-	return err ? err : e->adopt(e, range, len);
-}
-
-void engine_detach(const struct engine *e, char *range, size_t len)
-{
-	size_t pages = round_up(len, sys_page());
-
-	if (!pages)
-		return;
-	hooked_munmap(range, pages);
-	e->wake(e, range, pages);
-}
-
-int engine_replace(const struct engine *e, char *range, size_t len, void *with)
-{
-	size_t pages = round_up(len, sys_page());
-	int err = hooked_move(with, range, pages) == MAP_FAILED ? -errno : 0;
-
-	if (err)
-		hooked_munmap(range, pages);
-	e->wake(e, range, pages);
-	return err;
 }

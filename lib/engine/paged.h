@@ -3,7 +3,7 @@
 #ifndef PAGED_H
 #define PAGED_H
 
-#include "engine/engine.h"
+#include "engine/table.h"
 #include "engine/userfaultfd.h"
 
 #define PAGED_NEEDS "to let the process use ioctl(2) on userfaultfd, and madvise(2) (a seccomp " \
@@ -19,5 +19,13 @@ int paged_unmap(const struct engine *e, char *range, char *pool, size_t len, boo
 int paged_unmap_last(char *range, char *pool, size_t len);
 int paged_discard(char *range, size_t len);
 bool paged_is_one(char *at, size_t len);
+
+/*
+ * Between these two, frames that the calling thread maps and unmaps may leave copies behind, and places that it discards
+ * may keep them, which are freed together at the end; or before it, when such copies have `most` bytes. Until then their
+ * segments stay locked, and discarded ones keep their frames. Not nested.
+ */
+void engine_batch_begin(size_t most);
+void engine_batch_end(void);
 
 #endif

@@ -9,7 +9,7 @@
  * of another thread could get that place. So mapped ranges are in a part of the address space where the kernel maps
  * nothing by itself. For a range that finds no room there, the place is poisoned first, at the price of one more call.
  */
-#include "engine/engine.h"
+#include "engine/table.h"
 
 #include "base/sys.h"
 

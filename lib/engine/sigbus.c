@@ -9,6 +9,7 @@
 
 #include "base/sys.h"
 #include "engine/paged.h"
+#include "engine/sigsegv.h"
 
 static _Atomic bool started;
 static _Atomic uint32_t starting; /* a lock */

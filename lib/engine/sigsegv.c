@@ -11,6 +11,7 @@
 #include "engine/sigsegv.h"
 
 #include "base/log.h"
+#include "engine/copy.h"
 #include "engine/signals.h"
 #include "engine/stack.h"
 #include "base/sys.h"
@@ -49,7 +50,7 @@ struct owned {
 
 #define OWNED 2
 
-static enum fault_answer (*answer)(const struct fault *fault);
+static enum fault_answer (*answer)(struct fault *fault);
 static struct owned all[OWNED] = { { .sig = SIGSEGV }, { .sig = SIGBUS } };
 static struct owned *const segv = &all[0], *const bus = &all[1];
 static _Thread_local struct sigaction at_fork[OWNED] __attribute__((tls_model("initial-exec")));
@@ -166,32 +167,45 @@ static void raise_bus(void *addr, ucontext_t *context)
 struct serving {
 	struct fault fault;
 	ucontext_t *context;
-	bool served;
+	enum fault_answer answer;
 };
 
 static void serve(void *arg)
 {
 	struct serving *s = arg;
-	enum fault_answer what = answer(&s->fault);
 
-	if (what == FAULT_FAILED)
+	s->answer = answer(&s->fault);
+	if (s->answer == FAULT_FAILED && !copy_covers(s->fault.addr))
 		raise_bus(s->fault.addr, s->context);
-	s->served = what != FAULT_FOREIGN;
 }
 
-bool sigsegv_serve(int sig, siginfo_t *info, void *context)
+/* Serves a fault. On return, *error is not 0 if it ends the copy that this thread makes. */
+static bool serve_fault(int sig, siginfo_t *info, void *context, int *error)
 {
 	enum access access = access_of(context);
-	struct serving s = { { info->si_addr, access == STORE, sig == SIGBUS }, context, false };
+	struct serving s = { { info->si_addr, access == STORE, sig == SIGBUS, 0 }, context,
+			     FAULT_FOREIGN };
 
+	*error = 0;
 	/* Sent by kill(2) or the like, or before the library started: no access has faulted. */
 	if (info->si_code <= 0 || !owned_by(sig) || access == FETCH)
 		return false;
 	/* A load has failed, or memory itself. */
-	if (sig == SIGBUS && (info->si_errno || info->si_code != BUS_ADRERR))
-		return false;
-	stack_call(&s.context->uc_stack, serve, &s);
-	return s.served;
+	if (sig != SIGBUS || (!info->si_errno && info->si_code == BUS_ADRERR))
+		stack_call(&s.context->uc_stack, serve, &s);
+	if (s.answer != FAULT_SERVED && copy_covers(info->si_addr))
+		*error = s.answer == FAULT_FAILED ? s.fault.error : sig == SIGBUS ? -EIO : 0;
+	return s.answer != FAULT_FOREIGN;
+}
+
+bool sigsegv_serve(int sig, siginfo_t *info, void *context)
+{
+	int error;
+	bool served = serve_fault(sig, info, context, &error);
+
+	if (error)
+		copy_abort(context, error);
+	return served;
 }
 
 /* The default action has to happen at the instruction, as if we had never been there. */
@@ -240,13 +254,15 @@ static void pass_on(struct owned *o, siginfo_t *info, ucontext_t *context)
 
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
-	int saved = errno, cancel;
+	int saved = errno, cancel, error;
 	bool served;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	served = sigsegv_serve(sig, info, context);
+	served = serve_fault(sig, info, context, &error);
 	errno = saved;
 	cancel_restore(cancel);
+	if (error)
+		copy_abort(context, error);
 	if (!served)
 		pass_on(sig == SIGBUS ? bus : segv, info, context);
 	errno = saved;
@@ -334,7 +350,7 @@ static int own(struct owned *o)
 	return 0;
 }
 
-int sigsegv_start(enum fault_answer (*ours)(const struct fault *fault))
+int sigsegv_start(enum fault_answer (*ours)(struct fault *fault))
 {
 	int err;
 

@@ -6,17 +6,18 @@
 #include <signal.h>
 #include <stdbool.h>
 
-/* What a fault was. */
+/* A fault, and its result. */
 struct fault {
 	void *addr;
 	bool write;
 	bool bus;  /* by SIGBUS */
+	int error; /* FAULT_FAILED: a negative errno value */
 };
 
 enum fault_answer { FAULT_SERVED, FAULT_FOREIGN, FAULT_FAILED };
 
 /* Installs the library's handler, which calls `ours` for each fault. Returns 0 or -errno with a sentence. */
-int sigsegv_start(enum fault_answer (*ours)(const struct fault *fault));
+int sigsegv_start(enum fault_answer (*ours)(struct fault *fault));
 /* The same for SIGBUS, unless it is installed. */
 int sigsegv_start_bus(void);
 /* Installs them again if the program has replaced one without sigaction or signal. */

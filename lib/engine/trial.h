@@ -3,7 +3,7 @@
 #ifndef TRIAL_H
 #define TRIAL_H
 
-#include "engine/engine.h"
+#include "engine/range.h"
 
 /* 0: memory can be mapped and unmapped by the engine; or -errno with a sentence. */
 int trial_moves(const struct engine *e);

@@ -9,12 +9,11 @@
  * only before it has to wait for something else. So an access that needs no I/O costs one switch of threads each way.
  * These threads never touch parts of a mapped range that may be absent: no thread would be left to serve the fault.
  */
-#include "engine/engine.h"
+#include "engine/uffd.h"
 
 #include "base/log.h"
 #include "base/sys.h"
 #include "engine/paged.h"
-#include "engine/uffd.h"
 
 #include <string.h>
 #include <sys/mman.h>

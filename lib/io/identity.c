@@ -94,6 +94,13 @@ int identity_make(struct identity *id, const struct uri *u, int fd)
 	return fail(ENOMEM, "cannot identify the store: no memory");
 }
 
+int identity_of_handle(struct identity *id, const char *scheme)
+{
+	/* No URI has these texts: layers end with a parenthesis. */
+	*id = (struct identity){ .way = strdup(scheme), .end = strdup(scheme) };
+	return id->way && id->end ? 0 : fail(ENOMEM, "cannot identify the store: no memory");
+}
+
 void identity_free(struct identity *id)
 {
 	free(id->way);

@@ -16,6 +16,8 @@ struct identity {
 
 /* fd: the descriptor that replaces the path; -1: none. Returns 0, or -ENOMEM with a message. */
 int identity_make(struct identity *id, const struct uri *u, int fd);
+/* The identity of a store that the caller has opened: no URI has it. */
+int identity_of_handle(struct identity *id, const char *scheme);
 void identity_free(struct identity *id);
 /* Whether both lead to the same file through the same drivers with the same keys. */
 bool identity_equal(const struct identity *a, const struct identity *b);

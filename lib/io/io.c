@@ -32,10 +32,12 @@ static bool has_word(const char *list, const char *word)
 	return false;
 }
 
-/* Finds the driver of each layer and hands each filter the next one. */
-static int resolve(struct uri *u, const struct ummap_driver **outer)
+/* Finds the driver of each layer and hands each filter the next one. below: what comes behind the
+ * last layer; NULL: nothing. */
+static int resolve(struct uri *u, const struct io_below *below, const struct ummap_driver **outer)
 {
-	const struct ummap_driver *next = NULL;
+	const struct ummap_driver *next = below ? below->driver : NULL;
+	const struct ummap_uri *next_uri = below ? below->uri : NULL;
 
 	for (unsigned i = u->layers; i-- > 0;) {
 		struct ummap_uri *layer = &u->layer[i];
@@ -59,8 +61,9 @@ static int resolve(struct uri *u, const struct ummap_driver **outer)
 					    layer->keys[k].name, d->keys ? d->keys : "none");
 		}
 		layer->next = next;
-		layer->next_uri = next ? layer + 1 : NULL;
+		layer->next_uri = next_uri;
 		next = d;
+		next_uri = layer;
 	}
 	*outer = next;
 	return 0;
@@ -102,7 +105,29 @@ static int open_handle(struct store *s, const struct uri *u, int fd, int oflags)
 		    strerror(-err));
 }
 
-static int open_store(const char *text, int fd, int oflags, struct store **store)
+/* Checks an open handle and makes it usable for requests. */
+static int prepare(struct store *s, int oflags)
+{
+	int err = 0;
+
+	if ((oflags & UMMAP_O_WRITE) && (!s->driver.write || !(s->geom.caps & UMMAP_CAP_WRITE)))
+		return fail(EACCES, "cannot open the store for writing: the driver '%s' cannot "
+			    "write it", s->driver.scheme);
+	if (!(s->geom.caps & UMMAP_CAP_FAULTSAFE))
+		err = worker_start_calls(CALL_THREADS);
+	if (!err && s->driver.set_notice)
+		s->driver.set_notice(s->handle, log_notice, NULL);
+	s->owners = 1;
+	return err;
+}
+
+static void copy_table(struct store *s, const struct ummap_driver *driver)
+{
+	memcpy(&s->driver, driver, min_size(driver->struct_size, sizeof(s->driver)));
+}
+
+static int open_store(const char *text, const struct io_below *below, int fd, int oflags,
+		      struct store **store)
 {
 	const struct ummap_driver *d = NULL;
 	struct uri u;
@@ -111,41 +136,67 @@ static int open_store(const char *text, int fd, int oflags, struct store **store
 
 	if (err)
 		return err;
+	for (unsigned i = 0; below && i < u.layers; i++)
+		u.layer[i].path = below->uri->path;
 	s = calloc(1, sizeof(*s));
-	err = s ? resolve(&u, &d) : fail(ENOMEM, "cannot open the store: no memory");
+	err = s ? resolve(&u, below, &d) : fail(ENOMEM, "cannot open the store: no memory");
 	if (!err) {
-		memcpy(&s->driver, d, min_size(d->struct_size, sizeof(s->driver)));
+		copy_table(s, d);
 		err = open_handle(s, &u, fd, oflags);
 	}
 	/* Afterwards, because opening may make the file. */
 	if (!err) {
 		err = identity_make(&s->identity, &u, fd);
-		if (err)
-			s->driver.close(s->handle);
-	}
-	uri_free(&u);
-	if (!err && (oflags & UMMAP_O_WRITE) && (!s->driver.write || !(s->geom.caps & UMMAP_CAP_WRITE))) {
-		s->driver.close(s->handle);
-		identity_free(&s->identity);
-		err = fail(EACCES, "cannot open the store for writing: the driver '%s' cannot "
-			   "write it", d->scheme);
-	}
-	if (!err && !(s->geom.caps & UMMAP_CAP_FAULTSAFE)) {
-		err = worker_start_calls(CALL_THREADS);
+		if (!err)
+			err = prepare(s, oflags);
 		if (err) {
 			s->driver.close(s->handle);
 			identity_free(&s->identity);
 		}
 	}
+	uri_free(&u);
 	if (err) {
 		free(s);
 		return err;
 	}
-	if (s->driver.set_notice)
-		s->driver.set_notice(s->handle, log_notice, NULL);
-	s->owners = 1;
 	*store = s;
 	return 0;
+}
+
+int io_open_filters(const char *filters, const struct io_below *below, int oflags,
+		    struct store **store)
+{
+	return open_store(filters, below, -1, oflags, store);
+}
+
+int io_adopt(const struct ummap_driver *driver, void *handle, const struct ummap_geom *geom,
+	     int oflags, struct store **store)
+{
+	struct store *s = calloc(1, sizeof(*s));
+	int err = s ? 0 : fail(ENOMEM, "cannot use the handle: no memory");
+
+	if (!err) {
+		copy_table(s, driver);
+		s->handle = handle;
+		s->geom = *geom;
+		s->is_callers = true;
+		err = identity_of_handle(&s->identity, driver->scheme);
+	}
+	if (!err)
+		err = prepare(s, oflags);
+	if (err) {
+		if (s)
+			identity_free(&s->identity);
+		free(s);
+		return err;
+	}
+	*store = s;
+	return 0;
+}
+
+void io_take(struct store *store)
+{
+	store->is_callers = false;
 }
 
 int io_check(const char *text)
@@ -156,7 +207,7 @@ int io_check(const char *text)
 
 	if (err)
 		return err;
-	err = resolve(&u, &d);
+	err = resolve(&u, NULL, &d);
 	if (!err && *u.layer[0].path)
 		err = fail(EINVAL, "it has the path '%s'. Try a URI without a path, such as %s or "
 			   "%s:?key=value", u.layer[0].path, d->scheme, d->scheme);
@@ -166,7 +217,7 @@ int io_check(const char *text)
 
 int io_open(const char *uri, int oflags, struct store **store)
 {
-	return open_store(uri, -1, oflags, store);
+	return open_store(uri, NULL, -1, oflags, store);
 }
 
 /* io_uring does not work here. */
@@ -177,15 +228,15 @@ int io_open_fd(const char *uri, int fd, int oflags, struct store **store)
 	int err;
 
 	if (uri)
-		return open_store(uri, fd, oflags, store);
-	err = open_store("uring", fd, oflags, store);
+		return open_store(uri, NULL, fd, oflags, store);
+	err = open_store("uring", NULL, fd, oflags, store);
 	if (err != -EOPNOTSUPP)
 		return err;
 	if (!atomic_exchange(&has_no_uring, true))
 		log_line(LOG_INFO, "io", "%s. The library uses the driver posix instead",
 			 fail_message());
 	fail_clear();
-	return open_store("posix", fd, oflags, store);
+	return open_store("posix", NULL, fd, oflags, store);
 }
 
 struct store *io_hold(struct store *store)
@@ -212,7 +263,7 @@ static void keep_notice(void *arg, const char *sentence)
 
 static int close_handle(struct store *store)
 {
-	int err = store->driver.close(store->handle);
+	int err = store->is_callers ? 0 : store->driver.close(store->handle);
 
 	if (err)
 		log_line(LOG_WARN, "io", "cannot close a store of the driver '%s': %s",
@@ -278,7 +329,7 @@ int io_identify(const char *text, int fd, struct identity *id)
 
 	if (err)
 		return err;
-	err = resolve(&u, &d);
+	err = resolve(&u, NULL, &d);
 	if (!err)
 		err = identity_make(id, &u, fd);
 	uri_free(&u);
@@ -315,7 +366,7 @@ int io_hand_over(struct store *store, int how, const char *text, int fd, const s
 	err = uri_parse(driver_of(text), &u);
 	if (err)
 		return err;
-	err = resolve(&u, &d);
+	err = resolve(&u, NULL, &d);
 	if (!err) {
 		to.to = &u.layer[0];
 		err = store->driver.hand_over(store->handle, &to);

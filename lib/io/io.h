@@ -21,6 +21,19 @@ int io_check(const char *uri);
 int io_open(const char *uri, int oflags, struct store **store);
 /* uri NULL: the best driver for files that works here. */
 int io_open_fd(const char *uri, int fd, int oflags, struct store **store);
+/* Drivers below the filters of a URI without path, which the caller has instead of a scheme. */
+struct io_below {
+	const struct ummap_driver *driver;
+	const struct ummap_uri *uri;     /* URI that the driver's open receives */
+};
+/* Opens the filters of a URI without path in front of another driver. */
+int io_open_filters(const char *filters, const struct io_below *below, int oflags,
+		    struct store **store);
+/* Makes a store of an open handle. The handle is the caller's until io_take. */
+int io_adopt(const struct ummap_driver *driver, void *handle, const struct ummap_geom *geom,
+	     int oflags, struct store **store);
+/* From now on, the end of the store closes its handle. */
+void io_take(struct store *store);
 /* Adds an owner to a store; each owner closes it once. */
 struct store *io_hold(struct store *store);
 void io_close(struct store *store);

@@ -24,6 +24,8 @@
 /* More cannot be a table: what is exported is something else. */
 #define TABLE_MAX 4096
 
+#define PROGRAM "this program" /* place of a driver that is in no file */
+
 static const char load_folder[] = UMMAP_PLUGIN_DIR;
 
 /* How both tables begin. */
@@ -55,6 +57,12 @@ struct kind {
 static const struct kind driver_kind = {
 	"driver", "ummap_driver", UMMAP_DRIVER_ABI, sizeof(struct ummap_driver),
 	{ REQUIRED(driver, open), REQUIRED(driver, close), REQUIRED(driver, read) },
+};
+
+/* A driver whose handle is open already. */
+static const struct kind handle_kind = {
+	"driver", "ummap_driver", UMMAP_DRIVER_ABI, sizeof(struct ummap_driver),
+	{ REQUIRED(driver, close), REQUIRED(driver, read) },
 };
 
 static const struct kind policy_kind = {
@@ -179,7 +187,6 @@ static struct loaded *take_table(const struct kind *kind, const struct head *tab
 		free(l);
 		return NULL;
 	}
-	log_line(LOG_INFO, "load", "the library uses the %s '%s' of %s", kind->word, name, file);
 	return l;
 }
 
@@ -192,8 +199,10 @@ static struct loaded *find_loaded(const struct kind *kind, const char *name)
 	return l;
 }
 
-static void keep(struct loaded *l)
+static void keep(struct loaded *l, const char *file)
 {
+	log_line(LOG_INFO, "load", "the library uses the %s '%s' of %s", l->kind->word,
+		 l->table.head.name, file);
 	l->next = all;
 	all = l;
 }
@@ -210,7 +219,7 @@ static int look_up(const struct kind *kind, const char *name, const char *path, 
 	*found = table ? take_table(kind, table, name, file) : NULL;
 	if (!*found)
 		return -EINVAL;
-	keep(*found);
+	keep(*found, file);
 	return 0;
 }
 
@@ -221,11 +230,20 @@ static int add_driver(const struct ummap_driver *driver)
 	if (find_loaded(&driver_kind, driver->scheme))
 		return fail(EEXIST, "cannot add the driver '%s': a driver of this name exists",
 			    driver->scheme);
-	l = take_table(&driver_kind, (const struct head *)driver, driver->scheme, "this program");
+	l = take_table(&driver_kind, (const struct head *)driver, driver->scheme, PROGRAM);
 	if (!l)
 		return -EINVAL;
-	keep(l);
+	keep(l, PROGRAM);
 	return 0;
+}
+
+int plugin_check_driver(const struct ummap_driver *driver, bool is_open)
+{
+	struct loaded *l = take_table(is_open ? &handle_kind : &driver_kind, (const struct head *)driver,
+				      driver->scheme ? driver->scheme : "", PROGRAM);
+
+	free(l);
+	return l ? 0 : -EINVAL;
 }
 
 static int load_add_driver(const struct ummap_driver *driver)

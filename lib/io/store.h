@@ -4,6 +4,7 @@
 #define STORE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <ummap-driver.h>
 
@@ -12,6 +13,7 @@
 struct store {
 	struct ummap_driver driver;  /* a copy, so that fields an older driver lacks are NULL */
 	void *handle;
+	bool is_callers;             /* the handle is the caller's, and stays open */
 	struct ummap_geom geom;
 	struct identity identity;
 	_Atomic uint32_t turn;

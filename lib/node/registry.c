@@ -9,6 +9,7 @@
 #include "node/registry.h"
 
 #include "base/log.h"
+#include "common/fd_path.h"
 #include "common/try_lock.h"
 #include "common/process.h"
 
@@ -110,7 +111,7 @@ static int fill(int fd)
 int registry_create(const char *path)
 {
 	struct rlimit most;
-	char self[64];
+	char self[FD_PATH_BYTES];
 	int fd, err;
 
 	/* To ask for more would be a SIGXFSZ. */
@@ -122,7 +123,7 @@ int registry_create(const char *path)
 	if (fd < 0)
 		return fail(ENOTSUP, "cannot create a file in " FOLDER ": %s", strerror(errno));
 	err = fill(fd);
-	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	fd_path(self, fd);
 	if (!err && linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
 		err = -errno;
 	if (!err)

@@ -9,6 +9,8 @@
 #include "paging/readahead.h"
 #include "memory/budget.h"
 #include "engine/engine.h"
+#include "engine/paged.h"
+#include "engine/uffd.h"
 #include "paging/flush.h"
 #include "node/mode.h"
 #include "paging/pagecache.h"

@@ -9,7 +9,10 @@
  */
 #include "paging/fault.h"
 
+#include "engine/copy.h"
 #include "engine/engine.h"
+#include "engine/paged.h"
+#include "engine/uffd.h"
 #include "paging/readahead.h"
 #include "paging/evict.h"
 #include "paging/inplace.h"
@@ -157,7 +160,7 @@ static int store_to_full(struct mapping *map)
 	return err;
 }
 
-enum fault_answer fault_by_signal(const struct fault *fault)
+enum fault_answer fault_by_signal(struct fault *fault)
 {
 	struct mapping *map = map_find(fault->addr);
 	void (*tell)(void *, int) = on_error;
@@ -186,7 +189,9 @@ enum fault_answer fault_by_signal(const struct fault *fault)
 	}
 	if (!err)
 		return FAULT_SERVED;
-	if (tell)
+	fault->error = err;
+	/* A copy returns the error to its caller. */
+	if (tell && !copy_covers(fault->addr))
 		tell(fault->addr, -err);
 	return FAULT_FAILED;
 }

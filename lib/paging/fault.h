@@ -6,7 +6,7 @@
 #include "paging/mapping.h"
 
 /* For the engine: serves an access that the calling thread has made; and the loop of threads that serve messages. */
-enum fault_answer fault_by_signal(const struct fault *fault);
+enum fault_answer fault_by_signal(struct fault *fault);
 void *fault_by_message(void *unused);
 /* Sets the application's function for failed loads. */
 void fault_onerror(void (*fn)(void *addr, int error));

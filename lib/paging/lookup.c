@@ -7,6 +7,7 @@
 #include "paging/lookup.h"
 
 #include "base/log.h"
+#include "common/fd_path.h"
 #include "common/fork.h"
 
 #include <limits.h>
@@ -17,7 +18,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define DESCRIPTORS "/proc/self/fd/"
 
 struct entry {
 	_Atomic uintptr_t base, end;
@@ -57,15 +57,15 @@ void map_free(struct mapping *map)
 	futex_unlock(&lock);
 }
 
-/* Copies a URI with the path of a descriptor in the place of /proc/self/fd/N, which means nothing to other people. */
+/* Copies a URI, with the file's path in place of that of a descriptor. */
 static void copy_readable(const char *uri, char *text, size_t room)
 {
-	const char *link = strstr(uri, DESCRIPTORS), *rest = uri;
-	char name[sizeof(DESCRIPTORS) + 16], path[PATH_MAX];
+	const char *link = strstr(uri, FD_FOLDER), *rest = uri;
+	char name[sizeof(FD_FOLDER) + 16], path[PATH_MAX];
 	ssize_t len = -1;
 
 	if (link) {
-		rest = link + strlen(DESCRIPTORS);
+		rest = link + strlen(FD_FOLDER);
 		rest += strspn(rest, "0123456789");
 		if ((size_t)(rest - link) < sizeof(name)) {
 			snprintf(name, sizeof(name), "%.*s", (int)(rest - link), link);
@@ -80,11 +80,11 @@ static void copy_readable(const char *uri, char *text, size_t room)
 
 void map_name(struct mapping *map, const char *uri, int fd)
 {
-	char text[PATH_MAX], self[32];
+	char text[PATH_MAX], self[FD_PATH_BYTES];
 	size_t len;
 
 	if (fd >= 0)
-		snprintf(self, sizeof(self), DESCRIPTORS "%d", fd);
+		fd_path(self, fd);
 	copy_readable(fd >= 0 ? self : uri, text, sizeof(text));
 	len = strlen(text);
 	/* The path says more than the keys of a driver. */

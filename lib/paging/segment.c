@@ -10,6 +10,7 @@
 #include "paging/recycle.h"
 #include "base/scratch.h"
 #include "engine/engine.h"
+#include "engine/uffd.h"
 #include "paging/evict.h"
 #include "paging/pagecache.h"
 #include "paging/twin.h"

@@ -372,7 +372,7 @@ Test(env, unknown_names_are_warned_of)
 Test(env, names_of_others_are_not)
 {
 	static const char *const names[] = { "UMMAP_MPI_ALL", "UMMAP_MPI_LOCAL", "UMMAP_TEST_FOLDER", "UMMAP_BENCH_DIR",
-					     "UMMAP_STRESS_SEED", "UMMAP_DEMO_CACHE", "UMMAP_IOCACHE_NEAR", "UMMAPPED", "XUMMAP_LOGS" };
+					     "UMMAP_STRESS_SEED", "UMMAP_DEMO_CACHE", "UMMAP_TEST_IOCACHE_NEAR", "UMMAPPED", "XUMMAP_LOGS" };
 	char text[64 * 1024];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {

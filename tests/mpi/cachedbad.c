@@ -115,7 +115,6 @@ static void bad_hints(void)
 		{ "pmem_size", "1", "at least 2M" }, { "pmem_size", "many", "at least 2M" }, { "pmem_stripe", "100", "multiple of 64K" },
 		{ "pmem_flush", "0", "seconds" }, { "pmem_flush", "never", "seconds" }, { "pmem_populate", "yes", "true" },
 		{ "pmem_durable", "always", "write" }, { "pmem_close", "no", "keep" }, { "pmem_io_mode", "2", "pmem_io_mode" },
-		{ "failure_recovery", "1", "true" }, { "do_recovery", "maybe", "true" },
 	};
 	int amode = MPI_MODE_RDWR | MPI_MODE_CREATE;
 	MPI_Info info;
@@ -123,8 +122,6 @@ static void bad_hints(void)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
 		check_all(open_with(hints(near, bad[i][0], bad[i][1], NULL), amode), MPI_ERR_INFO_VALUE, bad[i][2]);
 	check_all(open_with(hints("/no/such/folder", NULL), amode), MPI_ERR_NO_SUCH_FILE, "/no/such/folder");
-	check_all(open_with(hints(near, "do_recovery", "true", "do_recovery_path", "/no/such", NULL), amode), MPI_ERR_NO_SUCH_FILE,
-		  "do_recovery_path");
 	check_names_folder(open_with(hints(near, "pmem_size", "10T", NULL), amode), MPI_ERR_NO_SPACE, "");
 	if (ranks > 1) {
 		info = rank ? hints(near, NULL) : hints(near, "pmem_flush", "3", NULL);
@@ -456,8 +453,8 @@ static void opens_without_descriptors(void)
 	/* Among several machines the last rank owns a part, and its MPI polls descriptors. */
 	if (!on_one_machine())
 		return;
-	snprintf(nodes, sizeof(nodes), "%s", getenv("UMMAP_IOCACHE_NODES") ? getenv("UMMAP_IOCACHE_NODES") : "1");
-	setenv("UMMAP_IOCACHE_NODES", "1", 1);
+	snprintf(nodes, sizeof(nodes), "%s", getenv("UMMAP_TEST_IOCACHE_NODES") ? getenv("UMMAP_TEST_IOCACHE_NODES") : "1");
+	setenv("UMMAP_TEST_IOCACHE_NODES", "1", 1);
 	check(open_plainly() == MPI_SUCCESS);
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == ranks - 1) {
@@ -471,7 +468,7 @@ static void opens_without_descriptors(void)
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
 	check(MPI_File_close(&file) == MPI_SUCCESS);
-	setenv("UMMAP_IOCACHE_NODES", nodes, 1);
+	setenv("UMMAP_TEST_IOCACHE_NODES", nodes, 1);
 	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
 }
 

@@ -58,7 +58,7 @@ static int go_over(bool writing, int version)
 	return failed;
 }
 
-static const char *const places[] = { "UMMAP_IOCACHE_FAR", "UMMAP_IOCACHE_NEAR" };
+static const char *const places[] = { "UMMAP_TEST_IOCACHE_FAR", "UMMAP_TEST_IOCACHE_NEAR" };
 
 static void set_fault(const char *place, const char *op, int nth)
 {

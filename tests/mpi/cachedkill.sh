@@ -6,7 +6,7 @@
 folder=${UMMAP_TEST_FOLDER:?} launch=$1 mpi=$2 most=$3 program=$4
 mkdir -p "$folder/near"
 run() { # RANKS NODES ARGUMENT
-	UMMAP_IOCACHE_NODES=$2 "$launch" "$mpi" "$1" "$program" "$folder" "$3" > "$folder/out" 2>&1
+	UMMAP_TEST_IOCACHE_NODES=$2 "$launch" "$mpi" "$1" "$program" "$folder" "$3" > "$folder/out" 2>&1
 }
 for ((i = 0; i < ${CACHED_KILLS:-5}; i++)); do
 	ranks=$((1 + RANDOM % most)) nodes=$((1 + RANDOM % 3)) ms=$((i == 0 ? 1000 : RANDOM % 400)) cut=$((1 + RANDOM % 40))
@@ -29,4 +29,4 @@ if several_machines; then
 fi
 run "$most" "$((1 + RANDOM % 3))" check || { cat "$folder/out"; exit 1; }
 # The file is complete without the cache, and has every version in the end.
-UMMAP_IOCACHE_NODES=1 run 1 1 check || { cat "$folder/out"; exit 1; }
+UMMAP_TEST_IOCACHE_NODES=1 run 1 1 check || { cat "$folder/out"; exit 1; }

@@ -905,7 +905,7 @@ static void open_file(void)
 	MPI_Info_create(&info);
 	snprintf(near, sizeof(near), "%s/near", folder);
 	snprintf(nodes, sizeof(nodes), "%d", 1 + (int)draw(4));
-	setenv("UMMAP_IOCACHE_NODES", nodes, 1);
+	setenv("UMMAP_TEST_IOCACHE_NODES", nodes, 1);
 	if (verbose && rank == 0)
 		printf("call %d: opened with %#x, %s nodes, %lld bytes\n", calls, amode, nodes, (long long)size);
 	MPI_Info_set(info, "pmem_path", near);

@@ -83,9 +83,9 @@ static void puts_and_gets(void)
 	does("raw: version 2", "umobject put box raw - --dims 8000 < raw");
 	does("8000\tuint8 8000", "umobject ls box");
 	does("1\t8000\tdouble 10x100", "umobject ls box raw");
-	does("attribute long name=x y", "umobject stat box raw --version 1");
+	does("attribute long name=x y", "umobject stat box raw --number 1");
 	/* Attributes are a part of what is copied. */
-	does("copy: version 1", "umobject create other; umobject cp box raw other copy --version 1 --attribute b=2");
+	does("copy: version 1", "umobject create other; umobject cp box raw other copy --number 1 --attribute b=2");
 	does("attribute a=1\nattribute none=\nattribute long name=x y\nattribute b=2", "umobject stat other copy");
 	does("", "umobject get other copy back; cmp raw back; umobject get other copy a.npy; umobject put box npy a.npy; umobject get box npy back; cmp raw back");
 	does("", "umobject get box npy a.h5; umobject put box h5 a.h5; umobject get box h5 back; cmp raw back");
@@ -94,7 +94,7 @@ static void puts_and_gets(void)
 	does("", "umobject put box wide raw --type double --dims 1x1000 --chunk 2305843009213693952x1000; umobject get box wide back; cmp raw back");
 	does("", "umobject put box wide raw --type double --dims 1000x1 --chunk 18446744073709551615x1; umobject get box wide back; cmp raw back");
 	does("0 versions", "umobject gc box");
-	does("", "umobject check box; umobject check box raw --version 1");
+	does("", "umobject check box; umobject check box raw --number 1");
 	does("2 versions, 2 chunks", "umobject rm box wide; ! umobject ls box | grep wide; umobject gc box");
 	does("a?b", "umobject put box \"$(printf 'a\\033b')\" raw; umobject ls box");
 }
@@ -109,12 +109,12 @@ static void refuses_bad_arguments(void)
 	refuses("cannot find the object 'nobody'", "umobject stat box nobody");
 	refuses("cannot find the object 'nobody'", "umobject check box nobody");
 	refuses("cannot find the object 'nobody'", "umobject rm box nobody");
-	refuses("cannot find version 9", "umobject get box raw back --version 9");
-	refuses("--version with a name", "umobject check box --version 1");
+	refuses("cannot find version 9", "umobject get box raw back --number 9");
+	refuses("--number with a name", "umobject check box --number 1");
 	refuses("1 to 1000", "umobject create box2 --keep 4294967297");
 	refuses("1 to 1000", "umobject create box2 --keep 0");
 	/* It would take all of them. */
-	refuses("rm takes no --version", "umobject rm box raw --version 1");
+	refuses("rm takes no --number", "umobject rm box raw --number 1");
 	does("double 10x100", "umobject ls box raw");
 	refuses("get takes no --chunk", "umobject get box raw back --chunk 3");
 	refuses("fewer bytes", "umobject put box a raw --dims 8001");
@@ -181,11 +181,11 @@ static void finds_what_is_lost(void)
 	does("", "umobject create whole --keep 3; umobject put whole x raw --attribute a=b; head -c 9000 /dev/urandom > raw2");
 	does("", "umobject put whole x raw2; umobject put whole y raw; umobject check whole && umobject check whole x");
 	/* A chunk of an older version. */
-	damage("printf zzz | dd of=data/$(umobject stat . x --version 1 | awk '/^id/{print $2}').0.h5 bs=1 seek=5000 conv=notrunc 2> /dev/null");
+	damage("printf zzz | dd of=data/$(umobject stat . x --number 1 | awk '/^id/{print $2}').0.h5 bs=1 seek=5000 conv=notrunc 2> /dev/null");
 	run(__LINE__, 1, "x version 1: chunk 0", "umobject check hurt");
 	run(__LINE__, 1, "x version 1: chunk 0", "umobject check hurt x");
-	run(__LINE__, 1, "x: chunk 0", "umobject check hurt x --version 1");
-	does("", "umobject check hurt y && umobject check hurt x --version 2");
+	run(__LINE__, 1, "x: chunk 0", "umobject check hurt x --number 1");
+	does("", "umobject check hurt y && umobject check hurt x --number 2");
 	/* A name, of which h5/ and versions/ tell. */
 	damage("rm names/y");
 	run(__LINE__, 1, "y: the name is missing, but version 1 exists\n", "umobject check hurt");
@@ -197,7 +197,7 @@ static void finds_what_is_lost(void)
 	damage("rm names/x h5/x.h5");
 	refuses("Nothing was removed", "umobject gc hurt");
 	does("version 2 exists: restored", "umobject check hurt x --repair");
-	does("", "umobject check hurt && umobject get hurt x - | cmp raw2 - && umobject get hurt x - --version 1 | cmp raw -");
+	does("", "umobject check hurt && umobject get hurt x - | cmp raw2 - && umobject get hurt x - --number 1 | cmp raw -");
 	/* The newest version is damaged, too: an older one gets the name, and the damaged one is reported. */
 	damage("printf zzz | dd of=data/$(umobject stat . x | awk '/^id/{print $2}').0.h5 bs=1 seek=5000 conv=notrunc 2> /dev/null; rm names/x");
 	run(__LINE__, 1, "x: version 2 has damaged chunks and is not restored", "umobject check hurt --repair");
@@ -205,7 +205,7 @@ static void finds_what_is_lost(void)
 	/* All of them. The versions that are found first have their names last. */
 	damage("rm names/* versions/*");
 	does("x: the record of version 1 is missing: restored", "umobject check hurt --repair");
-	does("", "umobject check hurt && umobject get hurt x - | cmp raw2 - && umobject get hurt x - --version 1 | cmp raw -");
+	does("", "umobject check hurt && umobject get hurt x - | cmp raw2 - && umobject get hurt x - --number 1 | cmp raw -");
 	/* A record that is there and damaged. Its version is the same file, so an older one gets the name. */
 	damage("truncate -s 40 names/x");
 	run(__LINE__, 1, "x: the record of the name is damaged, but version 1 exists\n", "umobject check hurt");
@@ -213,7 +213,7 @@ static void finds_what_is_lost(void)
 	does("", "test $(umobject check hurt x | wc -l) = 1 && test $(umobject check hurt | wc -l) = 1");
 	does("x: the record of the name is damaged, but version 1 exists: restored", "umobject check hurt --repair");
 	does("1 versions", "umobject check hurt && umobject get hurt x - | cmp raw - && umobject gc hurt");
-	does("x: version 2", "umobject put hurt x raw2; umobject check hurt && umobject get hurt x - --version 1 | cmp raw -");
+	does("x: version 2", "umobject put hurt x raw2; umobject check hurt && umobject get hurt x - --number 1 | cmp raw -");
 	/* In a copy without hard links, the newest version is whole. */
 	damage("cp names/x x; mv x names/x; printf zzz | dd of=names/x bs=1 seek=9 conv=notrunc 2> /dev/null");
 	does("version 2 exists: restored", "umobject check hurt x --repair");
@@ -245,13 +245,13 @@ static void finds_what_is_lost(void)
 	does("restored", "umobject check hurt --repair");
 	does("0 versions", "umobject check hurt && umobject gc hurt");
 	/* A version that cannot be found again is no reason to keep garbage. */
-	damage("rm versions/* live/$(umobject stat . x --version 1 | awk '/^id/{print $2}')");
+	damage("rm versions/* live/$(umobject stat . x --number 1 | awk '/^id/{print $2}')");
 	run(__LINE__, 1, "and the version cannot be found", "umobject check hurt --repair");
 	does("0 versions, 1 chunks", "umobject gc hurt");
 	/* Views. */
 	damage("for v in views/*; do printf z | dd of=$v bs=1 seek=900 conv=notrunc 2> /dev/null; done");
 	run(__LINE__, 1, "x version 1: the view", "umobject check hurt");
-	does("", "umobject check hurt --repair && umobject check hurt && h5dump -a /data/a hurt/views/$(umobject stat hurt x --version 1 | awk '/^id/{print $2}').h5");
+	does("", "umobject check hurt --repair && umobject check hurt && h5dump -a /data/a hurt/views/$(umobject stat hurt x --number 1 | awk '/^id/{print $2}').h5");
 	damage("rm views/*");
 	run(__LINE__, 1, "cannot read", "umobject check hurt");
 	does("", "umobject check hurt --repair && umobject check hurt");
@@ -275,7 +275,7 @@ static void finds_what_is_lost(void)
 	refuses("Nothing was removed", "umobject gc hurt");
 	does("restored", "umobject check hurt --repair");
 	does("", "umobject check hurt && umobject get hurt $(printf '%%0400d' 0) - | cmp raw2 -");
-	refuses("not both", "umobject check hurt x --version 1 --repair");
+	refuses("not both", "umobject check hurt x --number 1 --repair");
 	refuses("takes no --repair", "umobject gc hurt --repair");
 }
 

@@ -8,7 +8,7 @@
 #include "../../drivers/cache_near.h"
 #include "../beside.h"
 
-static const char usage[] =
+TOOL_HELP(CACHE_OPTIONS, .usage =
 "usage: ummap cache [--cache CACHE] ls|flush|drop STORE\n"
 "       ummap cache ls|flush|drop FOLDER\n"
 "Manages the cache of a store that is used through cache+, or all *.cache files of a folder.\n"
@@ -17,12 +17,7 @@ static const char usage[] =
 "Actions:\n"
 "  ls             show size and contents of the cache\n"
 "  flush          write dirty blocks back to the store, and show what is left\n"
-"  drop           remove the cache; dirty blocks are lost\n"
-"\n"
-"Options:\n"
-"  --cache CACHE  path of the near file (STORE.cache)\n"
-"  --help         print this help\n"
-"  --version      print the version\n";
+"  drop           remove the cache; dirty blocks are lost\n");
 
 __attribute__((noreturn)) static void refuse_missing(const struct job *job)
 {
@@ -238,7 +233,7 @@ int main(int argc, char **argv)
 		{ "ls", 2, ls }, { "flush", 2, flush }, { "drop", 2, drop }, { NULL, 0, NULL },
 	};
 	const struct tool tool = {
-		.usage = usage, .option = "cache", .suffix = ".cache", .actions = actions,
+		.help = &tool_help, .suffix = ".cache", .actions = actions,
 	};
 
 	return tool_main(&tool, argc, argv);

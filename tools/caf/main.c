@@ -3,14 +3,13 @@
  * ummap caf - shows the coarrays in a folder, and exports single ones. After a crash it shows the
  * common moment to which a restart would go back. It never changes the folder.
  */
-#include <getopt.h>
 #include <inttypes.h>
 
 #include "coarray/earlier.h"
 
 #include "../tool.h"
 
-static const char usage[] =
+TOOL_HELP(CAF_OPTIONS, .ends_at_program = true, .usage =
 "usage: ummap caf [--prefix PREFIX] ls|show FOLDER\n"
 "       ummap caf [--prefix PREFIX] export FOLDER ORDER IMAGE FILE\n"
 "Shows and exports the coarrays that are kept in the folder FOLDER.\n"
@@ -19,12 +18,7 @@ static const char usage[] =
 "  ls               list the program and its coarrays: order, size in bytes, state, type\n"
 "  show             list the syncs that each coarray of each image has\n"
 "  export           write one coarray of one image to FILE: as a NumPy array if it ends in .npy,\n"
-"                   else as plain bytes\n"
-"\n"
-"Options:\n"
-"  --prefix PREFIX  begin of the names of the files (OpenCoarrays_)\n"
-"  --help           print this help\n"
-"  --version        print the version\n";
+"                   else as plain bytes\n");
 
 static struct earlier found;
 static struct manifest *const m = &found.manifest;
@@ -160,20 +154,11 @@ __attribute__((noreturn)) static void refuse_command_line(const char *name)
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "prefix", required_argument, NULL, 'p' }, { "help", no_argument, NULL, 'h' },
-		{ "version", no_argument, NULL, 'v' }, { 0 },
-	};
 	const char *prefix = "OpenCoarrays_", *action;
 
 	tool_begin(2);
-	for (int c; (c = next_option(argc, argv, "+h", options)) != -1;) {
-		switch (c) {
-		case 'p': prefix = optarg; break;
-		case 'h': print_and_exit(usage);
-		case 'v': print_version();
-		}
-	}
+	while (take_option(argc, argv, &tool_help) >= 0)
+		prefix = optarg;
 	action = optind < argc ? argv[optind] : "";
 	argv += optind;
 	argc -= optind;
@@ -181,7 +166,7 @@ int main(int argc, char **argv)
 	    !(argc == 5 && !strcmp(action, "export"))) {
 		if (argc > 0)
 			refuse_command_line(action);
-		fputs(usage, stderr);
+		fputs(tool_help.usage, stderr);
 		return 2;
 	}
 	read_folder(argv[1], prefix);

@@ -10,7 +10,6 @@
 
 #include "../tool.h"
 
-#include <getopt.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -32,27 +31,10 @@ static const char *const beside[] = { ".other",
 
 /* ---- Options ---- */
 
-static const char usage[] =
+TOOL_HELP(CONFORM_OPTIONS, .usage =
 "usage: ummap conform [OPTION ...] URI\n"
-"Checks whether a storage driver of libummap keeps its contract. URI is a store of the driver.\n"
-"\n"
-"Options:\n"
-"  --size BYTES   size of the store, such as 64K or 0.5G (1M)\n"
-"  --only NAME    run one check of --list\n"
-"  --seed N       repeat a run with the seed that it printed\n"
-"  --keep         do not remove the store at the end\n"
-"  --overwrite    use a store that exists; its contents are lost\n"
-"  --alone        the driver allows one handle of a store at a time\n"
-"  --forgets      data is lost when the handle is closed (memory)\n"
-"  --swallows     data is lost at once, and reads return zeros\n"
-"  --beside END   suffix of a file that the driver leaves beside a store\n"
-"  --free KEYS    keys that accept any text, with commas between them\n"
-"  --seconds N    time limit of each check (60)\n"
-"  --list         print the names of the checks\n"
-"  --help         print this help\n"
-"  --version      print the version\n"
-"\n"
-"Exit status: 0 if all checks passed, 1 if some failed, 2 if they could not be run.\n";
+"Checks whether a storage driver of libummap keeps its contract. URI is a store of the driver.\n",
+.notes = "Exit status: 0 if all checks passed, 1 if some failed, 2 if they could not be run.\n");
 
 static void print_list(void)
 {
@@ -82,61 +64,28 @@ static void choose_check(const char *name)
 
 static void parse_options(int argc, char **argv)
 {
-	enum {
-		SIZE,
-		ONLY,
-		SEED,
-		KEEP,
-		OVERWRITE,
-		ALONE,
-		FORGETS,
-		SWALLOWS,
-		BESIDE,
-		FREE,
-		SECONDS,
-		LIST,
-		HELP,
-		VERSION
-	};
-	static const struct option names[] = {
-		{ "size", required_argument, NULL, SIZE },
-		{ "only", required_argument, NULL, ONLY },
-		{ "seed", required_argument, NULL, SEED },
-		{ "keep", no_argument, NULL, KEEP },
-		{ "overwrite", no_argument, NULL, OVERWRITE },
-		{ "alone", no_argument, NULL, ALONE },
-		{ "forgets", no_argument, NULL, FORGETS },
-		{ "swallows", no_argument, NULL, SWALLOWS },
-		{ "beside", required_argument, NULL, BESIDE },
-		{ "free", required_argument, NULL, FREE },
-		{ "seconds", required_argument, NULL, SECONDS },
-		{ "list", no_argument, NULL, LIST },
-		{ "help", no_argument, NULL, HELP },
-		{ "version", no_argument, NULL, VERSION },
-		{ NULL, 0, NULL, 0 },
-	};
 	int option;
 
 	options.size = SIZE_DEFAULT;
 	options.seed = (uint64_t)time(NULL);
-	while ((option = next_option(argc, argv, "", names)) != -1) {
+	while ((option = take_option(argc, argv, &tool_help)) >= 0) {
 		switch (option) {
-		case SIZE: options.size = take_size(optarg); break;
-		case ONLY: choose_check(optarg); break;
-		case SEED: options.seed = parse_number("--seed", optarg, 0, UINT64_MAX); break;
-		case KEEP: options.keep = true; break;
-		case OVERWRITE: options.overwrite = true; break;
-		case ALONE: options.alone = true; break;
-		case FORGETS: options.forgets = true; break;
-		case SWALLOWS: options.swallows = true; break;
-		case BESIDE: options.beside = optarg; break;
-		case FREE: options.free_keys = optarg; break;
-		case SECONDS:
+		case OPTION_SIZE: options.size = take_size(optarg); break;
+		case OPTION_ONLY: choose_check(optarg); break;
+		case OPTION_SEED:
+			options.seed = parse_number("--seed", optarg, 0, UINT64_MAX);
+			break;
+		case OPTION_KEEP: options.keep = true; break;
+		case OPTION_OVERWRITE: options.overwrite = true; break;
+		case OPTION_ALONE: options.alone = true; break;
+		case OPTION_FORGETS: options.forgets = true; break;
+		case OPTION_SWALLOWS: options.swallows = true; break;
+		case OPTION_BESIDE: options.beside = optarg; break;
+		case OPTION_FREE: options.free_keys = optarg; break;
+		case OPTION_SECONDS:
 			seconds = (unsigned)parse_number("--seconds", optarg, 1, 86400);
 			break;
-		case LIST: print_list(); exit(EXIT_ALL_OK);
-		case HELP: print_and_exit(usage);
-		case VERSION: print_version();
+		case OPTION_LIST: print_list(); exit(EXIT_ALL_OK);
 		}
 	}
 	if (optind != argc - 1)

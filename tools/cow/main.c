@@ -6,19 +6,14 @@
 #include "../../drivers/cow_file.h"
 #include "../beside.h"
 
-static const char usage[] =
+TOOL_HELP(COW_OPTIONS, .usage =
 "usage: ummap cow [--changes CHANGES] ls|commit|discard STORE\n"
 "Manages the changes of a store that is written through cow+. STORE is a path or a URI.\n"
 "\n"
 "Actions:\n"
 "  ls           show offsets and lengths of the changes; the exit status is 1 if they are damaged\n"
 "  commit       write the changes to the store, and remove them\n"
-"  discard      remove the changes\n"
-"\n"
-"Options:\n"
-"  --changes CHANGES  path of the file of changes (STORE.cow)\n"
-"  --help       print this help\n"
-"  --version    print the version\n";
+"  discard      remove the changes\n");
 
 static void look(const struct job *job, int how, struct cow_file *f)
 {
@@ -154,7 +149,7 @@ int main(int argc, char **argv)
 		{ NULL, 0, NULL },
 	};
 	const struct tool tool = {
-		.usage = usage, .option = "changes", .suffix = COW_SUFFIX, .actions = actions,
+		.help = &tool_help, .suffix = COW_SUFFIX, .actions = actions,
 	};
 
 	return tool_main(&tool, argc, argv);

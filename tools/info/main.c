@@ -5,7 +5,6 @@
  * Each probe runs in a child, because a driver or an engine could crash or change the process.
  */
 #include <dirent.h>
-#include <getopt.h>
 #include <limits.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -30,14 +29,9 @@
 
 extern char **environ;
 
-static const char usage[] =
+TOOL_HELP(INFO_OPTIONS, .usage =
 "usage: ummap info [OPTION ...]\n"
-"Describes this machine for a bug report: drivers, filters, engines, memory, MPI, kernel.\n"
-"\n"
-"Options:\n"
-"  --json     print JSON: objects of strings\n"
-"  --help     print this help\n"
-"  --version  print the version\n";
+"Describes this machine for a bug report: drivers, filters, engines, memory, MPI, kernel.\n");
 
 /* ---- Output: sections of named values, as text or JSON ---- */
 
@@ -470,23 +464,14 @@ static void print_mpi(void)
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' },
-		{ "version", no_argument, NULL, 'v' }, { 0 },
-	};
 	bool good;
 	char reason[MAX_VALUE];
 
 	tool_begin(2);
 	/* A write beyond the limit of file sizes fails with EFBIG, and is reported. */
 	signal(SIGXFSZ, SIG_IGN);
-	for (int c; (c = next_option(argc, argv, "jhV", options)) != -1;) {
-		switch (c) {
-		case 'j': json = true; break;
-		case 'h': tool_failed = 1; print_and_exit(usage);
-		case 'v': case 'V': tool_failed = 1; print_version();
-		}
-	}
+	while (take_option(argc, argv, &tool_help) >= 0)
+		json = true;
 	if (optind < argc)
 		refuse_extra(program_invocation_short_name, argv[optind]);
 	tool_failed = 1;

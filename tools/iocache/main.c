@@ -12,18 +12,14 @@
 #include "../../drivers/cache_near.h"
 #include "../beside.h"
 
-static const char usage[] =
+TOOL_HELP(IOCACHE_OPTIONS, .usage =
 "usage: ummap iocache ls|flush|drop FOLDER\n"
 "Manages the parts of MPI-IO caches in the folder FOLDER (hint pmem_path) of this node.\n"
 "\n"
 "Actions:\n"
 "  ls         show each part, its file, and the bytes that the file lacks\n"
 "  flush      write dirty data to the files; the parts stay\n"
-"  drop       remove the parts; data that was not written back is lost\n"
-"\n"
-"Options:\n"
-"  --help     print this help\n"
-"  --version  print the version\n";
+"  drop       remove the parts; data that was not written back is lost\n");
 
 #define SUFFIX ".head"
 #define IN_USE "a program has it open. Try again when the program has ended"
@@ -211,22 +207,18 @@ static bool is_known(const struct part_file *s)
 
 static void flush_part(struct part_file *s)
 {
-	static char head[3 * PATH_MAX], cache[3 * PATH_MAX], uri[sizeof(head) + sizeof(cache) + 64];
-	struct ummap_driver driver = { .struct_size = sizeof(driver) };
-	struct ummap_geom geom;
-	void *h;
-	int err;
+	struct head_file *head;
+	bool opened = false;
+	int err = head_open(s->head_path, NULL, &head), opening = err;
 
-	encode(head, s->head_path);
-	encode(cache, s->cache_path);
-	snprintf(uri, sizeof(uri), "cache+filepart:%s?cache.path=%s", head, cache);
-	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0) {
-		complain("cannot write back '%s': %s", s->cache_path,
-			 errno == EBUSY ? IN_USE : umerrormsg());
-		return;
+	if (!err) {
+		err = part_flush_near(s->cache_path, head, &opened);
+		head_close(head);
 	}
-	err = driver.close(h);
-	if (err)
+	if (err && !opened)
+		complain("cannot write back '%s': %s", s->cache_path,
+			 err == -EBUSY ? IN_USE : opening ? strerror(-err) : umerrormsg());
+	else if (err)
 		complain("cannot write to '%s': %s. The data stays in '%s'", s->head.path,
 			 strerror(-err), s->cache_path);
 	s->flushed = !err;
@@ -281,7 +273,6 @@ static int flush(const struct job *job)
 {
 	bool *fit;
 
-	part_register();
 	read_folder(job->store);
 	fit = calloc(n_parts + 1, sizeof(*fit));
 	if (!fit)
@@ -336,7 +327,7 @@ int main(int argc, char **argv)
 	static const struct action actions[] = {
 		{ "ls", 2, ls }, { "flush", 2, flush }, { "drop", 2, drop }, { NULL, 0, NULL },
 	};
-	const struct tool tool = { .usage = usage, .suffix = "", .actions = actions };
+	const struct tool tool = { .help = &tool_help, .suffix = "", .actions = actions };
 
 	return tool_main(&tool, argc, argv);
 }

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ummap object - puts arrays into containers and gets them out again. */
-#include <getopt.h>
 #include <inttypes.h>
 #include <time.h>
 
 #include "../tool.h"
 #include "formats.h"
 
-static const char usage[] =
+TOOL_HELP(OBJECT_OPTIONS, .usage =
 "usage: ummap object create CONTAINER [--keep N] [--device FOLDER] ...\n"
 "       ummap object put CONTAINER NAME FILE [--type T] [--dims AxB] [--chunk CxD]\n"
 "                        [--attribute NAME=VALUE] ... [--strict]\n"
-"       ummap object get|export CONTAINER NAME FILE [--version N]\n"
+"       ummap object get|export CONTAINER NAME FILE [--number N]\n"
 "       ummap object ls CONTAINER [NAME]\n"
-"       ummap object stat CONTAINER NAME [--version N]\n"
+"       ummap object stat CONTAINER NAME [--number N]\n"
 "       ummap object rm CONTAINER NAME\n"
-"       ummap object cp CONTAINER NAME CONTAINER NAME [--version N] [--chunk CxD]\n"
+"       ummap object cp CONTAINER NAME CONTAINER NAME [--number N] [--chunk CxD]\n"
 "                       [--attribute NAME=VALUE] ...\n"
 "       ummap object gc CONTAINER\n"
-"       ummap object check CONTAINER [NAME [--version N]] [--repair]\n"
+"       ummap object check CONTAINER [NAME [--number N]] [--repair]\n"
 "Keeps arrays as objects in containers. CONTAINER is a folder, or rados:POOL/NAME. FILE is a\n"
 "NumPy array (.npy), an HDF5 dataset (.h5, .h5:/name), or plain bytes; - is standard input or\n"
 "output.\n"
@@ -33,24 +32,8 @@ static const char usage[] =
 "  rm          remove a name\n"
 "  cp          copy an object\n"
 "  gc          remove versions and chunks that are no longer used\n"
-"  check       read all kept versions, and report missing or damaged data; then the status is 1\n"
-"\n"
-"Options:\n"
-"  --keep N    number of versions of each name to keep (1)\n"
-"  --device FOLDER  folder for chunks; may be repeated (the container)\n"
-"  --type T    type of plain bytes; one of: int8, uint8, int16, uint16, int32, uint32, int64,\n"
-"              uint64, float, double, ldouble (uint8)\n"
-"  --dims AxB  dimensions of plain bytes (one dimension)\n"
-"  --chunk CxD dimensions of a chunk (at most 8 MiB each)\n"
-"  --attribute NAME=VALUE  attribute of the object; may be repeated\n"
-"  --strict    refuse a file with an attribute that an object cannot have\n"
-"  --version N version to use (the newest)\n"
-"  --repair    restore names and views from the data that is there\n"
-"  --quiet     print no progress and no version numbers\n"
-"  --help      print this help\n"
-"  --version   print the version\n"
-"\n"
-"umobject is a short name of 'ummap object'.\n";
+"  check       read all kept versions, and report missing or damaged data; then the status is 1\n",
+.notes = "umobject is a short name of 'ummap object'.\n");
 
 static struct options {
 	unsigned keep;
@@ -123,70 +106,51 @@ static void add(const char ***list, unsigned *n, const char *what)
 	(*list)[(*n)++] = what;
 }
 
-enum { KEEP = 256, DEVICE, TYPE, DIMS, CHUNK, ATTRIBUTE, VERSION, QUIET, HELP, REPAIR, STRICT };
-
-static const struct option long_options[] = {
-	{ "keep", 1, NULL, KEEP },       { "device", 1, NULL, DEVICE },
-	{ "type", 1, NULL, TYPE },       { "dims", 1, NULL, DIMS },
-	{ "chunk", 1, NULL, CHUNK },     { "attribute", 1, NULL, ATTRIBUTE },
-	{ "version", 2, NULL, VERSION }, { "quiet", 0, NULL, QUIET },
-	{ "help", 0, NULL, HELP },       { "repair", 0, NULL, REPAIR },
-	{ "strict", 0, NULL, STRICT },   { NULL, 0, NULL, 0 },
-};
-
 /* Options on the command line, one bit each. */
 static unsigned given;
 
-#define BIT(option) (1u << ((option) - KEEP))
+#define BIT(option) (1u << OPTION_##option)
 
-static void take_option(int what, char **argv)
+static void use_option(int option)
 {
-	if (what >= KEEP)
-		given |= BIT(what);
-	switch (what) {
-	case KEEP:
+	given |= 1u << option;
+	switch (option) {
+	case OPTION_KEEP:
 		options.keep = (unsigned)parse_number("--keep", optarg, 1, 1000);
 		break;
-	case DEVICE:
+	case OPTION_DEVICE:
 		add(&options.devices, &options.ndevices, optarg);
 		break;
-	case TYPE:
+	case OPTION_TYPE:
 		options.plain.type = type_of_name(optarg);
 		if (!options.plain.type)
 			refuse("cannot use --type '%s': it must be int8 to uint64, float, double "
 			       "or ldouble",
 			       optarg);
 		break;
-	case DIMS:
+	case OPTION_DIMS:
 		options.plain.rank = parse_dims("--dims", optarg, options.plain.dims);
 		break;
-	case CHUNK:
+	case OPTION_CHUNK:
 		options.chunk.rank = parse_dims("--chunk", optarg, options.chunk.chunk);
 		break;
-	case ATTRIBUTE:
+	case OPTION_ATTRIBUTE:
 		if (!strchr(optarg, '='))
 			refuse("cannot use --attribute '%s': it must be NAME=VALUE", optarg);
 		add(&options.attributes, &options.nattributes, optarg);
 		break;
-	case VERSION:
-		/* Without a number the option prints the program's version. */
-		if (!optarg && argv[optind] && argv[optind][0] >= '0' && argv[optind][0] <= '9')
-			optarg = argv[optind++];
-		if (!optarg)
-			print_version();
-		options.version = parse_number("--version", optarg, 1, UINT64_MAX);
+	case OPTION_NUMBER:
+		options.version = parse_number("--number", optarg, 1, UINT64_MAX);
 		break;
-	case QUIET:
+	case OPTION_QUIET:
 		options.quiet = true;
 		break;
-	case REPAIR:
+	case OPTION_REPAIR:
 		options.repair = true;
 		break;
-	case STRICT:
+	case OPTION_STRICT:
 		options.strict = true;
 		break;
-	case HELP:
-		print_and_exit(usage);
 	}
 }
 
@@ -700,35 +664,33 @@ static const struct action {
 } actions[] = {
 	{ "create", 1, 1, do_create, BIT(KEEP) | BIT(DEVICE) },
 	{ "put", 3, 3, do_put, BIT(TYPE) | BIT(DIMS) | BIT(CHUNK) | BIT(ATTRIBUTE) | BIT(STRICT) },
-	{ "get", 3, 3, do_get, BIT(VERSION) },
-	{ "export", 3, 3, do_get, BIT(VERSION) },
+	{ "get", 3, 3, do_get, BIT(NUMBER) },
+	{ "export", 3, 3, do_get, BIT(NUMBER) },
 	{ "ls", 1, 2, do_ls, 0 },
-	{ "stat", 2, 2, do_stat, BIT(VERSION) },
+	{ "stat", 2, 2, do_stat, BIT(NUMBER) },
 	{ "rm", 2, 2, do_rm, 0 },
-	{ "cp", 4, 4, do_cp, BIT(VERSION) | BIT(CHUNK) | BIT(ATTRIBUTE) },
+	{ "cp", 4, 4, do_cp, BIT(NUMBER) | BIT(CHUNK) | BIT(ATTRIBUTE) },
 	{ "gc", 1, 1, do_gc, 0 },
-	{ "check", 1, 2, do_check, BIT(VERSION) | BIT(REPAIR) },
+	{ "check", 1, 2, do_check, BIT(NUMBER) | BIT(REPAIR) },
 };
 
-/* Options that an action does not use are refused: "rm --version 3" would remove all versions. */
+/* Options that an action does not use are refused: "rm --number 3" would remove all versions. */
 static void refuse_others(const struct action *c)
 {
-	size_t i;
-
-	for (i = 0; long_options[i].name; i++)
-		if (given & BIT(long_options[i].val) & ~(c->takes | BIT(QUIET)))
+	for (int i = 0; i < N_OPTIONS; i++)
+		if (given & 1u << i & ~(c->takes | BIT(QUIET)))
 			refuse("cannot %s: %s takes no --%s. Try '%s --help'", c->name, c->name,
-			       long_options[i].name, program_invocation_short_name);
+			       tool_help.options[i].name, program_invocation_short_name);
 }
 
 static int run(const struct action *c, char **arg, int n)
 {
 	refuse_others(c);
 	if (c->run == do_check && n == 1 && options.version)
-		refuse("cannot check a version without an object: check takes --version with a "
+		refuse("cannot check a version without an object: check takes --number with a "
 		       "name");
 	if (options.version && options.repair)
-		refuse("cannot repair one version: check takes --version or --repair, not both");
+		refuse("cannot repair one version: check takes --number or --repair, not both");
 	return c->run(arg);
 }
 
@@ -747,12 +709,12 @@ __attribute__((noreturn)) static void refuse_command_line(const char *name)
 int main(int argc, char **argv)
 {
 	size_t i;
-	int what, n;
+	int option, n;
 
 	tool_begin(2);
 	atexit(abandon_put);
-	while ((what = next_option(argc, argv, "", long_options)) != -1)
-		take_option(what, argv);
+	while ((option = take_option(argc, argv, &tool_help)) >= 0)
+		use_option(option);
 	n = argc - optind - 1;
 	for (i = 0; n >= 0 && i < sizeof(actions) / sizeof(*actions); i++)
 		if (strcmp(actions[i].name, argv[optind]) == 0 && n >= actions[i].least &&
@@ -760,6 +722,6 @@ int main(int argc, char **argv)
 			return run(&actions[i], argv + optind + 1, n);
 	if (n >= 0)
 		refuse_command_line(argv[optind]);
-	fputs(usage, stderr);
+	fputs(tool_help.usage, stderr);
 	return 2;
 }

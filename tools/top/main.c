@@ -8,48 +8,17 @@
 
 #include "../tool.h"
 
-#include <getopt.h>
-
 /* Rates need two reports of each process. How long to wait for them, and how often to look. */
 #define FIRST_REPORTS_MS 3000
 #define LOOK_INTERVAL_US 100000
 
 enum { EXIT_ERROR = 1, EXIT_MISUSE = 2 };
 
-static const char usage[] =
+TOOL_HELP(TOP_OPTIONS, .usage =
 "usage: ummap top [OPTION ...]\n"
 "Shows the processes of this user that share this node's memory by libummap, and their mappings.\n"
-"Without --once and --json it keeps a screen up to date, in which h shows the keys.\n"
-"\n"
-"Options:\n"
-"  -1, --once           print once, as text\n"
-"  -j, --json           print JSON\n"
-"  -m, --maps           show mappings, too (JSON always has them)\n"
-"  -n, --count N        update this often, then end (no limit)\n"
-"  -d, --delay SECONDS  time between updates (1)\n"
-"  -g, --group GROUP    show the processes with this UMMAP_GROUP (that of the environment)\n"
-"  -s, --sort COLUMN    column to sort by; one of: ";
-
-static void print_usage(void)
-{
-	fputs(usage, stdout);
-	for (enum column c = PID; c < COLUMNS; c++)
-		printf("%s%s",
-		       c == PID   ? "" :
-		       c % 5 == 0 ? ",\n                       " :
-				    ", ",
-		       columns[c].key);
-	fputs(" (held)\n"
-	      "  -r, --reverse        sort in ascending order\n"
-	      "  -f, --filter TEXT    show processes with this text in a name, or with this "
-	      "number\n"
-	      "  -h, --help           print this help\n"
-	      "  -V, --version        print the version\n"
-	      "\n"
-	      "umtop is a short name of 'ummap top'.\n",
-	      stdout);
-	exit(EXIT_SUCCESS);
-}
+"Without --once and --json it keeps a screen up to date, in which h shows the keys.\n",
+.notes = "umtop is a short name of 'ummap top'.\n");
 
 static double parse_delay(const char *text)
 {
@@ -81,29 +50,21 @@ static const char *parse_group(const char *text)
 
 static void parse(struct options *o, const char **group, int argc, char **argv)
 {
-	static const struct option known[] = {
-		{ "once", 0, 0, '1' },  { "json", 0, 0, 'j' },    { "maps", 0, 0, 'm' },
-		{ "count", 1, 0, 'n' }, { "delay", 1, 0, 'd' },   { "group", 1, 0, 'g' },
-		{ "sort", 1, 0, 's' },  { "reverse", 0, 0, 'r' }, { "filter", 1, 0, 'f' },
-		{ "help", 0, 0, 'h' },  { "version", 0, 0, 'V' }, { 0, 0, 0, 0 },
-	};
-	int c;
+	int option;
 
-	while ((c = next_option(argc, argv, "1jmn:d:g:s:rf:hV", known)) != -1) {
-		switch (c) {
-		case '1': o->looks = 1; break;
-		case 'j': o->json = true; break;
-		case 'm': o->maps = true; break;
-		case 'n':
+	while ((option = take_option(argc, argv, &tool_help)) >= 0) {
+		switch (option) {
+		case OPTION_ONCE: o->looks = 1; break;
+		case OPTION_JSON: o->json = true; break;
+		case OPTION_MAPS: o->maps = true; break;
+		case OPTION_COUNT:
 			o->looks = (unsigned)parse_number("--count", optarg, 1, 1000000000);
 			break;
-		case 'd': o->delay = parse_delay(optarg); break;
-		case 'g': *group = parse_group(optarg); break;
-		case 's': o->sort = parse_column(optarg); break;
-		case 'r': o->ascending = true; break;
-		case 'f': snprintf(o->filter, sizeof(o->filter), "%s", optarg); break;
-		case 'h': print_usage(); break;
-		case 'V': print_version();
+		case OPTION_DELAY: o->delay = parse_delay(optarg); break;
+		case OPTION_GROUP: *group = parse_group(optarg); break;
+		case OPTION_SORT: o->sort = parse_column(optarg); break;
+		case OPTION_REVERSE: o->ascending = true; break;
+		case OPTION_FILTER: snprintf(o->filter, sizeof(o->filter), "%s", optarg); break;
 		}
 	}
 	if (optind < argc)

@@ -97,6 +97,14 @@ void line_map(char line[LINE_MAX_LEN], const struct row *map)
 	append(line, at, "  %s in %s", size, seg);
 }
 
+const char *line_more(char line[LINE_MAX_LEN], const struct process *p)
+{
+	unsigned n = p->mappings - p->shown;
+
+	append(line, 0, "%7s %u more mapping%s", "", n, n == 1 ? "" : "s");
+	return line;
+}
+
 static void print_maps(FILE *f, const struct process *p)
 {
 	char line[LINE_MAX_LEN];
@@ -106,7 +114,7 @@ static void print_maps(FILE *f, const struct process *p)
 		fprintf(f, "%s\n", line);
 	}
 	if (p->mappings > p->shown)
-		fprintf(f, "%7s %u more mappings\n", "", p->mappings - p->shown);
+		fprintf(f, "%s\n", line_more(line, p));
 }
 
 void print_text(FILE *f, const struct view *view, const struct options *o)

@@ -66,10 +66,8 @@ static int draw_process(const struct screen *s, const struct process *p, int y)
 		line_map(line, &p->map[i]);
 		show(y++, line);
 	}
-	if (s->o->maps && p->mappings > p->shown) {
-		snprintf(line, sizeof(line), "%7s %u more mappings", "", p->mappings - p->shown);
-		show(y++, line);
-	}
+	if (s->o->maps && p->mappings > p->shown)
+		show(y++, line_more(line, p));
 	return y;
 }
 

@@ -24,6 +24,8 @@ void line_summary(char line[LINE_MAX_LEN], const struct view *view);
 void line_titles(char line[LINE_MAX_LEN]);
 void line_process(char line[LINE_MAX_LEN], const struct process *p);
 void line_map(char line[LINE_MAX_LEN], const struct row *map);
+/* Says how many mappings of a process are not shown. Returns the line. */
+const char *line_more(char line[LINE_MAX_LEN], const struct process *p);
 
 void print_text(FILE *f, const struct view *view, const struct options *o);
 void print_json(FILE *f, const struct view *view, const struct options *o);

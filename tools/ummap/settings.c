@@ -5,8 +5,9 @@
  */
 #include "settings.h"
 
-#include <string.h>
+#include <ctype.h>
 
+#include "../tool.h"
 #include "clients/mpiio/keys.h"
 #undef KEY_NAME
 #include "clients/object/keys.h"
@@ -14,6 +15,8 @@
 #include "drivers/key_tables.h"
 
 /* The parsers' messages have the forms of a size here. */
+#undef A_SIZE
+#undef A_SEGMENT_SIZE
 #define A_SIZE "a size"
 #define A_SEGMENT_SIZE "a power of two of at least the page size"
 
@@ -44,11 +47,11 @@ static const struct setting variables[] = {
 #undef VARIABLE
 };
 
-/* The keys of one driver. */
-struct driver {
+/* The keys of a driver, or the options of a command. */
+struct group {
 	const char *prefix;
 	const char *page;
-	const struct setting *keys;
+	const struct setting *rows;
 	size_t n;
 };
 
@@ -64,13 +67,22 @@ DRIVER(mpiio, MPIIO_KEYS, , )
 
 #define DRIVER(scheme, list, prefix, page) { prefix, page, scheme##_keys, COUNT(scheme##_keys) },
 /* clang-format off */
-static const struct driver drivers[] = {
+static const struct group drivers[] = {
 	ALL_DRIVER_KEYS(DRIVER)
 	DRIVER(object, , "object:?", "ummap-object(7)")
 	DRIVER(mpiio, , "mpiio:?", "ummap-mpi-hints(7)")
 };
 /* clang-format on */
 #undef DRIVER
+
+#define OPTION_SETTING(id, letter, name, ...) { NULL, "--" name, __VA_ARGS__, NULL },
+#define COMMAND(name, list) static const struct setting name##_options[] = { list(OPTION_SETTING) };
+ALL_COMMANDS(COMMAND)
+#undef COMMAND
+#define COMMAND(name, list) \
+	{ "ummap " #name " ", "ummap-" #name "(1)", name##_options, COUNT(name##_options) },
+static const struct group commands[] = { ALL_COMMANDS(COMMAND) };
+#undef COMMAND
 
 static const struct setting hints[] = {
 #define HINT(name, kind, field, type, initial, meaning, page) \
@@ -91,27 +103,6 @@ static const struct setting attributes[] = {
 };
 
 /* ---- Text ---- */
-
-/* Prints words and breaks lines before `columns` by `end`. Returns the column after the text. */
-static size_t print_words(FILE *to, const char *text, size_t at, size_t indent, size_t columns,
-			  const char *end)
-{
-	while (*text) {
-		size_t len = strcspn(text, " ");
-
-		if (at > indent && at + 1 + len > columns) {
-			fprintf(to, "%s%*s", end, (int)indent, "");
-			at = indent;
-		} else if (at > indent) {
-			putc(' ', to);
-			at++;
-		}
-		fprintf(to, "%.*s", (int)len, text);
-		at += len;
-		text += len + strspn(text + len, " ");
-	}
-	return at;
-}
 
 static void print_text(FILE *to, const struct setting *s)
 {
@@ -194,43 +185,76 @@ static void print_table(FILE *to, const struct setting *table, size_t n, print_s
 		print(to, &table[i], &page);
 }
 
-static void print_keys(FILE *to, print_setting *print)
+static void print_groups(FILE *to, const struct group *groups, size_t n, print_setting *print)
 {
 	const char *page = NULL;
 
-	for (size_t i = 0; i < COUNT(drivers); i++) {
-		for (size_t k = 0; k < drivers[i].n; k++) {
-			struct setting s = drivers[i].keys[k];
+	for (size_t i = 0; i < n; i++) {
+		for (size_t k = 0; k < groups[i].n; k++) {
+			struct setting s = groups[i].rows[k];
 
-			s.prefix = drivers[i].prefix;
-			s.page = drivers[i].page;
+			s.prefix = groups[i].prefix;
+			s.page = groups[i].page;
 			print(to, &s, &page);
 		}
 	}
 }
 
+/* The meaning of an option is a part of a sentence in the help. */
+static void complete_option(struct setting *s, char meaning[400])
+{
+	snprintf(meaning, 400, "%c%s.", toupper((unsigned char)*s->meaning), s->meaning + 1);
+	s->meaning = meaning;
+	s->initial = !*s->type ? "off" : *s->initial ? s->initial : "none";
+	s->type = *s->type ? s->type : "flag";
+}
+
+static void print_option_as_text(FILE *to, const struct setting *s, const char **page)
+{
+	struct setting option = *s;
+	char meaning[400];
+
+	complete_option(&option, meaning);
+	print_as_text(to, &option, page);
+}
+
+static void print_option_row(FILE *to, const struct setting *s, const char **page)
+{
+	struct setting option = *s;
+	char meaning[400];
+
+	complete_option(&option, meaning);
+	option.prefix = "";
+	print_row(to, &option, page);
+}
+
 void print_settings(FILE *to)
 {
-	fprintf(to, "Each line has the name of a setting, its type and, in brackets, its default.\n"
-		    "The options of the commands are listed by `ummap NAME --help`.\n\nEnvironment "
-		    "variables\n\n");
+	fprintf(to, "Each line has the name of a setting, its type and, in brackets, its default."
+		    "\n\nEnvironment variables\n\n");
 	print_table(to, variables, COUNT(variables), print_as_text);
 	fprintf(to, "\nKeys of URIs\n\n");
-	print_keys(to, print_as_text);
+	print_groups(to, drivers, COUNT(drivers), print_as_text);
 	fprintf(to, "\nHints of MPI\n\n");
 	print_table(to, hints, COUNT(hints), print_as_text);
 	fprintf(to, "\nAttributes: fields of structures\n\n");
 	print_table(to, attributes, COUNT(attributes), print_as_text);
+	fprintf(to, "\nOptions of commands, which all have --help and --version, too\n\n");
+	print_groups(to, commands, COUNT(commands), print_option_as_text);
 }
 
-void print_settings_page(FILE *to, bool environment)
+void print_settings_page(FILE *to, const char *name)
 {
-	if (environment) {
+	if (strcmp(name, "environment") == 0) {
 		print_table(to, variables, COUNT(variables), print_row);
 		return;
 	}
+	if (strcmp(name, "options") == 0) {
+		print_groups(to, commands, COUNT(commands), print_option_row);
+		return;
+	}
 	fprintf(to, ".SS Keys of URIs\n");
-	print_keys(to, print_row);
+	print_groups(to, drivers, COUNT(drivers), print_row);
 	fprintf(to, ".SS Hints of MPI\n");
 	print_table(to, hints, COUNT(hints), print_row);
 	fprintf(to, ".SS Attributes\n");

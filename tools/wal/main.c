@@ -5,7 +5,7 @@
 #include "../../drivers/wal_log.h"
 #include "../beside.h"
 
-static const char usage[] =
+TOOL_HELP(WAL_OPTIONS, .usage =
 "usage: ummap wal [--log LOG] ls|check|apply|drop STORE\n"
 "       ummap wal [--log LOG] back STORE COMMIT\n"
 "Manages the log of a store that is written through wal+. STORE is a path or a URI.\n"
@@ -15,12 +15,7 @@ static const char usage[] =
 "  check        read the whole log; the exit status is 1 if it is damaged\n"
 "  apply        copy all commits to the store, and remove the log\n"
 "  back         make an older commit the newest one\n"
-"  drop         remove the log; commits that the store does not have are lost\n"
-"\n"
-"Options:\n"
-"  --log LOG    path of the log (STORE.wal)\n"
-"  --help       print this help\n"
-"  --version    print the version\n";
+"  drop         remove the log; commits that the store does not have are lost\n");
 
 static void look(const struct job *job, int how, struct wal_log *l, struct wal_found *found)
 {
@@ -147,7 +142,7 @@ int main(int argc, char **argv)
 		{ NULL, 0, NULL },
 	};
 	const struct tool tool = {
-		.usage = usage, .option = "log", .beside = wal_beside, .actions = actions,
+		.help = &tool_help, .beside = wal_beside, .actions = actions,
 	};
 
 	return tool_main(&tool, argc, argv);
