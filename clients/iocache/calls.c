@@ -117,6 +117,7 @@ static int perform(struct cached *c, const struct request *r, enum pointer p, in
 
 #define HERE MPI_File file
 #define AT MPI_File file, MPI_Offset at
+#define REQUEST(writing) ((struct request){ (void *)(uintptr_t)buf, count, type, writing })
 
 static int blocking(struct cached *c, struct request r, enum pointer p, int64_t at,
 		    MPI_Status *status)
@@ -136,9 +137,7 @@ static int blocking(struct cached *c, struct request r, enum pointer p, int64_t 
 \
 		if (!c) \
 			return files.next.File_##name(__VA_ARGS__, buf, count, type, status); \
-		return blocking(c, \
-				(struct request){ (void *)(uintptr_t)buf, count, type, writing }, \
-				pointer, offset, status); \
+		return blocking(c, REQUEST(writing), pointer, offset, status); \
 	}
 
 BLOCKING(read, , false, AT_POINTER, 0, HERE, file)
@@ -178,9 +177,7 @@ static int nonblocking(struct cached *c, struct request r, enum pointer p, int64
 \
 		if (!c) \
 			return files.next.File_##name(__VA_ARGS__, buf, count, type, request); \
-		return nonblocking( \
-			c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, \
-			pointer, offset, request); \
+		return nonblocking(c, REQUEST(writing), pointer, offset, request); \
 	}
 
 NONBLOCKING(iread, , false, AT_POINTER, 0, HERE, file)
@@ -235,9 +232,7 @@ static int end_split(struct cached *c, enum split which, MPI_Status *status)
 \
 		if (!c) \
 			return files.next.File_##name##_begin(__VA_ARGS__, buf, count, type); \
-		return begin_split( \
-			c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, \
-			pointer, offset, which); \
+		return begin_split(c, REQUEST(writing), pointer, offset, which); \
 	} \
 \
 	static int file_##name##_end(MPI_File file, constant void *buf, MPI_Status *status) \

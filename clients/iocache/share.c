@@ -528,6 +528,17 @@ static int mark_locked(struct head_file *head)
 	return err;
 }
 
+static int set_end_locked(struct head_file *head, uint64_t end)
+{
+	uint64_t was = head->head.end;
+	int err;
+
+	head->head.end = end;
+	err = head_write(head);
+	head->head.end = err ? was : end;
+	return err;
+}
+
 void share_mark(struct cached *c, struct error *e)
 {
 	struct head_file *head = c->share.head;
@@ -558,13 +569,8 @@ void share_sync(struct cached *c, struct error *e)
 	/* Ranks have written past the cache. */
 	if (end > c->share.spread.room * c->share.spread.nodes)
 		err = mark_locked(head);
-	if (!err && end > head->head.end) {
-		uint64_t was = head->head.end;
-
-		head->head.end = end;
-		err = head_write(head);
-		head->head.end = err ? was : end;
-	}
+	if (!err && end > head->head.end)
+		err = set_end_locked(head, end);
 	pthread_mutex_unlock(&head->lock);
 	set_head_error(c, err, e);
 }
@@ -709,16 +715,11 @@ static void zero_own(struct cached *c, int64_t from, int64_t to, struct error *e
 static void lower_head(struct cached *c, uint64_t size, struct error *e)
 {
 	struct head_file *head = c->share.head;
-	uint64_t was;
 	int err = 0;
 
 	pthread_mutex_lock(&head->lock);
-	was = head->head.end;
-	if (was > size) {
-		head->head.end = size;
-		err = head_write(head);
-		head->head.end = err ? was : size;
-	}
+	if (head->head.end > size)
+		err = set_end_locked(head, size);
 	pthread_mutex_unlock(&head->lock);
 	set_head_error(c, err, e);
 }

@@ -579,7 +579,7 @@ void hints_write(const struct hints *h, MPI_Info info)
 		if (!put_value(table[i].kind, (const char *)h + table[i].field, value))
 			continue;
 		if (*h->object && table[i].field == FIELD(type))
-			strcpy(value, types[TYPE_OBJECT]);
+			strcpy(value, type.words[TYPE_OBJECT]);
 		value[MPI_MAX_INFO_VAL - 1] = '\0';
 		PMPI_Info_set(info, table[i].name, value);
 	}
