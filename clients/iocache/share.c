@@ -122,8 +122,7 @@ void share_explain(struct error *e, int code)
 	error_set(e, class, "%s", text);
 }
 
-/* Collective: makes and locks a window of memory that this rank has opened, or failed to open.
- * After an error, w has nothing. */
+/* Collective: makes a window of the memory that this rank has opened, or has failed to open. */
 static void open_window(struct cached *c, int unit, struct share_window *w, struct error *e)
 {
 	struct window *made = window_over(w->memory, unit, c->comm, e);
