@@ -122,8 +122,7 @@ void share_explain(struct error *e, int code)
 	error_set(e, class, "%s", text);
 }
 
-/* Collective: makes and locks a window of memory that this rank has opened, or failed to open.
- * After an error, w has nothing. */
+/* Collective: makes a window of the memory that this rank has opened, or has failed to open. */
 static void open_window(struct cached *c, int unit, struct share_window *w, struct error *e)
 {
 	struct window *made = window_over(w->memory, unit, c->comm, e);
@@ -528,6 +527,17 @@ static int mark_locked(struct head_file *head)
 	return err;
 }
 
+static int set_end_locked(struct head_file *head, uint64_t end)
+{
+	uint64_t was = head->head.end;
+	int err;
+
+	head->head.end = end;
+	err = head_write(head);
+	head->head.end = err ? was : end;
+	return err;
+}
+
 void share_mark(struct cached *c, struct error *e)
 {
 	struct head_file *head = c->share.head;
@@ -558,13 +568,8 @@ void share_sync(struct cached *c, struct error *e)
 	/* Ranks have written past the cache. */
 	if (end > c->share.spread.room * c->share.spread.nodes)
 		err = mark_locked(head);
-	if (!err && end > head->head.end) {
-		uint64_t was = head->head.end;
-
-		head->head.end = end;
-		err = head_write(head);
-		head->head.end = err ? was : end;
-	}
+	if (!err && end > head->head.end)
+		err = set_end_locked(head, end);
 	pthread_mutex_unlock(&head->lock);
 	set_head_error(c, err, e);
 }
@@ -715,16 +720,11 @@ static void zero_own(struct cached *c, int64_t from, int64_t to, struct error *e
 static void lower_head(struct cached *c, uint64_t size, struct error *e)
 {
 	struct head_file *head = c->share.head;
-	uint64_t was;
 	int err = 0;
 
 	pthread_mutex_lock(&head->lock);
-	was = head->head.end;
-	if (was > size) {
-		head->head.end = size;
-		err = head_write(head);
-		head->head.end = err ? was : size;
-	}
+	if (head->head.end > size)
+		err = set_end_locked(head, size);
 	pthread_mutex_unlock(&head->lock);
 	set_head_error(c, err, e);
 }

@@ -21,11 +21,14 @@
 
 /*
  * A kind of value. `take` stores a value in its field and returns false for an invalid one; `put`
- * writes the value of a field and returns false if the hint has none.
+ * writes the value of a field and returns false if the hint has none. A kind with `words` has
+ * neither: its field is a bool or an enumeration, the index of a word.
  */
 struct kind {
 	bool (*take)(void *field, const char *value);
 	bool (*put)(const void *field, char *value);
+	const char *const *words; /* list that NULL ends; "": no value */
+	bool is_bool;
 };
 
 /* ---- Kinds ---- */
@@ -106,116 +109,26 @@ static int find_word(const char *const *words, const char *value, size_t len)
 	return -1;
 }
 
-static bool take_choice(const char *const *words, int *choice, const char *value)
+static bool take_value(const struct kind *kind, void *field, const char *value)
 {
-	*choice = find_word(words, value, strlen(value));
-	return *choice >= 0;
+	int i;
+
+	if (!kind->words)
+		return kind->take(field, value);
+	i = *value ? find_word(kind->words, value, strlen(value)) : -1;
+	if (kind->is_bool)
+		*(bool *)field = i > 0;
+	else
+		*(int *)field = i < 0 ? 0 : i;
+	return i >= 0;
 }
 
-static const char *const flags[] = { "false", "true", NULL };
-static const char *const orders[] = { "memory_first", "storage_first", NULL };
-
-static bool take_bool(const char *const *words, bool *field, const char *value)
+static bool put_value(const struct kind *kind, const void *field, char *value)
 {
-	int choice;
-	bool known = take_choice(words, &choice, value);
-
-	*field = choice == 1;
-	return known;
-}
-
-static bool take_flag(void *field, const char *value)
-{
-	return take_bool(flags, field, value);
-}
-
-static bool put_flag(const void *field, char *value)
-{
-	snprintf(value, HINT_TEXT, "%s", flags[*(const bool *)field]);
-	return true;
-}
-
-static bool take_order(void *field, const char *value)
-{
-	return take_bool(orders, field, value);
-}
-
-static bool put_order(const void *field, char *value)
-{
-	snprintf(value, HINT_TEXT, "%s", orders[*(const bool *)field]);
-	return true;
-}
-
-static const char *const types[] = { "", "memory", "storage", "object", NULL };
-
-static bool take_type(void *field, const char *value)
-{
-	int type;
-	bool known = take_choice(types, &type, value) && type != TYPE_NONE;
-
-	*(enum hints_type *)field = known ? (enum hints_type)type : TYPE_NONE;
-	return known;
-}
-
-static bool put_type(const void *field, char *value)
-{
-	snprintf(value, HINT_TEXT, "%s", types[*(const enum hints_type *)field]);
-	return true;
-}
-
-static const char *const engines[] = { "auto", "segv", "uffd", "kernel", "sigbus", NULL };
-
-static bool take_engine(void *field, const char *value)
-{
-	int engine;
-	bool known = take_choice(engines, &engine, value);
-
-	*(enum engine *)field = known ? (enum engine)engine : ENGINE_AUTO;
-	return known;
-}
-
-static bool put_engine(const void *field, char *value)
-{
-	snprintf(value, HINT_TEXT, "%s", engines[*(const enum engine *)field]);
-	return true;
-}
-
-static const char *const syncs[] = { "", "memory", "storage", NULL };
-
-static bool take_winsync(void *field, const char *value)
-{
-	int sync;
-	bool known = take_choice(syncs, &sync, value) && sync != WINSYNC_DEFAULT;
-
-	*(enum winsync *)field = known ? (enum winsync)sync : WINSYNC_DEFAULT;
-	return known;
-}
-
-static bool put_winsync(const void *field, char *value)
-{
-	snprintf(value, HINT_TEXT, "%s", syncs[*(const enum winsync *)field]);
-	return true;
-}
-
-static const char *const on_full_names[] = {
-	[UMMAP_FULL_DEFAULT] = "",
-	[UMMAP_FULL_WAIT] = "wait",
-	[UMMAP_FULL_SIGBUS] = "sigbus",
-	[UMMAP_FULL_SIGBUS + 1] = NULL,
-};
-
-static bool take_on_full(void *field, const char *value)
-{
-	int on_full;
-	bool known = take_choice(on_full_names, &on_full, value) && on_full != UMMAP_FULL_DEFAULT;
-
-	*(int *)field = known ? on_full : UMMAP_FULL_DEFAULT;
-	return known;
-}
-
-static bool put_on_full(const void *field, char *value)
-{
-	snprintf(value, HINT_TEXT, "%s", on_full_names[*(const int *)field]);
+	if (!kind->words)
+		return kind->put(field, value);
+	snprintf(value, HINT_TEXT, "%s",
+		 kind->words[kind->is_bool ? *(const bool *)field : *(const int *)field]);
 	return *value;
 }
 
@@ -302,15 +215,21 @@ static bool take_style(void *field, const char *value)
 
 /* ---- The table ---- */
 
-static const struct kind text = { take_text, put_text }, count = { take_count, put_text },
-			 unit = { take_unit, put_text }, flag = { take_flag, put_flag },
-			 bytes = { take_bytes, put_bytes }, segment = { take_segment, put_bytes },
-			 stripe = { take_stripe, put_stripe }, type = { take_type, put_type },
-			 order = { take_order, put_order }, engine = { take_engine, put_engine },
-			 factor = { take_factor, put_factor },
-			 seconds = { take_seconds, put_seconds }, perm = { take_perm, put_perm },
-			 style = { take_style, put_text }, winsync = { take_winsync, put_winsync },
-			 on_full = { take_on_full, put_on_full };
+#define WORDS(...) (const char *const[]){ __VA_ARGS__, NULL }
+#define KIND(taken, written) { .take = take_##taken, .put = put_##written }
+
+/* The words of enumerations are in the order of the constants. */
+static const struct kind
+	text = KIND(text, text), count = KIND(count, text), unit = KIND(unit, text),
+	bytes = KIND(bytes, bytes), segment = KIND(segment, bytes), stripe = KIND(stripe, stripe),
+	factor = KIND(factor, factor), seconds = KIND(seconds, seconds), perm = KIND(perm, perm),
+	style = KIND(style, text),
+	flag = { .words = WORDS("false", "true"), .is_bool = true },
+	order = { .words = WORDS("memory_first", "storage_first"), .is_bool = true },
+	type = { .words = WORDS("", "memory", "storage", "object") },
+	engine = { .words = WORDS("auto", "segv", "uffd", "kernel", "sigbus") },
+	winsync = { .words = WORDS("", "memory", "storage") },
+	on_full = { .words = WORDS("", "wait", "sigbus") };
 
 #define FIELD(name) offsetof(struct hints, name)
 
@@ -334,7 +253,7 @@ static void read_hint(const struct hint *hint, struct hints *h, MPI_Info info, s
 
 	if (info != MPI_INFO_NULL)
 		PMPI_Info_get(info, hint->name, MPI_MAX_INFO_VAL, value, &found);
-	if (found && !hint->kind->take((char *)h + hint->field, value))
+	if (found && !take_value(hint->kind, (char *)h + hint->field, value))
 		error_set(e, MPI_ERR_INFO_VALUE, "%s is \"%.60s\": it must be %s", hint->name,
 			  value, hint->type);
 }
@@ -657,10 +576,10 @@ void hints_write(const struct hints *h, MPI_Info info)
 	char value[HINT_TEXT];
 
 	for (size_t i = 0; i < (h->type == TYPE_STORAGE ? TABLE_SIZE : 1); i++) {
-		if (!table[i].kind->put((const char *)h + table[i].field, value))
+		if (!put_value(table[i].kind, (const char *)h + table[i].field, value))
 			continue;
 		if (*h->object && table[i].field == FIELD(type))
-			strcpy(value, types[TYPE_OBJECT]);
+			strcpy(value, type.words[TYPE_OBJECT]);
 		value[MPI_MAX_INFO_VAL - 1] = '\0';
 		PMPI_Info_set(info, table[i].name, value);
 	}
