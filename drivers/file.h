@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/stat.h>
 #include <ummap-driver.h>
 
 enum when { AUTO, ALWAYS, NEVER };
@@ -53,10 +54,11 @@ int file_failed(int err);
 /* Called before a path is opened, and may refuse it: returns 0 or a negative errno value. */
 typedef int file_check(const char *path, struct ummap_geom *geom);
 
-/* Both interpret the keys `direct`, `cached` and `fd`, and no other key. check NULL: none. */
-int file_open(const struct ummap_uri *uri, int oflags, file_check *check, struct file **f,
-	      struct ummap_geom *geom);
-int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, struct file **f,
+/* A file, or in its place a device of the kind S_IFBLK or S_IFCHR: by its path, or by a descriptor.
+ * Both interpret the keys `direct`, `cached` and `fd`, and no other key. check NULL: none. */
+int file_open(const struct ummap_uri *uri, int oflags, mode_t device, file_check *check,
+	      struct file **f, struct ummap_geom *geom);
+int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, mode_t device, struct file **f,
 		 struct ummap_geom *geom);
 int file_close(void *h);
 int file_read(void *h, void *buf, size_t len, uint64_t off);

@@ -196,12 +196,12 @@ static int parse_keys(const struct ummap_uri *uri, int oflags, struct keys *keys
 	return 0;
 }
 
-static int check_kind(mode_t mode, struct ummap_geom *geom)
+static int check_kind(mode_t mode, mode_t device, struct ummap_geom *geom)
 {
-	if (S_ISREG(mode) || S_ISBLK(mode))
+	if (S_ISREG(mode) || (mode & S_IFMT) == device)
 		return 0;
 	return keys_refuse(geom, ENODEV, "cannot open the store: it is neither a regular file nor "
-			   "a block device");
+			   "%s", device == S_IFBLK ? "a block device" : "device DAX");
 }
 
 /* A description of our own of the file behind fd: its flags, offset and locks are not shared. */
@@ -334,7 +334,7 @@ static int make_handle(int fd, struct keys keys, int oflags, struct file **h,
 	return 0;
 }
 
-static int check_fd(int fd, int oflags, int *flags, struct ummap_geom *geom)
+static int check_fd(int fd, int oflags, mode_t device, int *flags, struct ummap_geom *geom)
 {
 	struct stat st;
 	int access;
@@ -345,7 +345,7 @@ static int check_fd(int fd, int oflags, int *flags, struct ummap_geom *geom)
 				   "input and output", fd);
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	if (check_kind(st.st_mode, geom) < 0)
+	if (check_kind(st.st_mode, device, geom) < 0)
 		return -ENODEV;
 	access = *flags & O_ACCMODE;
 	if (access == O_RDWR || (access == O_RDONLY && !(oflags & UMMAP_O_WRITE)))
@@ -375,9 +375,10 @@ static int share_description(int fd, int flags, struct keys keys, int oflags, st
 
 /* The description of the key `fd`: no other one is opened, because a lease of the file would
  * end. */
-static int open_given(struct keys keys, int oflags, struct file **h, struct ummap_geom *geom)
+static int open_given(struct keys keys, int oflags, mode_t device, struct file **h,
+		      struct ummap_geom *geom)
 {
-	int flags, err = check_fd(keys.fd, oflags, &flags, geom);
+	int flags, err = check_fd(keys.fd, oflags, device, &flags, geom);
 
 	if (!err)
 		err = share_description(keys.fd, flags, keys, oflags, h, geom);
@@ -386,8 +387,8 @@ static int open_given(struct keys keys, int oflags, struct file **h, struct umma
 	return err;
 }
 
-int file_open(const struct ummap_uri *uri, int oflags, file_check *check, struct file **h,
-	      struct ummap_geom *geom)
+int file_open(const struct ummap_uri *uri, int oflags, mode_t device, file_check *check,
+	      struct file **h, struct ummap_geom *geom)
 {
 	int flags = oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY;
 	struct keys keys;
@@ -395,10 +396,10 @@ int file_open(const struct ummap_uri *uri, int oflags, file_check *check, struct
 	int fd, err = parse_keys(uri, oflags, &keys, geom);
 
 	if (!err && keys.fd >= 0)
-		return open_given(keys, oflags, h, geom);
+		return open_given(keys, oflags, device, h, geom);
 	/* Opening a pipe would wait, and opening some devices does something. */
 	if (!err && stat(uri->path, &st) == 0)
-		err = check_kind(st.st_mode, geom);
+		err = check_kind(st.st_mode, device, geom);
 	if (!err && check)
 		err = check(uri->path, geom);
 	if (err)
@@ -409,14 +410,14 @@ int file_open(const struct ummap_uri *uri, int oflags, file_check *check, struct
 	return fd < 0 ? fd : make_handle(fd, keys, oflags, h, geom);
 }
 
-int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, struct file **h,
+int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, mode_t device, struct file **h,
 		 struct ummap_geom *geom)
 {
 	struct keys keys;
 	int flags, own, err = parse_keys(uri, oflags, &keys, geom);
 
 	if (!err)
-		err = check_fd(fd, oflags, &flags, geom);
+		err = check_fd(fd, oflags, device, &flags, geom);
 	if (err)
 		return err;
 	own = reopen(fd, oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY);

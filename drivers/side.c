@@ -63,7 +63,7 @@ static int open_handle(struct side *s, int oflags, struct ummap_geom *own)
 
 	if (side_driver != &file_calls)
 		return side_driver->open(&uri, oflags, &s->h, own);
-	err = file_open(&uri, oflags, NULL, &s->file, own);
+	err = file_open(&uri, oflags, S_IFBLK, NULL, &s->file, own);
 	s->h = s->file;
 	return err;
 }
