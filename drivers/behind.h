@@ -21,8 +21,9 @@ struct behind {
 	_Atomic uint32_t turn;       /* across one call, without UMMAP_CAP_PARALLEL */
 };
 
-/* Opens what is behind `uri`, or the descriptor if fd is not negative. Takes out of geom->caps what only the driver's own
- * calls could do: asynchronous transfers and page-cache mappings. */
+/* Opens what is behind `uri`, or the descriptor if fd is not negative. Removes from geom->caps what
+ * only the driver's own calls could do: asynchronous transfers, which are in b->caps still, and
+ * page-cache mappings. */
 int behind_open(struct behind *b, const struct ummap_uri *uri, int fd, int oflags, struct ummap_geom *geom);
 int behind_close(struct behind *b);
 /* The URI of what is behind, with paths that hold in every folder, if it fits into so many bytes; else "". */
@@ -37,13 +38,15 @@ int behind_readv(struct behind *b, const struct iovec *iov, int n, uint64_t off)
 int behind_writev(struct behind *b, const struct iovec *iov, int n, uint64_t off);
 int behind_read(struct behind *b, void *buf, size_t len, uint64_t off);
 int behind_write(struct behind *b, const void *buf, size_t len, uint64_t off);
-int behind_flush(struct behind *b);
+int behind_flush(struct behind *b, uint64_t off, uint64_t len);
 /* -EOPNOTSUPP: it cannot. */
 int behind_resize(struct behind *b, uint64_t size);
 int behind_size(struct behind *b, uint64_t *size);
+/* Both return -EOPNOTSUPP if the driver lacks the call. */
+int behind_commits(struct behind *b, uint64_t *oldest, uint64_t *newest);
+int behind_push(struct behind *b);
 void behind_set_notice(struct behind *b, ummap_notice *notice, void *arg);
-/* Whether requests can be under way while others begin. The driver's own submit and reap are for requests of the filter's caller;
- * these two are for the filter's own writes, with the driver's answers. */
+/* Whether requests can be in flight while other threads begin some. */
 bool behind_is_async(const struct behind *b);
 int behind_submit(struct behind *b, struct ummap_io *io);
 int behind_reap(struct behind *b, struct ummap_io **done, unsigned max, unsigned min);

@@ -10,8 +10,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/syscall.h>
-#include <ummap-driver.h>
 #include <unistd.h>
+
+#include "behind.h"
 
 #define HELD_MAX 16
 
@@ -64,8 +65,9 @@ static inline unsigned held_let_go(struct held places[HELD_MAX], struct ummap_io
 
 /* The call `submit` of such a filter: requests that the store is to answer as it is go there; what comes first of the others is done
  * at once by the filter's own calls. */
-static inline int held_submit(struct held places[HELD_MAX], const struct ummap_driver *behind, void *store,
-			      const struct ummap_driver *own, void *h, bool (*is_for_store)(void *h, const struct ummap_io *io),
+static inline int held_submit(struct held places[HELD_MAX], struct behind *b,
+			      const struct ummap_driver *own, void *h,
+			      bool (*is_for_store)(void *h, const struct ummap_io *io),
 			      struct ummap_io **io, unsigned n)
 {
 	unsigned i = 0;
@@ -74,7 +76,7 @@ static inline int held_submit(struct held places[HELD_MAX], const struct ummap_d
 	while (i < n && is_for_store(h, io[i]))
 		i++;
 	if (i > 0)
-		return behind->submit(store, io, i);
+		return b->driver.submit(b->h, io, i);
 	thread = held_self();
 	for (; i < n && !is_for_store(h, io[i]); i++) {
 		struct held *place = held_take(places, thread);
@@ -89,7 +91,7 @@ static inline int held_submit(struct held places[HELD_MAX], const struct ummap_d
 }
 
 /* The call `reap` of such a filter: what it has done itself, then what the driver behind it has. */
-static inline int held_reap(struct held places[HELD_MAX], const struct ummap_driver *behind, void *h, struct ummap_io **done,
+static inline int held_reap(struct held places[HELD_MAX], struct behind *b, struct ummap_io **done,
 			    unsigned max, unsigned min)
 {
 	unsigned n = held_let_go(places, done, max);
@@ -97,7 +99,8 @@ static inline int held_reap(struct held places[HELD_MAX], const struct ummap_dri
 
 	if (n == max || (n > 0 && n >= min))
 		return (int)n;
-	got = behind->reap(h, done + n, max - n, min - n);
+	got = behind_reap(b, done + n, max - n, min - n);
+	/* After an error, the requests that were held here are reported first. */
 	if (got < 0)
 		return n > 0 ? (int)n : got;
 	return (int)n + got;
