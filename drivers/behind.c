@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The driver behind a filter. The lock `turn` is a leaf of the filter's own, and none where the driver works in parallel. */
+/* Lock: `turn` of a struct behind, a leaf, which is not taken if the driver works in parallel. */
 #include "behind.h"
 
 #include "common/futex.h"
@@ -26,7 +26,8 @@ static void end_turn(struct behind *b)
 		futex_unlock(&b->turn);
 }
 
-int behind_open(struct behind *b, const struct ummap_uri *uri, int fd, int oflags, struct ummap_geom *geom)
+int behind_open(struct behind *b, const struct ummap_uri *uri, int fd, int oflags,
+		struct ummap_geom *geom)
 {
 	int err = -EINVAL;
 

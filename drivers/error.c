@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * error - a filter that makes chosen calls of the next driver fail, come late, or stop halfway;
- * for tests.
+ * The filter error, for tests: chosen calls of the next driver fail, come late, or stop halfway.
  *
  * The nth call (counted from 1) of the kinds that `op` names fails with `errno`, and so do the
  * calls behind it until `times` have failed. With `short`, a transfer that is to fail first moves
- * that many bytes. A vectored call counts as one, and so does each request of an asynchronous driver
- * (error_async.c). Each handle counts for itself; `count` names a file in which the counts can be read
- * at any moment. It offers no map: a store in place has no transfers that could fail.
+ * that many bytes. A vectored call counts as one, and so does each request of an asynchronous
+ * driver (error_async.c). Each handle counts for itself; `count` names a file that always has the
+ * counts. The filter has no call `map`: a store in place has no transfers that could fail.
  *
  * Takes no lock but that of behind.h, and calls nothing that a fault-safe driver may not call.
  */
@@ -240,7 +239,8 @@ static int error_close(void *h)
 static bool parse_op(const char *text, unsigned *ops)
 {
 	static const struct { const char *name; unsigned ops; } names[] = {
-		{ "read", OP_READ }, { "write", OP_WRITE }, { "flush", OP_FLUSH }, { "any", OP_ANY },
+		{ "read", OP_READ }, { "write", OP_WRITE },
+		{ "flush", OP_FLUSH }, { "any", OP_ANY },
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
@@ -278,14 +278,13 @@ static bool parse_errno(const char *text, int *err)
 
 static int open_count(struct error *f, const char *path, struct ummap_geom *geom)
 {
-	if (getauxval(AT_SECURE)) {
-		keys_refuse(geom, EINVAL, "error.count is not allowed in a program with more rights than its user, because it "
-			    "names a file to write");
-		return -EPERM;
-	}
+	if (getauxval(AT_SECURE))
+		return keys_refuse(geom, EPERM, "error.count is not allowed in a program with more "
+				   "rights than its user, because it names a file to write");
 	f->count_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (f->count_fd < 0)
-		return keys_refuse(geom, EINVAL, "error.count: cannot write '%.140s': %s", path, strerror(errno));
+		return keys_refuse(geom, EINVAL, "error.count: cannot write '%.140s': %s", path,
+				   strerror(errno));
 	return 0;
 }
 

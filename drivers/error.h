@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the two files of the filter `error` share: its handle, and what happens at a call. */
+/* The handle of the filter error. error_async.c has its calls on asynchronous drivers. */
 #ifndef DRIVERS_ERROR_H
 #define DRIVERS_ERROR_H
 
@@ -28,7 +28,8 @@ struct error {
 /* Counts this call; is it to fail? */
 bool error_fires(struct error *f, unsigned op);
 /* One piece after another, no more than `limit` bytes in all. */
-int error_move(struct error *f, unsigned op, const struct iovec *iov, int n, uint64_t off, uint64_t limit);
+int error_move(struct error *f, unsigned op, const struct iovec *iov, int n, uint64_t off,
+	       uint64_t limit);
 
 int error_submit(void *h, struct ummap_io **io, unsigned n);
 int error_reap(void *h, struct ummap_io **done, unsigned max, unsigned min);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The filter `error` over an asynchronous driver. A request is counted when it is submitted. One that is to
- * fail never reaches the next driver: it is held here, and comes back when its thread reaps. What the next
- * driver has no room for is done at once and held as well, because it is counted already. submit takes fewer when
- * places for those that are held run out.
+ * The filter error over an asynchronous driver. A request is counted when it is submitted. A
+ * request that fails never reaches the next driver: it is held here until its thread reaps. If the
+ * next driver accepts no request, the request is done at once and held, too, because it is counted
+ * already. submit accepts fewer requests if no place to hold them is free.
  */
 #include "error.h"
 
