@@ -23,7 +23,8 @@ static int absent_open(const struct ummap_uri *uri, int oflags, void **h, struct
 	return -EOPNOTSUPP;
 }
 
-static int absent_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
+static int absent_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
+			  struct ummap_geom *geom)
 {
 	(void)fd;
 	return absent_open(uri, oflags, h, geom);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The driver behind a filter. The lock `turn` is a leaf of the filter's own, and none where the driver works in parallel. */
+/* Lock: `turn` of a struct behind, a leaf, which is not taken if the driver works in parallel. */
 #include "behind.h"
 
 #include "common/futex.h"
-#include "key_tables.h"
+#include "common/minmax.h"
+#include "keys.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -25,21 +26,26 @@ static void end_turn(struct behind *b)
 		futex_unlock(&b->turn);
 }
 
-int behind_open(struct behind *b, const struct ummap_uri *uri, int fd, int oflags, struct ummap_geom *geom)
+int behind_open(struct behind *b, const struct ummap_uri *uri, int fd, int oflags,
+		struct ummap_geom *geom)
 {
-	size_t size = uri->next->struct_size;
 	int err = -EINVAL;
 
 	memset(b, 0, sizeof(*b));
-	memcpy(&b->driver, uri->next, size < sizeof(b->driver) ? size : sizeof(b->driver));
+	memcpy(&b->driver, uri->next, min_size(uri->next->struct_size, sizeof(b->driver)));
 	if (fd < 0)
 		err = b->driver.open(uri->next_uri, oflags, &b->h, geom);
 	else if (b->driver.open_fd)
 		err = b->driver.open_fd(uri->next_uri, fd, oflags, &b->h, geom);
+	else
+		keys_refuse(geom, EINVAL, "cannot open a descriptor: the driver '%.140s' takes "
+			    "none", b->driver.scheme);
 	if (err)
 		return err;
 	if (!b->driver.write)
 		geom->caps &= ~(UMMAP_CAP_WRITE | UMMAP_CAP_GROW);
+	if (!b->driver.submit || !b->driver.reap)
+		geom->caps &= ~UMMAP_CAP_ASYNC;
 	b->caps = geom->caps;
 	b->size = geom->size;
 	b->pid = getpid();
@@ -197,7 +203,7 @@ bool behind_is_async(const struct behind *b)
 {
 	uint32_t caps = UMMAP_CAP_ASYNC | UMMAP_CAP_PARALLEL;
 
-	return (b->caps & caps) == caps && b->driver.submit && b->driver.reap;
+	return (b->caps & caps) == caps;
 }
 
 int behind_submit(struct behind *b, struct ummap_io *io)
@@ -209,20 +215,21 @@ int behind_reap(struct behind *b, struct ummap_io **done, unsigned max, unsigned
 {
 	int got = b->driver.reap(b->h, done, max, min);
 
-	for (int i = 0; i < got; i++)
-		if (!done[i]->res)
+	for (int i = 0; i < got; i++) {
+		if (done[i]->op == UMMAP_IO_WRITE && !done[i]->res)
 			has_written(b, done[i]->off + done[i]->len);
+	}
 	return got;
 }
 
-int behind_flush(struct behind *b)
+int behind_flush(struct behind *b, uint64_t off, uint64_t len)
 {
 	int err;
 
 	if (!b->driver.flush)
 		return 0;
 	take_turn(b);
-	err = b->driver.flush(b->h, 0, UINT64_MAX);
+	err = b->driver.flush(b->h, off, len);
 	end_turn(b);
 	return err;
 }
@@ -257,6 +264,16 @@ int behind_lock(struct behind *b, uint64_t off, uint64_t len, int how, char why[
 int behind_hand_over(struct behind *b, struct ummap_handover *to)
 {
 	return b->driver.hand_over ? b->driver.hand_over(b->h, to) : 0;
+}
+
+int behind_commits(struct behind *b, uint64_t *oldest, uint64_t *newest)
+{
+	return b->driver.commits ? b->driver.commits(b->h, oldest, newest) : -EOPNOTSUPP;
+}
+
+int behind_push(struct behind *b)
+{
+	return b->driver.push ? b->driver.push(b->h) : -EOPNOTSUPP;
 }
 
 void behind_set_notice(struct behind *b, ummap_notice *notice, void *arg)

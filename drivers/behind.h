@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The driver behind a filter, for filters that have threads of their own or keep bytes elsewhere: calls that it lacks are
- * made up for, and where it has no UMMAP_CAP_PARALLEL they take turns, so that any thread may make them. They may run in a
- * signal handler if the driver's may.
+ * The driver behind a filter. The functions replace calls that the driver lacks. Without
+ * UMMAP_CAP_PARALLEL, they call the driver one at a time, so any thread may use them. They may run
+ * in a signal handler if the driver's calls may.
  */
 #ifndef DRIVERS_BEHIND_H
 #define DRIVERS_BEHIND_H
@@ -21,29 +21,34 @@ struct behind {
 	_Atomic uint32_t turn;       /* across one call, without UMMAP_CAP_PARALLEL */
 };
 
-/* Opens what is behind `uri`, or the descriptor if fd is not negative. Takes out of geom->caps what only the driver's own
- * calls could do: asynchronous transfers and page-cache mappings. */
-int behind_open(struct behind *b, const struct ummap_uri *uri, int fd, int oflags, struct ummap_geom *geom);
+/* Opens what is behind `uri`, or the descriptor if fd is not negative. Removes from geom->caps what
+ * only the driver's own calls could do: asynchronous transfers, which are in b->caps still, and
+ * page-cache mappings. */
+int behind_open(struct behind *b, const struct ummap_uri *uri, int fd, int oflags,
+		struct ummap_geom *geom);
 int behind_close(struct behind *b);
-/* The URI of what is behind, with paths that hold in every folder, if it fits into so many bytes; else "". */
+/* The URI of the store behind the filter, with absolute paths; "" if it is longer than `size`. */
 void behind_uri(const struct ummap_uri *uri, char *to, size_t size);
-/* The drivers between `uri` and the bytes of its store, as in "cow+posix": what was written through other ones is about other
- * bytes. Filters that change none of them are left out, and all drivers of files are posix. Ends with a null byte. */
+/* The drivers behind the filter, as in "cow+posix". Changes that were written through other drivers
+ * belong to other contents. Filters that leave all bytes as they are are left out, and all drivers
+ * of files count as posix. */
 #define BEHIND_WAY 128
 void behind_way(const struct ummap_uri *uri, char way[BEHIND_WAY]);
-/* Whether this process has forked from the one that opened it: nothing but closing is left to do. */
+/* Whether a parent process opened it. The only valid call then is behind_close. */
 bool behind_inherited(const struct behind *b);
 int behind_readv(struct behind *b, const struct iovec *iov, int n, uint64_t off);
 int behind_writev(struct behind *b, const struct iovec *iov, int n, uint64_t off);
 int behind_read(struct behind *b, void *buf, size_t len, uint64_t off);
 int behind_write(struct behind *b, const void *buf, size_t len, uint64_t off);
-int behind_flush(struct behind *b);
+int behind_flush(struct behind *b, uint64_t off, uint64_t len);
 /* -EOPNOTSUPP: it cannot. */
 int behind_resize(struct behind *b, uint64_t size);
 int behind_size(struct behind *b, uint64_t *size);
+/* Both return -EOPNOTSUPP if the driver lacks the call. */
+int behind_commits(struct behind *b, uint64_t *oldest, uint64_t *newest);
+int behind_push(struct behind *b);
 void behind_set_notice(struct behind *b, ummap_notice *notice, void *arg);
-/* Whether requests can be under way while others begin. The driver's own submit and reap are for requests of the filter's caller;
- * these two are for the filter's own writes, with the driver's answers. */
+/* Whether requests can be in flight while other threads begin some. */
 bool behind_is_async(const struct behind *b);
 int behind_submit(struct behind *b, struct ummap_io *io);
 int behind_reap(struct behind *b, struct ummap_io **done, unsigned max, unsigned min);

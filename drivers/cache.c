@@ -361,7 +361,7 @@ static int flush_far(struct cache *c)
 {
 	uint32_t was = CACHE_UNFLUSHED;
 	bool unflushed = atomic_compare_exchange_strong(&c->far_unflushed, &was, CACHE_BEING_FLUSHED);
-	int err = behind_flush(&c->far);
+	int err = behind_flush(&c->far, 0, UINT64_MAX);
 
 	/* What came meanwhile may be lost, too. */
 	unflushed |= err && c->far_unflushed != CACHE_FLUSHED;

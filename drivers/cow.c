@@ -261,14 +261,14 @@ static int cow_submit(void *h, struct ummap_io **io, unsigned n)
 {
 	struct cow *c = h;
 
-	return held_submit(c->held, &c->store.driver, c->store.h, &ummap_driver_cow, c, is_for_store, io, n);
+	return held_submit(c->held, &c->store, &ummap_driver_cow, c, is_for_store, io, n);
 }
 
 static int cow_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
 {
 	struct cow *c = h;
 
-	return held_reap(c->held, &c->store.driver, c->store.h, done, max, min);
+	return held_reap(c->held, &c->store, done, max, min);
 }
 
 /* ---- Opening and closing ---- */

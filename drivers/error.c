@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * error - a filter that makes chosen calls of the next driver fail, come late, or stop halfway;
- * for tests.
+ * The filter error, for tests: chosen calls of the next driver fail, come late, or stop halfway.
  *
  * The nth call (counted from 1) of the kinds that `op` names fails with `errno`, and so do the
  * calls behind it until `times` have failed. With `short`, a transfer that is to fail first moves
- * that many bytes. A vectored call counts as one, and so does each request of an asynchronous driver
- * (error_async.c). Each handle counts for itself; `count` names a file in which the counts can be read
- * at any moment. It offers no map: a store in place has no transfers that could fail.
+ * that many bytes. A vectored call counts as one, and so does each request of an asynchronous
+ * driver (error_async.c). Each handle counts for itself; `count` names a file that always has the
+ * counts. The filter has no call `map`: a store in place has no transfers that could fail.
  *
- * Takes no lock, and calls nothing that a fault-safe driver may not call.
+ * Takes no lock but that of behind.h, and calls nothing that a fault-safe driver may not call.
  */
 #include "error.h"
 
@@ -110,14 +109,6 @@ bool error_fires(struct error *f, unsigned op)
 	return fire;
 }
 
-void error_written(struct error *f, uint64_t end)
-{
-	uint64_t size = f->size;
-
-	while (size < end && !atomic_compare_exchange_weak(&f->size, &size, end))
-		;
-}
-
 int error_move(struct error *f, unsigned op, const struct iovec *iov, int n, uint64_t off,
 	       uint64_t limit)
 {
@@ -127,37 +118,24 @@ int error_move(struct error *f, unsigned op, const struct iovec *iov, int n, uin
 		size_t len = iov[i].iov_len < limit ? iov[i].iov_len : limit;
 
 		if (op == OP_READ)
-			err = f->next.read(f->h, iov[i].iov_base, len, off);
+			err = behind_read(&f->next, iov[i].iov_base, len, off);
 		else
-			err = f->next.write(f->h, iov[i].iov_base, len, off);
+			err = behind_write(&f->next, iov[i].iov_base, len, off);
 		off += len;
 		limit -= len;
-		if (!err && op == OP_WRITE)
-			error_written(f, off);
 	}
 	return err;
 }
 
 static int transfer(struct error *f, unsigned op, const struct iovec *iov, int n, uint64_t off)
 {
-	int (*vectored)(void *, const struct iovec *, int, uint64_t) =
-		op == OP_READ ? f->next.readv : f->next.writev;
-	int err;
-
 	if (error_fires(f, op)) {
 		if (f->halfway)
 			error_move(f, op, iov, n, off, f->short_len);
 		return -f->err;
 	}
-	if (!vectored || n < 2)
-		return error_move(f, op, iov, n, off, UINT64_MAX);
-	err = vectored(f->h, iov, n, off);
-	if (!err && op == OP_WRITE) {
-		for (int i = 0; i < n; i++)
-			off += iov[i].iov_len;
-		error_written(f, off);
-	}
-	return err;
+	return op == OP_READ ? behind_readv(&f->next, iov, n, off) :
+			       behind_writev(&f->next, iov, n, off);
 }
 
 static int error_readv(void *h, const struct iovec *iov, int n, uint64_t off)
@@ -188,65 +166,56 @@ static int error_flush(void *h, uint64_t off, uint64_t len)
 {
 	struct error *f = h;
 
-	if (error_fires(f, OP_FLUSH))
-		return -f->err;
-	return f->next.flush ? f->next.flush(f->h, off, len) : 0;
+	return error_fires(f, OP_FLUSH) ? -f->err : behind_flush(&f->next, off, len);
 }
 
 static int error_resize(void *h, uint64_t size)
 {
 	struct error *f = h;
-	int err = f->next.resize ? f->next.resize(f->h, size) : -EOPNOTSUPP;
 
-	if (!err)
-		f->size = size;
-	return err;
+	return behind_resize(&f->next, size);
 }
 
 static int error_size(void *h, uint64_t *size)
 {
 	struct error *f = h;
 
-	if (f->next.size)
-		return f->next.size(f->h, size);
-	*size = f->size;
-	return 0;
+	return behind_size(&f->next, size);
 }
 
 static int error_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
 {
 	struct error *f = h;
 
-	return f->next.lock ? f->next.lock(f->h, off, len, how, why) : 0;
+	return behind_lock(&f->next, off, len, how, why);
 }
 
 static int error_commits(void *h, uint64_t *oldest, uint64_t *newest)
 {
 	struct error *f = h;
 
-	return f->next.commits ? f->next.commits(f->h, oldest, newest) : -EOPNOTSUPP;
+	return behind_commits(&f->next, oldest, newest);
 }
 
 static int error_push(void *h)
 {
 	struct error *f = h;
 
-	return f->next.push ? f->next.push(f->h) : -EOPNOTSUPP;
+	return behind_push(&f->next);
 }
 
 static void error_set_notice(void *h, ummap_notice *notice, void *arg)
 {
 	struct error *f = h;
 
-	if (f->next.set_notice)
-		f->next.set_notice(f->h, notice, arg);
+	behind_set_notice(&f->next, notice, arg);
 }
 
 static int error_hand_over(void *h, struct ummap_handover *to)
 {
 	struct error *f = h;
 
-	return f->next.hand_over ? f->next.hand_over(f->h, to) : 0;
+	return behind_hand_over(&f->next, to);
 }
 
 static void release(struct error *f)
@@ -259,7 +228,7 @@ static void release(struct error *f)
 static int error_close(void *h)
 {
 	struct error *f = h;
-	int err = f->next.close(f->h);
+	int err = behind_close(&f->next);
 
 	release(f);
 	return err;
@@ -270,7 +239,8 @@ static int error_close(void *h)
 static bool parse_op(const char *text, unsigned *ops)
 {
 	static const struct { const char *name; unsigned ops; } names[] = {
-		{ "read", OP_READ }, { "write", OP_WRITE }, { "flush", OP_FLUSH }, { "any", OP_ANY },
+		{ "read", OP_READ }, { "write", OP_WRITE },
+		{ "flush", OP_FLUSH }, { "any", OP_ANY },
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
@@ -308,14 +278,13 @@ static bool parse_errno(const char *text, int *err)
 
 static int open_count(struct error *f, const char *path, struct ummap_geom *geom)
 {
-	if (getauxval(AT_SECURE)) {
-		keys_refuse(geom, EINVAL, "error.count is not allowed in a program with more rights than its user, because it "
-			    "names a file to write");
-		return -EPERM;
-	}
+	if (getauxval(AT_SECURE))
+		return keys_refuse(geom, EPERM, "error.count is not allowed in a program with more "
+				   "rights than its user, because it names a file to write");
 	f->count_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (f->count_fd < 0)
-		return keys_refuse(geom, EINVAL, "error.count: cannot write '%.140s': %s", path, strerror(errno));
+		return keys_refuse(geom, EINVAL, "error.count: cannot write '%.140s': %s", path,
+				   strerror(errno));
 	return 0;
 }
 
@@ -345,7 +314,6 @@ static int parse_key(struct error *f, const struct ummap_key *key, struct ummap_
 
 static int make(const struct ummap_uri *uri, struct error **made, struct ummap_geom *geom)
 {
-	size_t known = sizeof(struct ummap_driver);
 	struct error *f;
 	int err = 0;
 
@@ -354,9 +322,6 @@ static int make(const struct ummap_uri *uri, struct error **made, struct ummap_g
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
-	if (uri->next->struct_size < known)
-		known = uri->next->struct_size;
-	memcpy(&f->next, uri->next, known);
 	f->ops = OP_ANY;
 	f->nth = f->times = 1;
 	f->err = EIO;
@@ -372,17 +337,6 @@ static int make(const struct ummap_uri *uri, struct error **made, struct ummap_g
 	return 0;
 }
 
-static int open_next(struct error *f, const struct ummap_uri *uri, int fd, int oflags,
-		     struct ummap_geom *geom)
-{
-	if (fd < 0)
-		return f->next.open(uri, oflags, &f->h, geom);
-	if (!f->next.open_fd)
-		return keys_refuse(geom, EINVAL, "cannot open a descriptor: the driver '%.140s' "
-				   "takes none", f->next.scheme);
-	return f->next.open_fd(uri, fd, oflags, &f->h, geom);
-}
-
 /* fd: -1 for what uri names. */
 static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h,
 		       struct ummap_geom *geom)
@@ -392,18 +346,12 @@ static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h
 
 	if (err)
 		return err;
-	err = open_next(f, uri->next_uri, fd, oflags, geom);
+	err = behind_open(&f->next, uri, fd, oflags, geom);
 	if (err) {
 		release(f);
 		return err;
 	}
-	f->size = geom->size;
-	/* Our table has these calls even where there is nothing behind them. */
-	if (!f->next.submit || !f->next.reap)
-		geom->caps &= ~UMMAP_CAP_ASYNC;
-	if (!f->next.write)
-		geom->caps &= ~(UMMAP_CAP_WRITE | UMMAP_CAP_GROW);
-	geom->caps &= ~UMMAP_CAP_PAGECACHE; /* nothing goes past us */
+	geom->caps |= f->next.caps & UMMAP_CAP_ASYNC;
 	*h = f;
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the two files of the filter `error` share: its handle, and what happens at a call. */
+/* The handle of the filter error. error_async.c has its calls on asynchronous drivers. */
 #ifndef DRIVERS_ERROR_H
 #define DRIVERS_ERROR_H
 
@@ -12,8 +12,7 @@
 enum { OP_READ = 1, OP_WRITE = 2, OP_FLUSH = 4, OP_ANY = OP_READ | OP_WRITE | OP_FLUSH };
 
 struct error {
-	struct ummap_driver next;  /* a copy: calls that an older driver does not know are NULL */
-	void *h;                   /* next's */
+	struct behind next;
 	unsigned ops;              /* OP_*: what to count */
 	uint64_t nth;              /* the first call to fail */
 	uint64_t times;            /* how many fail; UINT64_MAX: all from there on */
@@ -23,16 +22,14 @@ struct error {
 	uint64_t delay;            /* microseconds before every counted call */
 	int count_fd;              /* -1: none */
 	_Atomic uint64_t seen, fired;
-	_Atomic uint64_t size;     /* for a next driver that cannot say: as opened, or as written */
 	struct held held[HELD_MAX];
 };
 
 /* Counts this call; is it to fail? */
 bool error_fires(struct error *f, unsigned op);
 /* One piece after another, no more than `limit` bytes in all. */
-int error_move(struct error *f, unsigned op, const struct iovec *iov, int n, uint64_t off, uint64_t limit);
-/* The store is at least so long now. */
-void error_written(struct error *f, uint64_t end);
+int error_move(struct error *f, unsigned op, const struct iovec *iov, int n, uint64_t off,
+	       uint64_t limit);
 
 int error_submit(void *h, struct ummap_io **io, unsigned n);
 int error_reap(void *h, struct ummap_io **done, unsigned max, unsigned min);

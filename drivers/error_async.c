@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The filter `error` over an asynchronous driver. A request is counted when it is submitted. One that is to
- * fail never reaches the next driver: it is held here, and comes back when its thread reaps. What the next
- * driver has no room for is done at once and held as well, because it is counted already. submit takes fewer when
- * places for those that are held run out.
+ * The filter error over an asynchronous driver. A request is counted when it is submitted. A
+ * request that fails never reaches the next driver: it is held here until its thread reaps. If the
+ * next driver accepts no request, the request is done at once and held, too, because it is counted
+ * already. submit accepts fewer requests if no place to hold them is free.
  */
 #include "error.h"
 
@@ -20,7 +20,7 @@ static bool done_here(struct error *f, struct ummap_io *io)
 		io->res = -f->err;
 		return true;
 	}
-	taken = f->next.submit(f->h, &io, 1);
+	taken = behind_submit(&f->next, io);
 	if (taken > 0)
 		return false;
 	io->res = taken < 0 ? taken : error_move(f, op, &iov, 1, io->off, UINT64_MAX);
@@ -48,18 +48,6 @@ int error_submit(void *h, struct ummap_io **io, unsigned n)
 int error_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
 {
 	struct error *f = h;
-	unsigned n = held_let_go(f->held, done, max);
-	int got;
 
-	if (n == max || (n > 0 && n >= min))
-		return (int)n;
-	got = f->next.reap(f->h, done + n, max - n, min - n);
-	/* Those held are not lost by it: the error comes again. */
-	if (got < 0)
-		return n > 0 ? (int)n : got;
-	for (unsigned i = n; i < n + (unsigned)got; i++) {
-		if (done[i]->op == UMMAP_IO_WRITE && done[i]->res == 0)
-			error_written(f, done[i]->off + done[i]->len);
-	}
-	return (int)n + got;
+	return held_reap(f->held, &f->next, done, max, min);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Regular files and block devices through preadv(2) and pwritev(2): what the drivers of files share.
+ * Transfers of struct file by preadv(2) and pwritev(2). file_open.c opens and closes files.
  *
  * A file has two descriptors: one through the page cache, and one with O_DIRECT where the file
  * takes it. A transfer is cut at page boundaries: whole pages go direct, the pieces of pages at
@@ -10,7 +10,7 @@
  * write has replaced).
  *
  * The calls run on faulting threads. They take no lock, and go to the kernel by syscall(2)
- * because glibc's wrappers for them are points of thread cancellation. Opening and closing: file_open.c.
+ * because glibc's wrappers for them are points of thread cancellation.
  */
 #include "file.h"
 
@@ -30,11 +30,11 @@
 #define SYS_cachestat 451
 #endif
 
-#define CALL_MAX ((size_t)1 << 30)    /* bytes of one system call; Linux cuts at 2 GiB less a page */
+#define CALL_MAX ((size_t)1 << 30)    /* bytes of one system call, below Linux's limit of 2 GiB */
 #define BLOCK_COUNTED 512             /* bytes of a block in st_blocks */
 #define BATCH 64                      /* pieces of one system call; IOV_MAX would be much stack */
 
-/* What one system call moves. */
+/* The arguments of one system call. */
 struct batch {
 	struct iovec iov[BATCH];
 	int n;
@@ -42,7 +42,7 @@ struct batch {
 	bool direct;
 };
 
-/* As the kernel has them; headers older than it do not. */
+/* The structures of cachestat(2), which older headers lack. */
 struct cache_range {
 	uint64_t off, len;
 };
@@ -83,8 +83,7 @@ static bool is_known_uncached(const struct file *f, uint64_t off, size_t len)
 	return true;
 }
 
-/* Counts the pages of this range that the page cache holds; all 0 where the kernel does not
- * tell. */
+/* Counts the pages of this range in the page cache: all 0 if the kernel does not show them. */
 static struct cache_counts count_pages(struct file *f, uint64_t off, size_t len)
 {
 	struct cache_range range = { off, len };
@@ -98,8 +97,7 @@ static struct cache_counts count_pages(struct file *f, uint64_t off, size_t len)
 	return (struct cache_counts){ 0 };
 }
 
-/* Whether `count` pages are all that the file has of this range, of which it has at least some
- * bytes. */
+/* Whether `count` pages are all pages of the file in this range, which begins in the file. */
 static bool is_all_of(const struct file *f, uint64_t off, size_t len, uint64_t count)
 {
 	uint64_t size, first = off / f->page, end = (off + len + f->page - 1) / f->page;
@@ -111,7 +109,7 @@ static bool is_all_of(const struct file *f, uint64_t off, size_t len, uint64_t c
 	return count == (size + f->page - 1) / f->page - first;
 }
 
-/* Whether the page cache holds all that the file has of this range. */
+/* Whether the page cache has all pages of the file in this range. */
 static bool is_cached(struct file *f, uint64_t off, size_t len)
 {
 	return is_all_of(f, off, len, count_pages(f, off, len).cached);
@@ -141,7 +139,7 @@ static bool should_copy(struct file *f, uint64_t off, size_t len)
 	return file_size(f, &size) < 0 || size <= off + len;
 }
 
-/* Every one of the pages: one behind the end of the file could not be touched. */
+/* All pages must be there: access to a page behind the end of the file would fail. */
 int file_map_pagecache(void *h, void *addr, size_t len, uint64_t off)
 {
 	struct file *f = h;
@@ -155,13 +153,14 @@ int file_map_pagecache(void *h, void *addr, size_t len, uint64_t off)
 	uncached.end = count ? off : off + len;
 	if (count != len / f->page)
 		return 0;
-	if (addr && raw_mmap(addr, len, PROT_READ, MAP_SHARED | MAP_FIXED, f->fd, off) == MAP_FAILED)
+	if (addr &&
+	    raw_mmap(addr, len, PROT_READ, MAP_SHARED | MAP_FIXED, f->fd, off) == MAP_FAILED)
 		return -errno;
 	return 1;
 }
 
-/* A file with as many blocks as bytes has no holes, and need not be walked through: one that is all reserved can be a long
- * list of extents, none of which was written. */
+/* A file with as many blocks as bytes has no holes. The kernel is not asked then, because a
+ * reserved file may have a long list of extents that were never written. */
 int file_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end)
 {
 	const struct file *f = h;
@@ -174,7 +173,8 @@ int file_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end)
 		return -EINVAL;
 	if (fstat(f->fd, &st) < 0)
 		return -errno;
-	if (off < (uint64_t)st.st_size && (uint64_t)st.st_blocks * BLOCK_COUNTED >= (uint64_t)st.st_size) {
+	if (off < (uint64_t)st.st_size &&
+	    (uint64_t)st.st_blocks * BLOCK_COUNTED >= (uint64_t)st.st_size) {
 		*begin = off;
 		*end = (uint64_t)st.st_size;
 		return 0;
@@ -183,13 +183,13 @@ int file_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end)
 	if (at < 0 && errno != ENXIO)
 		return -errno;
 	*begin = at < 0 ? UINT64_MAX : (uint64_t)at;
-	/* Where they end is of use only to who is among them. */
+	/* The caller uses the end of the data only if off is among them. */
 	at = *begin == off ? lseek(f->fd, (off_t)off, SEEK_HOLE) : -1;
 	*end = at > (off_t)off ? (uint64_t)at : *begin;
 	return 0;
 }
 
-/* Bytes of this memory that come before a direct transfer can begin; all of them, if none can. */
+/* Bytes of this memory before the first one for a direct transfer; len: there is none. */
 static size_t lead(const struct file *f, const char *base, size_t len, uint64_t off)
 {
 	size_t to_grain = (size_t)(-off & (f->grain - 1));
@@ -199,7 +199,7 @@ static size_t lead(const struct file *f, const char *base, size_t len, uint64_t 
 	return ((uintptr_t)base + to_grain) & (f->mem_align - 1) ? len : to_grain;
 }
 
-/* The next system call: as many pieces as can go the same way. */
+/* Plans the next system call: as many pieces as can be transferred the same way. */
 static void plan(const struct file *f, const struct cursor *c, bool may_direct, struct batch *b)
 {
 	size_t skip = c->skip;
@@ -207,7 +207,8 @@ static void plan(const struct file *f, const struct cursor *c, bool may_direct, 
 	b->n = 0;
 	b->bytes = 0;
 	b->direct = may_direct &&
-		    lead(f, (char *)c->piece->iov_base + skip, c->piece->iov_len - skip, c->off) == 0;
+		    lead(f, (char *)c->piece->iov_base + skip, c->piece->iov_len - skip,
+			 c->off) == 0;
 	for (int i = 0; i < c->n && b->n < BATCH && b->bytes < CALL_MAX; i++, skip = 0) {
 		char *base = (char *)c->piece[i].iov_base + skip;
 		size_t len = c->piece[i].iov_len - skip, take = len;
@@ -235,8 +236,8 @@ static void zero_rest(struct cursor *c)
 	}
 }
 
-/* Beyond RLIMIT_FSIZE there is a signal besides the error, which would end the process as soon as it is let in: the error
- * says enough. The library's callers have it blocked. */
+/* Beyond RLIMIT_FSIZE, the kernel also sends SIGXFSZ, which would end the process as soon as it is
+ * unblocked. The callers in the library have it blocked. */
 int file_failed(int err)
 {
 	const struct timespec now = { 0, 0 };
@@ -261,8 +262,8 @@ static int transfer(struct file *f, long call, const struct iovec *iov, int n, u
 		long done;
 
 		plan(f, &c, direct, &b);
-		done = answer(syscall(call, b.direct ? f->direct_fd : f->fd, b.iov, b.n, (long)c.off,
-				      (long)(c.off >> 32)));
+		done = answer(syscall(call, b.direct ? f->direct_fd : f->fd, b.iov, b.n,
+				      (long)c.off, (long)(c.off >> 32)));
 		if (done == -EINTR)
 			continue;
 		if (done == -EINVAL && b.direct) {
@@ -272,7 +273,7 @@ static int transfer(struct file *f, long call, const struct iovec *iov, int n, u
 		}
 		if (done < 0)
 			return file_failed((int)done);
-		/* Files end somewhere, and zeros follow. A device that ends earlier than it did has lost bytes. */
+		/* Zeros follow the end of a file. A device that became shorter has lost bytes. */
 		if (done == 0 && (call == SYS_pwritev || c.off < f->had))
 			return -EIO;
 		if (done == 0)
@@ -287,7 +288,8 @@ static bool may_direct(const struct file *f)
 	return f->direct_fd >= 0 && !atomic_load_explicit(&f->refused, memory_order_relaxed);
 }
 
-/* A direct write takes pages out of the page cache, also neighbours of its range: not where they are shown to programs. */
+/* A direct write drops pages of its range and their neighbors from the page cache, so it is avoided
+ * where page-cache mappings show them. */
 static bool prefers_cache(struct file *f, uint64_t off, size_t len, bool write)
 {
 	if (f->direct != AUTO)

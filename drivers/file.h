@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * An open file or block device: what the drivers posix and uring and the files beside stores (side.h)
- * are built on. The functions that take a void * are calls of ummap-driver.h on a handle which is a
- * struct file. Only opening, closing, locking and handing over take locks or allocate.
+ * An open file or device, on which the drivers posix, uring and pmem and the files beside stores
+ * (side.h) are built. The functions that take a void * are calls of ummap-driver.h on a handle
+ * which is a struct file. Only opening, closing, locking and handing over take locks or allocate.
  */
 #ifndef DRIVERS_FILE_H
 #define DRIVERS_FILE_H
@@ -10,53 +10,55 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/stat.h>
 #include <ummap-driver.h>
 
 enum when { AUTO, ALWAYS, NEVER };
 
 struct file {
-	int fd;                /* through the page cache */
-	int direct_fd;         /* the same file with O_DIRECT; negative: it takes none */
-	enum when direct;      /* what the user asked for */
-	bool maps_pagecache;   /* page-cache mappings are wanted */
-	size_t readahead;      /* bytes that the kernel reads ahead at most */
-	size_t page;           /* of the page cache */
-	size_t grain;          /* a direct transfer is of whole grains: pages, or more ... */
-	size_t mem_align;      /* ... and its memory is aligned to this */
-	bool shared;           /* the description is the caller's, too: its offset must not move */
-	bool given;            /* the description was given by the key `fd`: the caller locks the file */
-	bool block;            /* a block device ... */
-	uint64_t had;          /* ... of so many bytes when it was opened; a file: 0 */
-	atomic_bool refused;   /* a direct transfer was refused: this file does not mean its O_DIRECT */
-	atomic_bool blind;     /* there is no asking what the page cache holds */
-	int slot;              /* uring: where the rings have it registered; negative: nowhere */
-	int depth;             /* uring: requests of one thread at a time */
+	int fd;                /* descriptor through the page cache */
+	int direct_fd;         /* descriptor with O_DIRECT; negative: the file supports none */
+	enum when direct;      /* value of the key `direct` */
+	bool maps_pagecache;   /* whether the user wants page-cache mappings */
+	size_t readahead;      /* maximum readahead of the kernel in bytes */
+	size_t page;           /* page size of the page cache */
+	size_t grain;          /* unit of direct transfers: at least a page */
+	size_t mem_align;      /* alignment of memory for direct transfers */
+	bool shared;           /* the caller shares the description: its offset must not move */
+	bool given;            /* the key `fd` gave the description: the caller locks the file */
+	bool block;            /* whether it is a block device */
+	uint64_t had;          /* bytes of a block device when it was opened; otherwise 0 */
+	atomic_bool refused;   /* a direct transfer failed with EINVAL in spite of O_DIRECT */
+	atomic_bool blind;     /* the kernel does not show what the page cache has */
+	int slot;              /* uring: number among the registered files; negative: none */
+	int depth;             /* uring: maximum requests of one thread in flight */
 	struct lock_group *locks; /* locks of this handle and of its partners in a hand-over */
 };
 
-/* What a system call gave, as the calls of drivers say it. */
+/* The result of a system call, or -errno. */
 static inline long answer(long res)
 {
 	return res < 0 ? -errno : res;
 }
 
-/* The descriptor, out of the way of those that a program chooses itself, by dup2(2) say; an error stays one. */
+/* Moves a descriptor away from the numbers that a program may choose itself, as by dup2(2). Returns
+ * the new number; fd if that is negative. */
 int file_away(int fd);
 
-/* Closes a descriptor, unless that would end the program's own locks on the file: then it is closed
- * later. */
+/* Closes a descriptor; later, if the program's own locks on the file would end by it. */
 int file_close_fd(int fd);
 
-/* Hands on the error of a call that writes, without the signal that may have come with it. */
+/* Returns the error of a call that writes, and removes the SIGXFSZ that may have come with it. */
 int file_failed(int err);
 
 /* Called before a path is opened, and may refuse it: returns 0 or a negative errno value. */
 typedef int file_check(const char *path, struct ummap_geom *geom);
 
-/* Both interpret the keys `direct`, `cached` and `fd`, and no other key. check NULL: none. */
-int file_open(const struct ummap_uri *uri, int oflags, file_check *check, struct file **f,
-	      struct ummap_geom *geom);
-int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, struct file **f,
+/* A file, or in its place a device of the kind S_IFBLK or S_IFCHR: by its path, or by a descriptor.
+ * Both interpret the keys `direct`, `cached` and `fd`, and no other key. check NULL: none. */
+int file_open(const struct ummap_uri *uri, int oflags, mode_t device, file_check *check,
+	      struct file **f, struct ummap_geom *geom);
+int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, mode_t device, struct file **f,
 		 struct ummap_geom *geom);
 int file_close(void *h);
 int file_read(void *h, void *buf, size_t len, uint64_t off);
@@ -78,8 +80,8 @@ int file_hand_over(void *h, struct ummap_handover *to);
 	.map_pagecache = file_map_pagecache, .data = file_data, .lock = file_lock,                 \
 	.hand_over = file_hand_over
 
-/* Whether this process has locks of the other kind on the file (fcntl(2)'s traditional ones), which go as soon as it closes any
- * descriptor of it. */
+/* Whether this process has traditional locks of fcntl(2) on the file, which end when it closes any
+ * descriptor of the file. */
 bool file_is_locked_here(int fd);
 /* Locks a range of an open file, or unlocks it, for its open file description. */
 int file_lock_fd(int fd, uint64_t off, uint64_t len, int how, char why[160]);
@@ -100,12 +102,12 @@ int lock_group_lock(struct lock_group *g, const void *owner, uint64_t off, uint6
 		    char why[160]);
 
 enum file_way {
-	FILE_DIRECT,           /* the whole of it past the page cache */
-	FILE_CACHED,           /* out of the page cache, which has it */
-	FILE_CUT               /* perhaps in pieces: by file_read or file_write */
+	FILE_DIRECT,           /* as a whole past the page cache */
+	FILE_CACHED,           /* a copy from the page cache, which has all bytes */
+	FILE_CUT               /* by file_read or file_write, perhaps in several pieces */
 };
 
-/* How a transfer would go. */
+/* Selects how to make a transfer. */
 enum file_way file_way(struct file *f, const void *buf, size_t len, uint64_t off, bool write);
 /* Reads through the page cache. */
 int file_read_cached(struct file *f, void *buf, size_t len, uint64_t off);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Regular files and block devices: what their drivers share, opening and closing. Allocates; the transfers are in
- * file.c.
- */
+/* Opens and closes struct file, and allocates for it. The transfers are in file.c. */
 #include "file.h"
 
 #include "common/fork.h"
 #include "common/futex.h"
+#include "common/minmax.h"
 #include "keys.h"
 
 #include <errno.h>
@@ -24,12 +22,12 @@
 
 #define FD_FIRST 700
 #define OPTIMAL_MIN (256u << 10)
-#define DIO_ALIGN_UNKNOWN 4096 /* what every device in use takes */
+#define DIO_ALIGN_UNKNOWN 4096 /* all devices in use accept it */
 #define READAHEAD_UNKNOWN_KIB 128 /* the kernel's default */
 /* Checking more of the page cache takes longer than a read. */
 #define READAHEAD_MAX_KIB (16u << 10)
 
-/* Linux gives the descriptor back even where close fails. */
+/* Linux frees the descriptor even if close fails. */
 static int close_fd(int fd)
 {
 	return fd < 0 ? 0 : (int)answer(syscall(SYS_close, fd));
@@ -39,7 +37,7 @@ int file_away(int fd)
 {
 	int away = fd < 0 || file_is_locked_here(fd) ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST);
 
-	/* Where the process may have so many, and the other one may be closed. */
+	/* Closing fd may be impossible, or the limit of descriptors too low. */
 	if (away < 0)
 		return fd;
 	close_fd(fd);
@@ -60,7 +58,7 @@ static void register_fork_handler(void)
 	fork_register(FORK_DESCRIPTORS, &kept.lock, NULL, NULL);
 }
 
-/* Without memory it stays open for good. */
+/* If memory is short, the descriptor stays open until the process ends. */
 static void keep(int fd)
 {
 	futex_lock(&kept.lock);
@@ -102,7 +100,7 @@ int file_close_fd(int fd)
 	return 0;
 }
 
-/* The program may have locked a description that it has given. So the locks are kept. */
+/* The program may have locked a description that it has given, so the locks stay. */
 static int close_given_fd(int fd)
 {
 	if (!file_is_locked_here(fd))
@@ -112,9 +110,9 @@ static int close_given_fd(int fd)
 }
 
 /*
- * The descriptor whose description has the locks. Requests of io_uring that a killed process leaves in the kernel may end after the
- * process, and refer to the description for direct transfers: its locks stay until then, so that no other process writes
- * the same bytes before.
+ * The descriptor whose description has the locks. Requests of io_uring may outlive a process that
+ * was killed. They refer to the description for direct transfers, whose locks remain until the
+ * requests end, so that no other process writes the same bytes before.
  */
 static int lock_fd(const struct file *f)
 {
@@ -126,9 +124,10 @@ int file_close(void *h)
 	struct file *f = h;
 	bool kept_by_group = f->locks && lock_group_leave(f->locks, f, lock_fd(f));
 	bool kept_direct = kept_by_group && f->direct_fd >= 0;
-	int err = kept_by_group && !kept_direct ? 0 : f->given ? close_given_fd(f->fd) : file_close_fd(f->fd);
-	int direct_err = kept_direct ? 0 : file_close_fd(f->direct_fd);
+	int direct_err = kept_direct ? 0 : file_close_fd(f->direct_fd), err = 0;
 
+	if (!kept_by_group || kept_direct)
+		err = f->given ? close_given_fd(f->fd) : file_close_fd(f->fd);
 	close_kept();
 	free(f);
 	return err ? err : direct_err;
@@ -137,11 +136,12 @@ int file_close(void *h)
 /* The values of the keys. */
 struct keys {
 	enum when direct;
-	enum when cached;      /* page-cache mappings */
-	int fd;                /* a descriptor whose open file description is to be used; negative: the path is opened */
+	enum when cached;      /* whether to use page-cache mappings */
+	int fd;                /* descriptor of the description to use; negative: open the path */
 };
 
-/* Who only loads has no use for copies. Who stores to most of it would have each segment's place mapped twice. */
+/* A program that only loads needs no copies. If a program stored to most segments, each of them
+ * would be mapped twice. */
 static bool should_map_pagecache(const struct keys *keys, int oflags)
 {
 	return keys->cached == ALWAYS || (keys->cached == AUTO && !(oflags & UMMAP_O_WRITE));
@@ -167,10 +167,12 @@ static bool parse_when(const char *text, const char *const *words, enum when *wh
 
 static const struct key_type types[] = { FILE_KEYS(KEY_TYPE) KEY_TYPES_END };
 
-static int parse_keys(const struct ummap_uri *uri, int oflags, struct keys *keys, struct ummap_geom *geom)
+static int parse_keys(const struct ummap_uri *uri, int oflags, struct keys *keys,
+		      struct ummap_geom *geom)
 {
-	static const char *const direct[] = { [AUTO] = "auto", [ALWAYS] = "always", [NEVER] = "never", NULL };
-	static const char *const cached[] = { [AUTO] = "auto", [ALWAYS] = "map", [NEVER] = "copy", NULL };
+	/* In the order of enum when. */
+	static const char *const direct[] = { "auto", "always", "never", NULL };
+	static const char *const cached[] = { "auto", "map", "copy", NULL };
 
 	*keys = (struct keys){ .direct = AUTO, .cached = NEVER, .fd = -1 };
 	for (unsigned i = 0; i < uri->nkeys; i++) {
@@ -189,22 +191,23 @@ static int parse_keys(const struct ummap_uri *uri, int oflags, struct keys *keys
 	if (!(oflags & UMMAP_O_WRITERS))
 		return 0;
 	if (keys->direct == ALWAYS)
-		return keys_refuse(geom, EINVAL, "direct is \"always\": it must be auto or never with UMMAP_WRITERS, because direct "
-				   "transfers overwrite whole blocks");
-	/* The page cache keeps what several write to one page. */
+		return keys_refuse(geom, EINVAL, "direct is \"always\": it must be auto or never "
+				   "with UMMAP_WRITERS, because direct transfers overwrite whole "
+				   "blocks");
+	/* The page cache combines the writes of several processes to one page. */
 	keys->direct = NEVER;
 	return 0;
 }
 
-static int check_kind(mode_t mode, struct ummap_geom *geom)
+static int check_kind(mode_t mode, mode_t device, struct ummap_geom *geom)
 {
-	if (S_ISREG(mode) || S_ISBLK(mode))
+	if (S_ISREG(mode) || (mode & S_IFMT) == device)
 		return 0;
 	return keys_refuse(geom, ENODEV, "cannot open the store: it is neither a regular file nor "
-			   "a block device");
+			   "%s", device == S_IFBLK ? "a block device" : "device DAX");
 }
 
-/* A description of our own of the file behind fd: its flags, offset and locks are not shared. */
+/* Makes another description of the open file, whose flags, offset and locks are not shared. */
 static int reopen(int fd, int flags)
 {
 	char path[32];
@@ -220,7 +223,8 @@ static void file_dio_align(int fd, uint32_t *off, uint32_t *mem)
 	struct statx stx;
 
 	*off = *mem = DIO_ALIGN_UNKNOWN;
-	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) == 0 && stx.stx_mask & STATX_DIOALIGN) {
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) == 0 &&
+	    stx.stx_mask & STATX_DIOALIGN) {
 		*off = stx.stx_dio_offset_align;
 		*mem = stx.stx_dio_mem_align;
 	}
@@ -255,7 +259,7 @@ static size_t read_kernel_readahead(dev_t dev)
 		text[len] = '\0';
 		kib = strtoul(text, NULL, 10);
 	}
-	return (kib < READAHEAD_MAX_KIB ? kib : READAHEAD_MAX_KIB) << 10;
+	return min_size(kib, READAHEAD_MAX_KIB) << 10;
 }
 
 static void open_direct(struct file *f, const struct stat *st, int access)
@@ -274,18 +278,19 @@ static void open_direct(struct file *f, const struct stat *st, int access)
 	if (f->direct_fd < 0)
 		return;
 	f->readahead = read_kernel_readahead(f->block ? st->st_rdev : st->st_dev);
-	f->grain = off > f->page ? off : f->page;
+	f->grain = max_size(off, f->page);
 	f->mem_align = mem;
-	/* What still goes through the page cache are ends of transfers: nothing around them is wanted. */
+	/* Only the ends of transfers use the page cache, so the kernel must not read ahead. */
 	posix_fadvise(f->fd, 0, 0, POSIX_FADV_RANDOM);
 }
 
-/* The kernel may open a device that takes no writes for writing, and then refuses each of them. */
+/* The kernel may open a read-only device for writing, and refuse each write. */
 static int check_writable(int fd, int oflags, mode_t mode, struct ummap_geom *geom)
 {
 	int readonly = 0;
 
-	if (!(oflags & UMMAP_O_WRITE) || !S_ISBLK(mode) || ioctl(fd, BLKROGET, &readonly) < 0 || !readonly)
+	if (!(oflags & UMMAP_O_WRITE) || !S_ISBLK(mode) || ioctl(fd, BLKROGET, &readonly) < 0 ||
+	    !readonly)
 		return 0;
 	return keys_refuse(geom, EROFS, "cannot write to the block device: it is read-only. Try a "
 			   "read-only mapping, or `blockdev --setrw`");
@@ -319,10 +324,10 @@ static int make_handle(int fd, struct keys keys, int oflags, struct file **h,
 	}
 	f->had = f->block ? geom->size : 0;
 	geom->align = f->direct_fd >= 0 ? (uint32_t)f->grain : 1;
-	/* A device may have several names in the file system: its number is what counts. */
+	/* A device may have several names in the file system, so its number identifies it. */
 	geom->id[0] = f->block ? (uint64_t)st.st_rdev + 1 : (uint64_t)st.st_ino;
 	geom->id[1] = f->block ? UINT64_MAX : (uint64_t)st.st_dev;
-	geom->optimal = (uint32_t)st.st_blksize > OPTIMAL_MIN ? (uint32_t)st.st_blksize : OPTIMAL_MIN;
+	geom->optimal = (uint32_t)max_size((size_t)st.st_blksize, OPTIMAL_MIN);
 	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE;
 	if (f->direct_fd >= 0)
 		geom->caps |= UMMAP_CAP_DIRECT;
@@ -334,7 +339,7 @@ static int make_handle(int fd, struct keys keys, int oflags, struct file **h,
 	return 0;
 }
 
-static int check_fd(int fd, int oflags, int *flags, struct ummap_geom *geom)
+static int check_fd(int fd, int oflags, mode_t device, int *flags, struct ummap_geom *geom)
 {
 	struct stat st;
 	int access;
@@ -345,7 +350,7 @@ static int check_fd(int fd, int oflags, int *flags, struct ummap_geom *geom)
 				   "input and output", fd);
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	if (check_kind(st.st_mode, geom) < 0)
+	if (check_kind(st.st_mode, device, geom) < 0)
 		return -ENODEV;
 	access = *flags & O_ACCMODE;
 	if (access == O_RDWR || (access == O_RDONLY && !(oflags & UMMAP_O_WRITE)))
@@ -355,7 +360,8 @@ static int check_fd(int fd, int oflags, int *flags, struct ummap_geom *geom)
 }
 
 /* Uses the caller's open file description, if its flags do no harm. */
-static int share_description(int fd, int flags, struct keys keys, int oflags, struct file **h, struct ummap_geom *geom)
+static int share_description(int fd, int flags, struct keys keys, int oflags, struct file **h,
+			     struct ummap_geom *geom)
 {
 	int own, err;
 
@@ -373,11 +379,11 @@ static int share_description(int fd, int flags, struct keys keys, int oflags, st
 	return err;
 }
 
-/* The description of the key `fd`: no other one is opened, because a lease of the file would
- * end. */
-static int open_given(struct keys keys, int oflags, struct file **h, struct ummap_geom *geom)
+/* Uses the description of the key `fd`. Opening another one would end a lease of the file. */
+static int open_given(struct keys keys, int oflags, mode_t device, struct file **h,
+		      struct ummap_geom *geom)
 {
-	int flags, err = check_fd(keys.fd, oflags, &flags, geom);
+	int flags, err = check_fd(keys.fd, oflags, device, &flags, geom);
 
 	if (!err)
 		err = share_description(keys.fd, flags, keys, oflags, h, geom);
@@ -386,8 +392,8 @@ static int open_given(struct keys keys, int oflags, struct file **h, struct umma
 	return err;
 }
 
-int file_open(const struct ummap_uri *uri, int oflags, file_check *check, struct file **h,
-	      struct ummap_geom *geom)
+int file_open(const struct ummap_uri *uri, int oflags, mode_t device, file_check *check,
+	      struct file **h, struct ummap_geom *geom)
 {
 	int flags = oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY;
 	struct keys keys;
@@ -395,10 +401,10 @@ int file_open(const struct ummap_uri *uri, int oflags, file_check *check, struct
 	int fd, err = parse_keys(uri, oflags, &keys, geom);
 
 	if (!err && keys.fd >= 0)
-		return open_given(keys, oflags, h, geom);
-	/* Opening a pipe would wait, and opening some devices does something. */
+		return open_given(keys, oflags, device, h, geom);
+	/* Opening a pipe would wait, and opening some devices has an effect. */
 	if (!err && stat(uri->path, &st) == 0)
-		err = check_kind(st.st_mode, geom);
+		err = check_kind(st.st_mode, device, geom);
 	if (!err && check)
 		err = check(uri->path, geom);
 	if (err)
@@ -409,14 +415,14 @@ int file_open(const struct ummap_uri *uri, int oflags, file_check *check, struct
 	return fd < 0 ? fd : make_handle(fd, keys, oflags, h, geom);
 }
 
-int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, struct file **h,
+int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, mode_t device, struct file **h,
 		 struct ummap_geom *geom)
 {
 	struct keys keys;
 	int flags, own, err = parse_keys(uri, oflags, &keys, geom);
 
 	if (!err)
-		err = check_fd(fd, oflags, &flags, geom);
+		err = check_fd(fd, oflags, device, &flags, geom);
 	if (err)
 		return err;
 	own = reopen(fd, oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Requests that a filter over an asynchronous driver has done itself, until their thread reaps them. The places are few, and
- * all threads of a handle share them; one that a thread has taken is its own, so there is no lock.
+ * Requests that a filter over an asynchronous driver has done itself, until their thread reaps
+ * them. All threads of a handle share a few places. A place that a thread has taken is its own, so
+ * there is no lock.
  */
 #ifndef DRIVERS_HELD_H
 #define DRIVERS_HELD_H
@@ -10,8 +11,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/syscall.h>
-#include <ummap-driver.h>
 #include <unistd.h>
+
+#include "behind.h"
 
 #define HELD_MAX 16
 
@@ -42,8 +44,9 @@ static inline void held_free(struct held *place)
 	atomic_store(&place->thread, 0);
 }
 
-/* Those of this thread, at most max. */
-static inline unsigned held_let_go(struct held places[HELD_MAX], struct ummap_io **done, unsigned max)
+/* Takes the requests of this thread, at most max. Returns how many. */
+static inline unsigned held_let_go(struct held places[HELD_MAX], struct ummap_io **done,
+				   unsigned max)
 {
 	int thread = 0;
 	unsigned n = 0;
@@ -51,7 +54,7 @@ static inline unsigned held_let_go(struct held places[HELD_MAX], struct ummap_io
 	for (struct held *p = places; p < places + HELD_MAX && n < max; p++) {
 		int owner = atomic_load(&p->thread);
 
-		/* Mostly there are none, and it is no matter who asks. */
+		/* Usually all places are free, and the thread ID is not needed. */
 		if (owner && !thread)
 			thread = held_self();
 		if (!owner || owner != thread)
@@ -62,10 +65,13 @@ static inline unsigned held_let_go(struct held places[HELD_MAX], struct ummap_io
 	return n;
 }
 
-/* The call `submit` of such a filter: requests that the store is to answer as it is go there; what comes first of the others is done
- * at once by the filter's own calls. */
-static inline int held_submit(struct held places[HELD_MAX], const struct ummap_driver *behind, void *store,
-			      const struct ummap_driver *own, void *h, bool (*is_for_store)(void *h, const struct ummap_io *io),
+/*
+ * The call `submit` of such a filter. The first requests for which is_for_store is true go to the
+ * driver. If there are none, the filter's own calls do the requests up to the next such one.
+ */
+static inline int held_submit(struct held places[HELD_MAX], struct behind *b,
+			      const struct ummap_driver *own, void *h,
+			      bool (*is_for_store)(void *h, const struct ummap_io *io),
 			      struct ummap_io **io, unsigned n)
 {
 	unsigned i = 0;
@@ -74,22 +80,24 @@ static inline int held_submit(struct held places[HELD_MAX], const struct ummap_d
 	while (i < n && is_for_store(h, io[i]))
 		i++;
 	if (i > 0)
-		return behind->submit(store, io, i);
+		return b->driver.submit(b->h, io, i);
 	thread = held_self();
 	for (; i < n && !is_for_store(h, io[i]); i++) {
 		struct held *place = held_take(places, thread);
 
 		if (!place)
 			break;
-		io[i]->res = io[i]->op == UMMAP_IO_WRITE ? own->write(h, io[i]->buf, io[i]->len, io[i]->off) :
-							    own->read(h, io[i]->buf, io[i]->len, io[i]->off);
+		if (io[i]->op == UMMAP_IO_WRITE)
+			io[i]->res = own->write(h, io[i]->buf, io[i]->len, io[i]->off);
+		else
+			io[i]->res = own->read(h, io[i]->buf, io[i]->len, io[i]->off);
 		place->io = io[i];
 	}
 	return (int)i;
 }
 
-/* The call `reap` of such a filter: what it has done itself, then what the driver behind it has. */
-static inline int held_reap(struct held places[HELD_MAX], const struct ummap_driver *behind, void *h, struct ummap_io **done,
+/* The call `reap` of such a filter: first the requests that are held, then those of the driver. */
+static inline int held_reap(struct held places[HELD_MAX], struct behind *b, struct ummap_io **done,
 			    unsigned max, unsigned min)
 {
 	unsigned n = held_let_go(places, done, max);
@@ -97,7 +105,8 @@ static inline int held_reap(struct held places[HELD_MAX], const struct ummap_dri
 
 	if (n == max || (n > 0 && n >= min))
 		return (int)n;
-	got = behind->reap(h, done + n, max - n, min - n);
+	got = behind_reap(b, done + n, max - n, min - n);
+	/* After an error, the requests that were held here are reported first. */
 	if (got < 0)
 		return n > 0 ? (int)n : got;
 	return (int)n + got;

@@ -11,7 +11,7 @@ static int posix_open(const struct ummap_uri *uri, int oflags, void **h, struct 
 {
 	struct file *f = NULL;
 	file_check *check = oflags & UMMAP_O_LOGGED ? NULL : wal_check_store;
-	int err = file_open(uri, oflags, check, &f, geom);
+	int err = file_open(uri, oflags, S_IFBLK, check, &f, geom);
 
 	*h = f;
 	return err;
@@ -21,7 +21,7 @@ static int posix_open_fd(const struct ummap_uri *uri, int fd, int oflags, void *
 			 struct ummap_geom *geom)
 {
 	struct file *f = NULL;
-	int err = file_open_fd(uri, fd, oflags, &f, geom);
+	int err = file_open_fd(uri, fd, oflags, S_IFBLK, &f, geom);
 
 	*h = f;
 	return err;
@@ -32,7 +32,8 @@ const struct ummap_driver ummap_driver_posix = {
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "posix",
 	.keys = POSIX_KEYS(KEY_NAME),
-	.help = "a file or block device, past the page cache where it can (direct=auto|always|never, cached=copy|map, fd=N)",
+	.help = "a file or block device, past the page cache where it can "
+		"(direct=auto|always|never, cached=copy|map, fd=N)",
 	.open = posix_open,
 	.open_fd = posix_open_fd,
 	.close = file_close,

@@ -31,7 +31,7 @@ static int open_folder(const char *path, int how)
 	return (int)answer(open(dirname(copy), how | O_DIRECTORY | O_CLOEXEC));
 }
 
-/* A name is durable when its folder is. */
+/* A flush of its folder makes a name durable. */
 static int flush_folder(int fd)
 {
 	int err = fd < 0 ? fd : (int)answer(fsync(fd));
@@ -42,14 +42,14 @@ static int flush_folder(int fd)
 	return err == -EINVAL ? 0 : err;
 }
 
-/* The driver would give a file the rights that all files get. */
+/* Makes the file with these permissions, which open of a driver cannot set. */
 static int make_file(const struct side *s, mode_t mode)
 {
 	int fd = (int)answer(open(s->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
 
 	if (fd < 0)
 		return fd == -EEXIST ? 0 : fd;
-	/* Whoever may write the store has to get on with what belongs to it, whatever the mask of new files is. */
+	/* All users that may write the store need the file, whatever umask(2) says. */
 	fchmod(fd, mode);
 	close(fd);
 	return flush_folder(open_folder(s->path, O_RDONLY));
@@ -63,7 +63,7 @@ static int open_handle(struct side *s, int oflags, struct ummap_geom *own)
 
 	if (side_driver != &file_calls)
 		return side_driver->open(&uri, oflags, &s->h, own);
-	err = file_open(&uri, oflags, NULL, &s->file, own);
+	err = file_open(&uri, oflags, S_IFBLK, NULL, &s->file, own);
 	s->h = s->file;
 	return err;
 }
@@ -85,7 +85,7 @@ static int open_file(struct side *s, int oflags, mode_t mode, struct ummap_geom 
 	return err;
 }
 
-/* A store whose beginning is empty would be taken for a new file of the filter's, also where it is not locked. */
+/* An empty store would look like a new file of the filter, and need not be locked. */
 static int check_other(const struct side *s, struct ummap_geom *geom)
 {
 	if (!s->id[0] || s->id[0] != geom->id[0] || s->id[1] != geom->id[1])
@@ -113,13 +113,13 @@ static const char *name_of(const struct side *s)
 	return slash ? slash + 1 : s->path;
 }
 
-/* Whoever had it locked may have taken its name away meanwhile: then it is no file that others would find. */
+/* The previous owner of the lock may have removed the file. Other processes cannot find it then. */
 static bool has_name(const struct side *s)
 {
 	return !s->file || file_has_name(s->file->fd, s->folder, name_of(s));
 }
 
-/* Where files have no locks it is open without. */
+/* A file system without locks is no error. */
 static int lock_file(struct side *s, int how, struct ummap_geom *geom)
 {
 	char who[160] = "";
@@ -138,13 +138,14 @@ static void release(struct side *s)
 	memset(s, 0, sizeof(*s));
 }
 
-/* Who reads of it does not know the folder by a descriptor of this process. */
+/* Replaces a path through a descriptor of this process, which means nothing in a message. */
 static void name_folder(struct side *s)
 {
 	char folder[PATH_MAX], real[PATH_MAX], *named;
 	const char *slash = strrchr(s->path, '/');
 
-	if (strncmp(s->path, "/proc/self/fd/", strlen("/proc/self/fd/")) != 0 || (size_t)(slash - s->path) >= sizeof(folder))
+	if (strncmp(s->path, "/proc/self/fd/", strlen("/proc/self/fd/")) != 0 ||
+	    (size_t)(slash - s->path) >= sizeof(folder))
 		return;
 	memcpy(folder, s->path, (size_t)(slash - s->path));
 	folder[slash - s->path] = '\0';
@@ -154,7 +155,8 @@ static void name_folder(struct side *s)
 	s->path = named;
 }
 
-int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how, struct ummap_geom *geom)
+int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how,
+	      struct ummap_geom *geom)
 {
 	int err;
 
@@ -230,10 +232,12 @@ static bool put_in_place(struct side *s)
 		s->pmem = NULL;
 		return false;
 	}
-	s->memory = mmap(NULL, s->mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	s->memory = mmap(NULL, s->mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+			 -1, 0);
 	if (s->memory == MAP_FAILED)
 		s->memory = NULL;
-	return s->memory && ummap_driver_pmem.map(s->pmem, s->memory, s->mapped, 0, PROT_READ | PROT_WRITE) == 0;
+	return s->memory && ummap_driver_pmem.map(s->pmem, s->memory, s->mapped, 0,
+						  PROT_READ | PROT_WRITE) == 0;
 }
 
 int side_map(struct side *s)
@@ -243,7 +247,7 @@ int side_map(struct side *s)
 
 	if (!s->file || s->device || !ummap_driver_pmem.map)
 		return 0;
-	/* What was written before is durable from here on, too. */
+	/* side_flush does nothing for a mapped file, so earlier writes must be durable. */
 	err = side_flush(s);
 	if (!err)
 		err = side_size(s, &size);
@@ -315,7 +319,7 @@ int side_writev(struct side *s, const struct iovec *iov, int n, uint64_t off)
 	return err;
 }
 
-/* What lies behind the last whole page went by the driver. */
+/* Bytes behind the last whole page are not in the mapping. */
 int side_flush(struct side *s)
 {
 	uint64_t size;
@@ -341,7 +345,8 @@ int side_size(struct side *s, uint64_t *size)
 	return side_driver->size(s->h, size);
 }
 
-uint64_t side_collect(struct side *s, struct blockmap *places, uint64_t first, uint64_t most, size_t block, char *buf, int *err)
+uint64_t side_collect(struct side *s, struct blockmap *places, uint64_t first, uint64_t most,
+		      size_t block, char *buf, int *err)
 {
 	uint64_t n = 0, place;
 
@@ -356,8 +361,8 @@ uint64_t side_collect(struct side *s, struct blockmap *places, uint64_t first, u
 	return n;
 }
 
-/* Whether the file system can never have room for that: asked first, because the kernel takes all that is left before it says
- * so, and others would find no room meanwhile. */
+/* Whether the file system lacks the space. fallocate(2) would use up all free space before it
+ * fails, and other programs would find none meanwhile. */
 static bool is_too_much(int fd, uint64_t size)
 {
 	struct statvfs all;
@@ -382,7 +387,8 @@ int side_reserve(struct side *s, uint64_t size)
 void side_punch(struct side *s, uint64_t off, uint64_t len)
 {
 	if (s->file && !s->memory)
-		syscall(SYS_fallocate, s->file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off, len);
+		syscall(SYS_fallocate, s->file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			off, len);
 }
 
 /* ---- The header ---- */
@@ -444,7 +450,7 @@ static int wipe(struct side *s)
 
 int side_remove(struct side *s)
 {
-	int err;
+	int err, folder;
 
 	/* A test's driver has no folders. */
 	if (!s->file)
@@ -454,6 +460,9 @@ int side_remove(struct side *s)
 	if (!has_name(s))
 		return -ENOENT;
 	err = (int)answer(unlinkat(s->folder, name_of(s), 0));
-	/* It must not come back when power is lost, after the store was written without it. */
-	return err ? err : flush_folder((int)answer(openat(s->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
+	if (err)
+		return err;
+	/* The file must not return after a power cut, because the store is written without it. */
+	folder = (int)answer(openat(s->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	return flush_folder(folder);
 }

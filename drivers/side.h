@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The file that a filter keeps beside a store: a log, a cache, changes. All of its calls but opening, locking and removing
- * are those of a fault-safe, parallel driver.
+ * The file that a filter keeps beside a store: a log, a near file, or changes. Any thread may make
+ * all calls but side_open, side_close, side_map and side_remove, also in a signal handler.
  */
 #ifndef DRIVERS_SIDE_H
 #define DRIVERS_SIDE_H
@@ -19,55 +19,60 @@
 /* The calls on these files. Tests replace them by a driver that can lose power. */
 extern const struct ummap_driver *side_driver;
 
-/* So much of a device has zeros before it is used, and when it was: what others put on one begins there. */
+/* Bytes of an unused device that are zeros at its beginning. Other formats have headers there. */
 #define SIDE_BLANK ((uint64_t)1 << 20)
 
 struct side {
 	void *h;       /* handle of side_driver; NULL: not open */
-	struct file *file; /* the same handle; NULL: it is one of a test's driver */
-	char *path;    /* as it was given, but not by way of a descriptor: for sentences only, the process may be in another folder now */
-	int folder;    /* where it is; negative: nowhere */
-	bool made;     /* it was not there before */
-	bool device;   /* a block device, which cannot be made longer or removed */
-	uint64_t id[2];/* as ummap_geom's */
-	char *memory;  /* all of it, on persistent memory; NULL: by the driver */
-	size_t mapped; /* bytes there */
-	void *pmem;    /* the driver pmem's handle of it */
+	struct file *file; /* the same handle; NULL: the driver is that of a test */
+	char *path;    /* path for messages: the process may have changed its folder since */
+	int folder;    /* descriptor of the folder of the file; negative: none */
+	bool made;     /* whether side_open has made the file */
+	bool device;   /* whether it is a block device, which cannot be made longer or removed */
+	uint64_t id[2];/* identity of the file, as in struct ummap_geom */
+	char *memory;  /* mapping of the file on persistent memory; NULL: none */
+	size_t mapped; /* bytes of the mapping */
+	void *pmem;    /* handle of the driver pmem */
 };
 
-/* Opens a file by its path, and locks it until it is closed: nobody else may have it (UMMAP_LOCK_EXCLUSIVE), or all only to
- * read it (UMMAP_LOCK_SHARED). With UMMAP_O_CREATE it is made, with at most these rights, and its name is durable. -EBUSY:
- * another has it, and who is in the sentence in geom->why, which all errors have. -EINVAL: it is the store, whose id geom has. */
-int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how, struct ummap_geom *geom);
+/*
+ * Opens a file by its path, and locks it (UMMAP_LOCK_*) until it is closed. UMMAP_O_CREATE makes a
+ * missing file, with these permissions and a durable name. All errors have a sentence in geom->why.
+ * -EBUSY: the file is in use. -EINVAL: it is the store, whose id is in geom.
+ */
+int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how,
+	      struct ummap_geom *geom);
 int side_close(struct side *s);
-/* As ummap-driver.h says of hand_over: another handle of the same thread may lock the file, too.
- * Nothing if it is not open. */
+/* As hand_over of ummap-driver.h: another handle of the same thread may lock the file, too. Does
+ * nothing if the file is not open. */
 void side_hand_over(struct side *s, struct ummap_handover *to);
-/* Whether a path leads to it. */
+/* Whether a path leads to the file. */
 bool side_is(const struct side *s, const char *path);
-/* Where the file is on persistent memory, the driver pmem puts it in place: what is read and written is copied there, and is
- * durable at once. From now on its length stays, and its room is not given back. Elsewhere nothing changes. */
+/* Maps a file on persistent memory. Reads and writes are copies then, and writes are durable at
+ * once. The file must keep its length, and side_punch does nothing. Other files do not change. */
 int side_map(struct side *s);
-/* For what has to end where its contents end: -EINVAL with a sentence if it is a device. */
+/* -EINVAL with a sentence if it is a device, which does not end where its contents end. */
 int side_must_be_file(const struct side *s, struct ummap_geom *geom);
-/* Takes its name away, durably, or its head if it is a device (-EPERM: it has none, and is not touched). -ENOENT: it has not this name
- * any more, and another file that may have is none of ours. */
+/* Removes the file durably, or overwrites the header of a device. -EPERM: the device has no header,
+ * and stays as it is. -ENOENT: the file has lost its name, which another file may have now. */
 int side_remove(struct side *s);
 int side_read(struct side *s, void *buf, size_t len, uint64_t off);
 int side_readv(struct side *s, const struct iovec *iov, int n, uint64_t off);
 int side_write(struct side *s, const void *buf, size_t len, uint64_t off);
 int side_writev(struct side *s, const struct iovec *iov, int n, uint64_t off);
 int side_flush(struct side *s);
-/* Has the system begin to write these bytes, where it can: a flush later on has less to wait for. */
+/* Starts to write these bytes to storage, so that a later flush is shorter. */
 void side_start(struct side *s, uint64_t off, uint64_t len);
 int side_resize(struct side *s, uint64_t size);
 int side_size(struct side *s, uint64_t *size);
-/* Reads the blocks from `first` on that stand in the file, by a map of their places, as far as there are neighbours and at most
- * `most`; returns how many. */
-uint64_t side_collect(struct side *s, struct blockmap *places, uint64_t first, uint64_t most, size_t block, char *buf, int *err);
-/* Makes it so long, and takes the room for it where the file system can, so that no write fails for want of it later. */
+/* Reads blocks from `first` on until one has no place in the file: at most `most`. Returns how
+ * many. */
+uint64_t side_collect(struct side *s, struct blockmap *places, uint64_t first, uint64_t most,
+		      size_t block, char *buf, int *err);
+/* Sets the length, and reserves the space if the file system can, so that no later write fails for
+ * lack of space. */
 int side_reserve(struct side *s, uint64_t size);
-/* Gives back the room of these bytes, which read as zeros then, where the file system can; else nothing. */
+/* Frees the space of these bytes, which read as zeros then, if the file system can. */
 void side_punch(struct side *s, uint64_t off, uint64_t len);
 
 /* An empty header for such a file (common/header.h). */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A thread of a filter's own, which has all signals blocked: the program's handlers are for its own threads. */
+/* Starts a thread of a filter. It blocks all signals, whose handlers belong to the program. */
 #ifndef DRIVERS_THREAD_H
 #define DRIVERS_THREAD_H
 

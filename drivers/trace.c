@@ -9,7 +9,7 @@
  * The lock is held for putting a line into the block, and for writing that out. It is a futex, and nothing is
  * called that a fault-safe driver may not call, because requests run in signal handlers.
  */
-#include "ummap-driver.h"
+#include "behind.h"
 
 #include "common/futex.h"
 #include "keys.h"
@@ -48,12 +48,9 @@ struct request {
 };
 
 struct trace {
-	struct ummap_driver next;  /* a copy: calls that an older driver does not know are NULL */
-	void *h;                   /* next's */
-	_Atomic uint64_t size;     /* for a next driver that cannot say: as opened, or as written */
+	struct behind next;
 	_Atomic uint64_t shift;    /* what `map` has put in place: offset in the store less address */
 	uint64_t opened;           /* ns */
-	pid_t pid;                 /* the process that has opened it */
 	atomic_bool busy[IN_FLIGHT];
 	struct request requests[IN_FLIGHT];
 	_Atomic uint32_t lock;     /* of all below; 0 free, 1 taken, 2 taken and somebody may wait */
@@ -183,33 +180,15 @@ static int finish(struct trace *t, struct request *r, int res)
 
 /* --- calls --- */
 
-static void written_to(struct trace *t, uint64_t end)
-{
-	uint64_t size = t->size;
-
-	while (size < end && !atomic_compare_exchange_weak(&t->size, &size, end))
-		;
-}
-
 static int transfer(struct trace *t, uint8_t op, const struct iovec *iov, int n, uint64_t off)
 {
 	bool writing = op == UMMAP_IO_WRITE;
-	int (*vectored)(void *, const struct iovec *, int, uint64_t) = writing ? t->next.writev : t->next.readv;
 	struct request r = begin(writing ? "write" : "read", off, 0);
-	int err = 0;
 
 	for (int i = 0; i < n; i++)
 		r.io.len += iov[i].iov_len;
-	if (vectored && n > 1) {
-		err = vectored(t->h, iov, n, off);
-		n = 0;
-	}
-	for (int i = 0; i < n && !err; off += iov[i++].iov_len)
-		err = writing ? t->next.write(t->h, iov[i].iov_base, iov[i].iov_len, off) :
-				t->next.read(t->h, iov[i].iov_base, iov[i].iov_len, off);
-	if (writing && !err)
-		written_to(t, r.io.off + r.io.len);
-	return finish(t, &r, err);
+	return finish(t, &r, writing ? behind_writev(&t->next, iov, n, off) :
+				       behind_readv(&t->next, iov, n, off));
 }
 
 static int trace_readv(void *h, const struct iovec *iov, int n, uint64_t off)
@@ -237,7 +216,7 @@ static int trace_flush(void *h, uint64_t off, uint64_t len)
 	struct trace *t = h;
 	struct request r = begin("flush", off, len);
 
-	finish(t, &r, t->next.flush ? t->next.flush(t->h, off, len) : 0);
+	finish(t, &r, behind_flush(&t->next, off, len));
 	futex_lock(&t->lock);
 	write_out(t);
 	futex_unlock(&t->lock);
@@ -249,21 +228,15 @@ static int trace_resize(void *h, uint64_t size)
 	struct trace *t = h;
 	struct request r = begin("resize", 0, size);
 
-	if (!t->next.resize)
-		return -EOPNOTSUPP;
-	if (finish(t, &r, t->next.resize(t->h, size)) == 0)
-		t->size = size;
-	return r.io.res;
+	return t->next.driver.resize ? finish(t, &r, behind_resize(&t->next, size)) : -EOPNOTSUPP;
 }
 
 static int trace_size(void *h, uint64_t *size)
 {
 	struct trace *t = h;
 	struct request r = begin("size", 0, 0);
-	int err = t->next.size ? t->next.size(t->h, size) : 0;
+	int err = behind_size(&t->next, size);
 
-	if (!t->next.size)
-		*size = t->size;
 	r.io.len = err ? 0 : *size;
 	return finish(t, &r, err);
 }
@@ -273,7 +246,7 @@ static int trace_lock(void *h, uint64_t off, uint64_t len, int how, char why[160
 {
 	struct trace *t = h;
 
-	return t->next.lock ? t->next.lock(t->h, off, len, how, why) : 0;
+	return behind_lock(&t->next, off, len, how, why);
 }
 
 /* What is asked for is no request. */
@@ -281,14 +254,14 @@ static int trace_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end)
 {
 	struct trace *t = h;
 
-	return t->next.data ? t->next.data(t->h, off, begin, end) : -EOPNOTSUPP;
+	return t->next.driver.data ? t->next.driver.data(t->next.h, off, begin, end) : -EOPNOTSUPP;
 }
 
 static int trace_commits(void *h, uint64_t *oldest, uint64_t *newest)
 {
 	struct trace *t = h;
 
-	return t->next.commits ? t->next.commits(t->h, oldest, newest) : -EOPNOTSUPP;
+	return behind_commits(&t->next, oldest, newest);
 }
 
 static int trace_push(void *h)
@@ -296,15 +269,14 @@ static int trace_push(void *h)
 	struct trace *t = h;
 	struct request r = begin("push", 0, 0);
 
-	return t->next.push ? finish(t, &r, t->next.push(t->h)) : -EOPNOTSUPP;
+	return t->next.driver.push ? finish(t, &r, behind_push(&t->next)) : -EOPNOTSUPP;
 }
 
 static void trace_set_notice(void *h, ummap_notice *notice, void *arg)
 {
 	struct trace *t = h;
 
-	if (t->next.set_notice)
-		t->next.set_notice(t->h, notice, arg);
+	behind_set_notice(&t->next, notice, arg);
 }
 
 static int trace_map(void *h, void *addr, size_t len, uint64_t off, int prot)
@@ -312,10 +284,10 @@ static int trace_map(void *h, void *addr, size_t len, uint64_t off, int prot)
 	struct trace *t = h;
 	struct request r = begin("map", off, len);
 
-	if (!t->next.map)
+	if (!t->next.driver.map)
 		return -EOPNOTSUPP;
 	t->shift = off - (uintptr_t)addr;
-	return finish(t, &r, t->next.map(t->h, addr, len, off, prot));
+	return finish(t, &r, t->next.driver.map(t->next.h, addr, len, off, prot));
 }
 
 static int trace_persist(void *h, void *addr, size_t len)
@@ -323,9 +295,9 @@ static int trace_persist(void *h, void *addr, size_t len)
 	struct trace *t = h;
 	struct request r = begin("persist", (uintptr_t)addr + t->shift, len);
 
-	if (!t->next.persist)
+	if (!t->next.driver.persist)
 		return trace_flush(h, r.io.off, len);
-	return finish(t, &r, t->next.persist(t->h, addr, len));
+	return finish(t, &r, t->next.driver.persist(t->next.h, addr, len));
 }
 
 /* --- asynchronous calls --- */
@@ -355,7 +327,7 @@ static int trace_submit(void *h, struct ummap_io **io, unsigned n)
 		copies[ready] = &r->io;
 	}
 	if (ready > 0)
-		sent = t->next.submit(t->h, copies, ready);
+		sent = t->next.driver.submit(t->next.h, copies, ready);
 	for (unsigned i = sent > 0 ? (unsigned)sent : 0; i < ready; i++) {
 		r = (struct request *)copies[i];
 		if (sent < 0)
@@ -368,13 +340,11 @@ static int trace_submit(void *h, struct ummap_io **io, unsigned n)
 static int trace_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
 {
 	struct trace *t = h;
-	int n = t->next.reap(t->h, done, max, min);
+	int n = behind_reap(&t->next, done, max, min);
 
 	for (int i = 0; i < n; i++) {
 		struct request *r = (struct request *)done[i];
 
-		if (r->io.op == UMMAP_IO_WRITE && r->io.res == 0)
-			written_to(t, r->io.off + r->io.len);
 		add_line(t, r);
 		done[i] = r->theirs;
 		done[i]->res = r->io.res;
@@ -387,7 +357,7 @@ static int trace_hand_over(void *h, struct ummap_handover *to)
 {
 	struct trace *t = h;
 
-	return t->next.hand_over ? t->next.hand_over(t->h, to) : 0;
+	return behind_hand_over(&t->next, to);
 }
 
 /* --- opening and closing --- */
@@ -413,14 +383,7 @@ static int open_file(const char *path, bool *made)
 
 static void begin_trace(struct trace *t, struct ummap_geom *geom)
 {
-	/* Our table has these calls even where there is nothing behind them. */
-	if (!t->next.submit || !t->next.reap)
-		geom->caps &= ~UMMAP_CAP_ASYNC;
-	if (!t->next.write)
-		geom->caps &= ~(UMMAP_CAP_WRITE | UMMAP_CAP_GROW);
-	geom->caps &= ~UMMAP_CAP_PAGECACHE; /* nothing goes past us */
-	t->size = geom->size;
-	t->pid = getpid();
+	geom->caps |= t->next.caps & UMMAP_CAP_ASYNC;
 	t->opened = clock_ns();
 	t->used = (size_t)(stpcpy(t->block, HEADER) - t->block);
 	write_out(t);
@@ -430,26 +393,17 @@ static void begin_trace(struct trace *t, struct ummap_geom *geom)
 static int open_both(struct trace *t, const struct ummap_uri *uri, const char *path, int fd, int oflags,
 		     struct ummap_geom *geom)
 {
-	size_t size = uri->next->struct_size;
-	int err = -EINVAL;
+	int err = behind_open(&t->next, uri, fd, oflags, geom);
 
-	memcpy(&t->next, uri->next, size < sizeof(t->next) ? size : sizeof(t->next));
-	if (fd < 0)
-		err = t->next.open(uri->next_uri, oflags, &t->h, geom);
-	else if (t->next.open_fd)
-		err = t->next.open_fd(uri->next_uri, fd, oflags, &t->h, geom);
-	else
-		snprintf(geom->why, sizeof(geom->why), "cannot open a descriptor: the driver "
-			 "'%.140s' takes none", t->next.scheme);
 	if (err)
 		return err;
 	t->fd = open_file(path, &t->made);
 	if (t->fd >= 0)
 		return 0;
-	snprintf(geom->why, sizeof(geom->why), "cannot write the trace to '%.140s' (trace.file): %s",
-		 path, strerror(errno));
-	t->next.close(t->h);
-	return -EINVAL;
+	err = keys_refuse(geom, EINVAL, "cannot write the trace to '%.140s' (trace.file): %s", path,
+			  strerror(errno));
+	behind_close(&t->next);
+	return err;
 }
 
 static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
@@ -458,17 +412,15 @@ static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h
 	struct trace *t;
 	int err;
 
-	if (!uri->next || !*path) {
-		snprintf(geom->why, sizeof(geom->why), "%s", !uri->next ?
-			 "cannot use the filter trace alone. Try trace+driver:path" :
-			 "cannot use the filter trace without a file. Try the key trace.file=PATH");
-		return -EINVAL;
-	}
-	if (getauxval(AT_SECURE)) {
-		snprintf(geom->why, sizeof(geom->why), "cannot use trace.file in a program with "
-			 "more rights than its user, because it names a file to write");
-		return -EPERM;
-	}
+	if (!uri->next)
+		return keys_refuse(geom, EINVAL, "cannot use the filter trace alone. Try "
+				   "trace+driver:path");
+	if (!*path)
+		return keys_refuse(geom, EINVAL, "cannot use the filter trace without a file. Try "
+				   "the key trace.file=PATH");
+	if (getauxval(AT_SECURE))
+		return keys_refuse(geom, EPERM, "cannot use trace.file in a program with more "
+				   "rights than its user, because it names a file to write");
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return -ENOMEM;
@@ -495,10 +447,10 @@ static int trace_open_fd(const struct ummap_uri *uri, int fd, int oflags, void *
 static int trace_close(void *h)
 {
 	struct trace *t = h;
-	int err = t->next.close(t->h), lost = 0;
+	int err = behind_close(&t->next), lost = 0;
 
 	/* What a forked child has in the block are its parent's lines. */
-	if (t->pid == getpid()) {
+	if (!behind_inherited(&t->next)) {
 		write_out(t);
 		if (t->used > 0 || t->lost > 0)
 			lost = say_lost(t);

@@ -355,8 +355,8 @@ static int open_handle(const struct ummap_uri *uri, int fd, int oflags, void **h
 	err = make_rings(geom);
 	futex_unlock(&opening);
 	if (!err)
-		err = fd < 0 ? file_open(uri, oflags, check, &f, geom) :
-			       file_open_fd(uri, fd, oflags, &f, geom);
+		err = fd < 0 ? file_open(uri, oflags, S_IFBLK, check, &f, geom) :
+			       file_open_fd(uri, fd, oflags, S_IFBLK, &f, geom);
 	if (err)
 		return err;
 	*h = f;

@@ -298,14 +298,14 @@ static int wal_submit(void *h, struct ummap_io **io, unsigned n)
 {
 	struct wal *w = h;
 
-	return held_submit(w->held, &w->home.driver, w->home.h, &ummap_driver_wal, w, is_for_store, io, n);
+	return held_submit(w->held, &w->home, &ummap_driver_wal, w, is_for_store, io, n);
 }
 
 static int wal_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
 {
 	struct wal *w = h;
 
-	return held_reap(w->held, &w->home.driver, w->home.h, done, max, min);
+	return held_reap(w->held, &w->home, done, max, min);
 }
 
 /* ---- Opening and closing ---- */

@@ -330,7 +330,7 @@ static int bring(struct wal *w, struct batch *b, const struct wal_spot *due)
 	if (!err)
 		err = lengthen(w, due->size);
 	if (!err)
-		err = behind_flush(&w->home);
+		err = behind_flush(&w->home, 0, UINT64_MAX);
 	if (err > 0)
 		err = -err;
 	if (!err)
