@@ -2,7 +2,7 @@
 # libummap-object: arrays as objects, their command, the driver `object`, and the back end for RADOS, where librados is. Without HDF5,
 # protobuf-c and liburing it is not built.
 
-OBJECT_SRC = $(filter-out %/driver.c %/together.c clients/object/rados%,$(wildcard clients/object/*.c))
+OBJECT_SRC = $(filter-out %/driver.c %/collective.c clients/object/rados%,$(wildcard clients/object/*.c))
 OBJECT_OBJ = $(OBJECT_SRC:%.c=$B/%.o) $B/clients/object/object.pb-c.o
 OBJECT_SO = $B/libummap-object.so.$(VERSION)
 OBJECT_DRIVER = $B/plugins/ummap-driver-object.so
@@ -16,8 +16,8 @@ OBJECT_ALL = $(if $(OBJECT),$(OBJECT_SO) $(OBJECT_DRIVER) $(OBJECT_RADOS) $(OBJE
 
 $(OBJECT_OBJ) $(RADOS_OBJ) $B/clients/object/driver.o: override CFLAGS += -fPIC
 $(OBJECT_OBJ) $(RADOS_OBJ) $B/clients/object/driver.o: override CPPFLAGS += -Iclients -I$B/clients
-$B/clients/object/plugin.o: override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"'
-$B/clients/object/plugin.o: $B/plugindir
+$B/clients/object/path.o: override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"'
+$B/clients/object/path.o: $B/plugindir
 $B/clients/object/hdf5.o $B/tools/object/formats_hdf5.o: override CPPFLAGS += $(shell pkg-config --cflags hdf5-serial 2> /dev/null)
 $(OBJECT_OBJ): | $B/clients/object/object.pb-c.h
 
@@ -34,13 +34,13 @@ $(OBJECT_SO): $(OBJECT_OBJ) clients/object/libummap-object.map $(COMMON)
 	ln -sf $(notdir $@) $B/libummap-object.so.$(SOMAJOR)
 	ln -sf libummap-object.so.$(SOMAJOR) $B/libummap-object.so
 
-$(OBJECT_DRIVER): $B/clients/object/driver.o $(COMMON) $(OBJECT_SO)
+$(OBJECT_DRIVER): $B/clients/object/driver.o $B/clients/object/shape.o $(COMMON) $(OBJECT_SO)
 	@mkdir -p $(@D)
-	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $< $(COMMON) -L$B -lummap-object -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN'
+	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(filter %.o,$^) $(COMMON) -L$B -lummap-object -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN'
 
 $B/plugins/ummap-object-rados.so: $(RADOS_OBJ) $(COMMON) $(OBJECT_SO)
 	@mkdir -p $(@D)
-	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(RADOS_OBJ) $(COMMON) -L$B -lummap-object -lrados -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN'
+	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(RADOS_OBJ) $B/clients/object/id.o $(COMMON) -L$B -lummap-object -lrados -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN'
 
 OBJECT_TOOL_OBJ = $(patsubst %.c,$B/%.o,$(wildcard tools/object/*.c))
 $(OBJECT_TOOL_OBJ): override CPPFLAGS += -Iclients
