@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The interface of a back end, which stores the chunks of a container by id and number, its versions
- * by id, and names that refer to versions. Chunks and versions are bytes to a back end. Only the core
- * knows which chunks a version needs, so the core collects garbage (gc.h).
+ * The interface of a back end, which stores the chunks of a container by id and number, its
+ * versions by id, and names that refer to versions. Chunks and versions are bytes to a back end.
+ * Only the core knows which chunks a version needs, so the core collects garbage (gc.h).
  *
- * The back end for folders is in the library. Other back ends are files ummap-object-SCHEME.so, which
- * export umobject_backend and are loaded when a container SCHEME:... is opened. They include this
- * header, error.h and id.h only. tests/object/memory.c is a short example.
+ * The back end for folders is in the library. Other back ends are files ummap-object-SCHEME.so,
+ * which export umobject_backend and are loaded when a container SCHEME:... is opened. They include
+ * this header, error.h and id.h only. tests/object/memory.c is a short example.
  *
  * Calls return 0, or -1 (NULL if they return a pointer) with errno and a message (error.h). Many
  * threads may call one back end at the same time.
@@ -39,7 +39,8 @@ struct stored {
 };
 
 struct stored_ops {
-	/* Reads `size` bytes. Errors: EBADMSG (the chunk is shorter), ENODATA (there is no chunk). */
+	/* Reads `size` bytes. Errors: EBADMSG (the chunk is shorter), ENODATA (there is no
+	 * chunk). */
 	int (*read)(struct stored *s, void *to, size_t size, uint64_t at);
 	void (*close)(struct stored *s);
 };
@@ -67,9 +68,11 @@ struct chunk_ops {
 	int (*sync)(struct backend *b, const struct umobject_id *id);
 	/* ENODATA, here or in the first read: there is no chunk. */
 	struct stored *(*open)(struct backend *b, const struct umobject_id *id, uint64_t number);
-	int (*exists)(struct backend *b, const struct umobject_id *id, uint64_t number, bool *exists);
+	int (*exists)(struct backend *b, const struct umobject_id *id, uint64_t number,
+		      bool *exists);
 	/* Removes those of the chunks [first, first + count) that exist. */
-	int (*remove)(struct backend *b, const struct umobject_id *id, uint64_t first, uint64_t count);
+	int (*remove)(struct backend *b, const struct umobject_id *id, uint64_t first,
+		      uint64_t count);
 	/* Announces that this chunk of about `bytes` bytes will be opened and read. May be NULL. */
 	void (*prefetch)(struct backend *b, const struct umobject_id *id, uint64_t number,
 			 uint64_t bytes);
@@ -90,8 +93,9 @@ struct version_ops {
 	int (*list)(struct backend *b, visit_id_fn *each, void *arg);
 	int (*exists)(struct backend *b, const struct umobject_id *id, bool *exists);
 	/* Claims a version without a name and holders: nobody can hold it or name it until it is
-	 * removed with its view, or released. *claim NULL: the call has removed it already, and sweep
-	 * finds its chunks. EBUSY: it has a name or holders, and *record receives its bytes. ENOENT. */
+	 * removed with its view, or released. *claim NULL: the call has removed it already, and
+	 * sweep finds its chunks. EBUSY: it has a name or holders, and *record receives its bytes.
+	 * ENOENT. */
 	int (*claim)(struct backend *b, const struct umobject_id *id, struct lease **claim,
 		     struct bytes *record);
 	/* Removes a claimed version. NULL if `claim` removes all versions. */
@@ -102,13 +106,14 @@ struct version_ops {
 struct name_ops {
 	/* Holds a version of a name (0: the newest). ENOENT. */
 	struct lease *(*hold)(struct backend *b, const char *name, uint64_t version);
-	/* While a name is locked, nobody else changes its records. The empty name is the collector's.
-	 * Both are NULL if publish compares and swaps. */
+	/* While a name is locked, nobody else changes its records. The empty name is the
+	 * collector's. Both are NULL if publish compares and swaps. */
 	int (*lock)(struct backend *b, const char *name, void **lock);
 	void (*unlock)(struct backend *b, void *lock);
-	/* Gives a held version this record, makes it, its chunks and its view durable, and then lets
-	 * the name refer to it, in one step for all readers. All versions of the name but the newest
-	 * `keep` lose it. Without locks: EAGAIN if the newest version is not number `version` - 1. */
+	/* Gives a held version this record, makes it, its chunks and its view durable, and then
+	 * lets the name refer to it, in one step for all readers. All versions of the name but the
+	 * newest `keep` lose it. Without locks: EAGAIN if the newest version is not number
+	 * `version` - 1. */
 	int (*publish)(struct backend *b, struct lease *lease, const char *name, uint64_t version,
 		       unsigned keep, const struct bytes *record);
 	/* Takes the name from all its versions, even if some records of it are missing. ENOENT. */
@@ -116,17 +121,17 @@ struct name_ops {
 	int (*list)(struct backend *b, visit_name_fn *each, void *arg);
 	/* Lists the numbers of the kept versions, the oldest first. */
 	int (*list_versions)(struct backend *b, const char *name, visit_number_fn *each, void *arg);
-	/* Both are NULL if publish and remove are single steps. settle completes an interrupted publish
-	 * of a name, whose newest version this is; end_removals completes all interrupted removals. On
-	 * an error the collector cannot tell what is garbage. */
+	/* Both are NULL if publish and remove are single steps. settle completes an interrupted
+	 * publish of a name, whose newest version this is; end_removals completes all interrupted
+	 * removals. On an error the collector cannot tell what is garbage. */
 	int (*settle)(struct backend *b, const char *name, const struct umobject_id *newest,
 		      uint64_t version);
 	int (*end_removals)(struct backend *b);
-	/* For checks; NULL if a name has a single record. list_lost lists the names that are missing
-	 * while other records of them exist, because a record was removed by other means than
-	 * `remove`; it may list a name more than once. restore lets the name refer to a held version,
-	 * as its newest version or as an older one. It may replace a damaged record of the newest
-	 * version. EEXIST: the name has such a version, or a damaged record that stays. */
+	/* For checks; NULL if a name has a single record. list_lost lists the names that are
+	 * missing while other records of them exist, because a record was removed by other means
+	 * than `remove`; it may list a name more than once. restore lets the name refer to a held
+	 * version, as its newest version or as an older one. It may replace a damaged record of the
+	 * newest version. EEXIST: the name has such a version, or a damaged record that stays. */
 	int (*list_lost)(struct backend *b, visit_name_fn *each, void *arg);
 	int (*restore)(struct backend *b, const char *name, const struct umobject_id *id,
 		       uint64_t version, bool is_newest);
@@ -144,8 +149,8 @@ struct view_ops {
 struct backend_ops {
 	unsigned abi;       /* BACKEND_ABI */
 	const char *scheme; /* name before the colon; NULL: containers are paths */
-	/* Opens the container that `where`, the text behind "SCHEME:", names. wanted: description of
-	 * the container if it must be created; NULL: it must exist (ENOENT). *description: the
+	/* Opens the container that `where`, the text behind "SCHEME:", names. wanted: description
+	 * of the container if it must be created; NULL: it must exist (ENOENT). *description: the
 	 * description that it has, for the caller to free. */
 	int (*open)(const char *where, const struct bytes *wanted, struct bytes *description,
 		    struct backend **b);

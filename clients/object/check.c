@@ -22,13 +22,13 @@
 /* A version that is lost. */
 struct loss {
 	char *name;
-	uint64_t version;      /* its number; 0: the newest, because the name is missing or damaged */
+	uint64_t version;      /* its number; 0: the name is missing or damaged */
 	bool is_damaged;       /* whether the name has a record, which is damaged */
 	struct umobject_id id; /* the version that is found for it, the best candidate so far */
 	uint64_t found;        /* number of that version; 0: none is found */
 	uint64_t created;      /* time at which that version was begun */
 	bool is_whole;         /* whether all chunks of that version are undamaged */
-	bool is_recorded;      /* whether a record other than the missing or damaged one leads to it */
+	bool is_recorded;      /* whether another record leads to it */
 	uint64_t bad_version;  /* number of the newest candidate that has damaged chunks; 0: none */
 };
 
@@ -89,8 +89,8 @@ static void sort_losses(struct losses *l)
 
 int check_owner(const struct object *o, const char *name)
 {
-	return strcmp(o->name, name) == 0 ? 0 : object_fail(EBADMSG, "cannot read '%s': its record is "
-			"damaged: it belongs to another object", name);
+	return strcmp(o->name, name) == 0 ? 0 :
+		object_fail(EBADMSG, "cannot read '%s': its record is another object's", name);
 }
 
 /* The number of a name's newest version, or 0 with errno. */
@@ -118,8 +118,9 @@ static int mark_kept(void *arg, uint64_t version)
 	return 0;
 }
 
-/* Finds the kept versions. Returns false if the name is damaged or was deleted meanwhile. A commit in
- * between is noticed by the newest number, which changes before the oldest versions are dropped. */
+/* Finds the kept versions. Returns false if the name is damaged or was deleted meanwhile. A
+ * commit in between is noticed by the newest number, which changes before the oldest versions
+ * are dropped. */
 static bool find_kept(struct umobject_container *c, const char *name, struct kept *k)
 {
 	uint64_t after = read_newest_number(c, name);
@@ -240,7 +241,8 @@ static int find_losses(struct losses *l)
 
 	if (!b->ops->names->list_lost)
 		return 0;
-	if (l->only ? find_gaps(l, l->only) < 0 : b->ops->names->list(b, find_gaps, l) < 0 && errno != EBADMSG)
+	if (l->only ? find_gaps(l, l->only) < 0 :
+	    b->ops->names->list(b, find_gaps, l) < 0 && errno != EBADMSG)
 		return -1;
 	if (b->ops->names->list_lost(b, add_lost_name, l) < 0)
 		return -1;
@@ -257,15 +259,16 @@ int check_names(struct umobject_container *c)
 		const struct loss *loss = &l.list[i];
 
 		if (!loss->version)
-			result = object_fail(EBADMSG, "cannot tell which chunks are in use, because the "
-					"name of '%s' is missing, but records of its versions exist. "
-					"Nothing was removed. Try \"umobject check --repair\" to restore "
-					"it, or \"umobject rm\" to delete it", loss->name);
+			result = object_fail(EBADMSG, "cannot tell which chunks are in use, "
+					     "because the name of '%s' is missing, but records of "
+					     "its versions exist. Nothing was removed. Try "
+					     "\"umobject check --repair\" to restore it, or "
+					     "\"umobject rm\" to delete it", loss->name);
 		else if (loss->found)
-			result = object_fail(EBADMSG, "cannot tell which chunks are in use, because the "
-					"record of version %" PRIu64 " of '%s' is missing. Nothing was "
-					"removed. Try \"umobject check --repair\" to restore it",
-					loss->version, loss->name);
+			result = object_fail(EBADMSG, "cannot tell which chunks are in use, "
+					     "because the record of version %" PRIu64 " of '%s' is "
+					     "missing. Nothing was removed. Try \"umobject check "
+					     "--repair\" to restore it", loss->version, loss->name);
 	}
 	free_losses(&l);
 	return result;
@@ -313,7 +316,8 @@ static bool restore(const struct check *k, const struct loss *loss)
 		return false;
 	restored = container_lock(c, loss->name, &lock) == 0;
 	if (restored) {
-		restored = c->b->ops->names->restore(c->b, loss->name, &loss->id, loss->found, is_newest) == 0 ||
+		restored = c->b->ops->names->restore(c->b, loss->name, &loss->id, loss->found,
+						     is_newest) == 0 ||
 			(errno == EEXIST && (!is_newest || read_newest_number(c, loss->name)));
 		container_unlock(c, lock);
 	}
@@ -338,13 +342,14 @@ static bool report_loss(struct check *k, const struct loss *loss)
 			 loss->version, loss->found ? "" : ", and the version cannot be found");
 	else if (loss->found)
 		snprintf(text, sizeof(text), "the %s, but version %" PRIu64 " exists",
-			 loss->is_damaged ? "record of the name is damaged" : "name is missing", loss->found);
+			 loss->is_damaged ? "record of the name is damaged" : "name is missing",
+			 loss->found);
 	else
 		snprintf(text, sizeof(text), "the name is missing, and no version can be read");
 	report(k, text, restored);
 	if (loss->bad_version > loss->found) {
-		snprintf(text, sizeof(text), "version %" PRIu64 " has damaged chunks and is not restored: "
-			 "the next gc removes it", loss->bad_version);
+		snprintf(text, sizeof(text), "version %" PRIu64 " has damaged chunks and is not "
+			 "restored: the next gc removes it", loss->bad_version);
 		report(k, text, false);
 	}
 	return restored;
@@ -401,17 +406,20 @@ static void check_shown(struct check *k, const umobject_version *v)
 	if (!ops->views || ops->views->is_shown(c->b, k->name, &o->id))
 		return;
 	locked = container_lock(c, k->name, &lock) == 0;
-	if (!ops->views->is_shown(c->b, k->name, &o->id) && read_newest_number(c, k->name) == o->version) {
+	if (read_newest_number(c, k->name) == o->version &&
+	    !ops->views->is_shown(c->b, k->name, &o->id)) {
 		repaired = k->repair && locked && ops->names->settle &&
 			ops->names->settle(c->b, k->name, &o->id, o->version) == 0 &&
 			ops->views->is_shown(c->b, k->name, &o->id);
-		report(k, "the link in h5/ does not lead to the view of the newest version", repaired);
+		report(k, "the link in h5/ does not lead to the view of the newest version",
+		       repaired);
 	}
 	if (locked)
 		container_unlock(c, lock);
 }
 
-/* Checks the kept versions, the newest first, so that common chunks of two versions are read once. */
+/* Checks the kept versions, the newest first, so that common chunks of two versions are read
+ * once. */
 static int check_kept(struct check *k, const struct kept *kept)
 {
 	umobject_version *newer = NULL, *v;
@@ -431,8 +439,9 @@ static int check_kept(struct check *k, const struct kept *kept)
 				report(k, umobject_errormsg(), false);
 			continue;
 		}
-		result = version_check(v, newer ? newer->object : NULL, report_chunk, k) < 0 ? -1 : 0;
-		if (result == 0)
+		if (version_check(v, newer ? newer->object : NULL, report_chunk, k) < 0)
+			result = -1;
+		else
 			check_view(k, v);
 		if (number == kept->newest)
 			check_shown(k, v);
@@ -491,14 +500,16 @@ static int check_all(struct check *k, const char *name)
 }
 
 int umobject_check_container(umobject_container *c, const char *name, unsigned flags,
-			     void (*each)(void *arg, const char *name, const char *message), void *arg)
+			     void (*each)(void *arg, const char *name, const char *message),
+			     void *arg)
 {
-	struct check k = { .container = c, .repair = flags & UMOBJECT_REPAIR, .each = each, .arg = arg };
+	struct check k = { .container = c, .each = each, .arg = arg };
 	int result;
 
 	if (flags & ~UMOBJECT_REPAIR)
-		return object_fail(EINVAL, "cannot use the flags %#x: the only flag is UMOBJECT_REPAIR",
-				   flags);
+		return object_fail(EINVAL, "cannot use the flags %#x: the only flag is "
+				   "UMOBJECT_REPAIR", flags);
+	k.repair = flags & UMOBJECT_REPAIR;
 	if ((k.repair && container_check_writable(c) < 0) || (name && name_check(name) < 0))
 		return -1;
 	result = check_all(&k, name);
@@ -506,7 +517,7 @@ int umobject_check_container(umobject_container *c, const char *name, unsigned f
 	if (result < 0)
 		return -1;
 	if (name && !k.found)
-		return object_fail(ENOENT, "cannot find the object '%s' in '%s'. Try \"umobject ls\"", name,
-				   c->where);
+		return object_fail(ENOENT, "cannot find the object '%s' in '%s'. Try \"umobject "
+				   "ls\"", name, c->where);
 	return k.faults;
 }

@@ -13,7 +13,8 @@
 
 static const char magic[8] = "UMOBJ\r\n\1";
 
-/* The beginning of a stored chunk, in the byte order of the processor, as all native types of HDF5. */
+/* The beginning of a stored chunk, in the byte order of the processor, as all native types of
+ * HDF5. */
 struct chunk_header {
 	char magic[8];
 	struct umobject_id id;
@@ -82,7 +83,8 @@ int chunk_prepare(struct chunk_writer *w, const struct umobject_shape *shape,
 					 .blocks = (uint32_t)blocks_of(size) };
 	memcpy(header->magic, magic, sizeof(magic));
 	for (uint64_t i = 0; i < header->blocks; i++)
-		header->sums[i] = XXH3_64bits((const char *)data + i * CHUNK_BLOCK, block_length(size, i));
+		header->sums[i] = XXH3_64bits((const char *)data + i * CHUNK_BLOCK,
+					      block_length(size, i));
 	header->sum = header_sum(header);
 	iov[0] = (struct iovec){ header, length };
 	iov[1] = (struct iovec){ w->frame->front + length, w->frame->front_size - length };
@@ -104,8 +106,8 @@ static int fail_damaged(const struct chunk *c, const char *reason)
 	char text[ID_TEXT];
 
 	id_text(&c->id, text);
-	return object_fail(EBADMSG, "chunk %" PRIu64 " of version '%s' is damaged: %s", c->number, text,
-			   reason);
+	return object_fail(EBADMSG, "chunk %" PRIu64 " of version '%s' is damaged: %s", c->number,
+			   text, reason);
 }
 
 static int read_header(struct chunk *c)
@@ -116,8 +118,9 @@ static int read_header(struct chunk *c)
 	if (!header)
 		return fail_no_memory("read the header of a chunk");
 	result = c->stored->ops->read(c->stored, header, header_size(c->size), 0);
-	if (result == 0 && (memcmp(header->magic, magic, sizeof(magic)) != 0 || header->size != c->size ||
-			    header->block != CHUNK_BLOCK || header->blocks != blocks_of(c->size) ||
+	if (result == 0 && (memcmp(header->magic, magic, sizeof(magic)) != 0 ||
+			    header->size != c->size || header->block != CHUNK_BLOCK ||
+			    header->blocks != blocks_of(c->size) ||
 			    header->sum != header_sum(header)))
 		result = fail_damaged(c, "its header is damaged, or of another size");
 	if (result == 0 && (!id_same(&header->id, &c->id) || header->number != c->number))
@@ -130,7 +133,8 @@ static int read_header(struct chunk *c)
 	return result;
 }
 
-struct chunk *chunk_open(struct backend *b, const struct umobject_id *id, uint64_t number, uint64_t size)
+struct chunk *chunk_open(struct backend *b, const struct umobject_id *id, uint64_t number,
+			 uint64_t size)
 {
 	struct chunk *c = calloc(1, sizeof(*c));
 
@@ -182,7 +186,8 @@ static int read_blocks(struct chunk *c, char *to, uint64_t first, size_t size)
 static int move_window(struct chunk *c, uint64_t at, uint64_t size)
 {
 	uint64_t start = at / CHUNK_BLOCK * CHUNK_BLOCK, end = at + size;
-	size_t len = end - start > WINDOW_BYTES ? WINDOW_BYTES : blocks_of(end - start) * CHUNK_BLOCK;
+	size_t len = end - start > WINDOW_BYTES ? WINDOW_BYTES :
+		blocks_of(end - start) * CHUNK_BLOCK;
 
 	if (c->window_size && at >= c->window_at && at < c->window_at + c->window_size)
 		return 0;
@@ -197,7 +202,8 @@ static int move_window(struct chunk *c, uint64_t at, uint64_t size)
 	return 0;
 }
 
-/* Bytes from `at` on that can be read to the caller's memory; 0: they must go through the window. */
+/* Bytes from `at` on that can be read to the caller's memory; 0: they must go through the
+ * window. */
 static size_t direct_length(const struct chunk *c, uint64_t at, size_t size)
 {
 	if (at % CHUNK_BLOCK)

@@ -41,7 +41,8 @@ struct chunk {
 
 /* Opens a chunk of `size` bytes. Returns NULL on an error: ENODATA (it is missing), EBADMSG (it is
  * damaged, or another chunk). */
-struct chunk *chunk_open(struct backend *b, const struct umobject_id *id, uint64_t number, uint64_t size);
+struct chunk *chunk_open(struct backend *b, const struct umobject_id *id, uint64_t number,
+			 uint64_t size);
 void chunk_close(struct chunk *c);
 /* Reads and checks bytes of the chunk. more: number of bytes behind them that are read next. */
 int chunk_read(struct chunk *c, void *to, size_t size, uint64_t at, uint64_t more);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Puts and gets of all ranks. Rank 0 begins a version, all ranks put chunks, and rank 0 commits. A chunk
- * is put by the rank whose block has most of it. The other ranks send it their parts.
+ * Puts and gets of all ranks. Rank 0 begins a version, all ranks put chunks, and rank 0 commits. A
+ * chunk is put by the rank whose block has most of it. The other ranks send it their parts.
  *
- * Every rank visits the chunks that its block touches in the order of their numbers. All ranks that take
- * part in the lowest chunk in progress work on that chunk, so there is no deadlock. A rank that has failed
- * continues to exchange messages, with arbitrary contents, so that all ranks come to the end, where they
- * agree on the failure.
+ * Every rank visits the chunks that its block touches in the order of their numbers. All ranks that
+ * take part in the lowest chunk in progress work on that chunk, so there is no deadlock. A rank
+ * that has failed continues to exchange messages, with arbitrary contents, so that all ranks come
+ * to the end, where they agree on the failure.
  */
 #include "object/error.h"
 #include "object/shape.h"
@@ -85,16 +85,18 @@ static int check_same(MPI_Comm comm, const char *name, const struct umobject_sha
 	MPI_Bcast(first, sizeof(first), MPI_CHAR, 0, comm);
 	MPI_Bcast(&s, sizeof(s), MPI_BYTE, 0, comm);
 	same = strncmp(name, first, sizeof(first) - 1) == 0 && s.type == shape->type &&
-	       s.rank == shape->rank && memcmp(s.dims, shape->dims, s.rank * sizeof(*s.dims)) == 0 &&
+	       s.rank == shape->rank &&
+	       memcmp(s.dims, shape->dims, s.rank * sizeof(*s.dims)) == 0 &&
 	       memcmp(s.chunk, shape->chunk, s.rank * sizeof(*s.chunk)) == 0;
-	return agree(comm, same ? 0 : object_fail(EINVAL, "cannot put the array: the name or the shape "
-						  "differs from that of rank 0"));
+	return agree(comm, same ? 0 : object_fail(EINVAL, "cannot put the array: the name or the "
+						  "shape differs from that of rank 0"));
 }
 
 /* ---- Blocks ---- */
 
 /* count NULL: an empty box. An array without dimensions belongs to rank 0. */
-static struct box make_box(const struct umobject_shape *shape, const uint64_t *start, const uint64_t *count)
+static struct box make_box(const struct umobject_shape *shape, const uint64_t *start,
+			   const uint64_t *count)
 {
 	struct box b = { { 0 }, { 0 } };
 
@@ -115,22 +117,23 @@ static int check_blocks(const struct blocks *b)
 		if (!box_bytes(b->shape, &b->all[i]))
 			continue;
 		if (!box_within(b->shape, &b->all[i]))
-			return object_fail(EINVAL, "cannot put the array: the block of rank %d is not "
-					   "within it", i);
+			return object_fail(EINVAL, "cannot put the array: the block of rank %d is "
+					   "not within it", i);
 		bytes += box_bytes(b->shape, &b->all[i]);
 		for (int j = 0; j < i; j++)
 			if (box_meet(b->shape->rank, &b->all[i], &b->all[j], &common))
-				return object_fail(EINVAL, "cannot put the array: the blocks of ranks %d "
-						   "and %d have elements in common", j, i);
+				return object_fail(EINVAL, "cannot put the array: the blocks of "
+						   "ranks %d and %d have elements in common", j, i);
 	}
 	return bytes == shape_bytes(b->shape) ? 0 :
-		object_fail(EINVAL, "cannot put the array: the blocks of all ranks have %llu bytes, and the "
-			    "array has %llu", (unsigned long long)bytes,
+		object_fail(EINVAL, "cannot put the array: the blocks of all ranks have %llu "
+			    "bytes, and the array has %llu", (unsigned long long)bytes,
 			    (unsigned long long)shape_bytes(b->shape));
 }
 
 /* Finds the part of a chunk that a rank has. Returns its bytes; 0: the rank has none. */
-static uint64_t find_part(const struct blocks *b, int rank, const struct box *chunk, struct box *part)
+static uint64_t find_part(const struct blocks *b, int rank, const struct box *chunk,
+			  struct box *part)
 {
 	return box_meet(b->shape->rank, &b->all[rank], chunk, part) ? box_bytes(b->shape, part) : 0;
 }
@@ -172,7 +175,8 @@ static void finish_oldest(struct sends *s)
 {
 	struct sent *oldest = s->first;
 
-	MPI_Waitall(oldest->n, oldest->requests, MPI_STATUSES_IGNORE);
+	for (int i = 0; i < oldest->n; i++)
+		MPI_Wait(&oldest->requests[i], MPI_STATUS_IGNORE);
 	s->first = oldest->next;
 	if (!s->first)
 		s->last = &s->first;
@@ -197,7 +201,8 @@ static struct sent *make_sent(uint64_t bytes)
 }
 
 /* Sends this rank's part of a chunk. Waits for older parts if there are too many, or no memory. */
-static int send_part(const struct blocks *b, struct sends *s, const struct box *part, uint64_t bytes, int to)
+static int send_part(const struct blocks *b, struct sends *s, const struct box *part,
+		     uint64_t bytes, int to)
 {
 	struct sent *sent = make_sent(bytes);
 
@@ -213,8 +218,8 @@ static int send_part(const struct blocks *b, struct sends *s, const struct box *
 	}
 	box_copy(b->shape, part, b->data, &b->all[b->rank], sent->data, part);
 	for (int i = 0; i < sent->n; i++)
-		MPI_Isend(sent->data + (uint64_t)i * MESSAGE_BYTES, message_size(bytes, i), MPI_BYTE, to, 0,
-			  b->comm, &sent->requests[i]);
+		MPI_Isend(sent->data + (uint64_t)i * MESSAGE_BYTES, message_size(bytes, i),
+			  MPI_BYTE, to, 0, b->comm, &sent->requests[i]);
 	*s->last = sent;
 	s->last = &sent->next;
 	s->bytes += bytes;
@@ -225,8 +230,8 @@ static int send_part(const struct blocks *b, struct sends *s, const struct box *
 static void receive_part(const struct blocks *b, char *data, uint64_t bytes, int from)
 {
 	for (int i = 0; i < count_messages(bytes); i++)
-		MPI_Recv(data ? data + (uint64_t)i * MESSAGE_BYTES : scratch, message_size(bytes, i),
-			 MPI_BYTE, from, 0, b->comm, MPI_STATUS_IGNORE);
+		MPI_Recv(data ? data + (uint64_t)i * MESSAGE_BYTES : scratch,
+			 message_size(bytes, i), MPI_BYTE, from, 0, b->comm, MPI_STATUS_IGNORE);
 }
 
 /* ---- Chunks ---- */
@@ -261,7 +266,8 @@ static int gather_chunk(const struct blocks *b, umobject_put *put, uint64_t numb
 	return result;
 }
 
-static int put_part(const struct blocks *b, umobject_put *put, struct sends *s, uint64_t number, bool failed)
+static int put_part(const struct blocks *b, umobject_put *put, struct sends *s, uint64_t number,
+		    bool failed)
 {
 	struct box chunk = shape_chunk(b->shape, number), part;
 	int putter = find_putter(b, &chunk);
@@ -302,9 +308,10 @@ int umobject_begin_all(MPI_Comm comm, umobject_container *container, const char 
 
 	*put = NULL;
 	MPI_Comm_rank(comm, &rank);
-	if (agree(comm, valid ? 0 : object_fail(EINVAL, "cannot put the array: the name or the shape is "
-						"NULL, or the shape's rank is too large")) < 0 ||
-	    check_same(comm, name, shape) < 0)
+	if (!valid)
+		result = object_fail(EINVAL, "cannot put the array: the name or the shape is NULL, "
+				     "or the shape's rank is too large");
+	if (agree(comm, result) < 0 || check_same(comm, name, shape) < 0)
 		return -1;
 	if (rank == 0)
 		result = umobject_begin(container, name, shape, put, &id);
@@ -334,8 +341,8 @@ int umobject_put_blocks(MPI_Comm comm, umobject_put *put, const struct umobject_
 	umobject_put_shape(put, &shape);
 	b.all = malloc((size_t)b.ranks * sizeof(*b.all));
 	if (!shape_equals(given, &shape))
-		result = object_fail(EINVAL, "cannot put the array: its shape differs from the shape with "
-				     "which the put began");
+		result = object_fail(EINVAL, "cannot put the array: its shape differs from the "
+				     "shape with which the put began");
 	else if (!b.all)
 		result = fail_no_memory("put the array");
 	if (agree(comm, result) < 0) {
@@ -346,8 +353,8 @@ int umobject_put_blocks(MPI_Comm comm, umobject_put *put, const struct umobject_
 	MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, b.all, sizeof(mine), MPI_BYTE, comm);
 	result = shape.rank ? check_blocks(&b) : 0;
 	if (result == 0 && shape.rank && box_bytes(&shape, &mine) && !data)
-		result = object_fail(EINVAL, "cannot transfer the block: data is NULL, and the block is not "
-				     "empty");
+		result = object_fail(EINVAL, "cannot transfer the block: data is NULL, and the "
+				     "block is not empty");
 	result = agree(comm, result);
 	if (result == 0 && shape.rank == 0) {
 		result = agree(comm, b.rank == 0 ? umobject_put_chunk(put, 0, data) : 0);
@@ -366,7 +373,8 @@ int umobject_commit_all(MPI_Comm comm, umobject_put *put, unsigned flags, uint64
 	int rank, result;
 
 	MPI_Comm_rank(comm, &rank);
-	/* The chunks of the other ranks are durable, and their puts have ended, before rank 0 commits. */
+	/* The chunks of the other ranks are durable, and their puts have ended, before rank 0
+	 * commits. */
 	if (agree(comm, rank > 0 ? umobject_put_end(put) : 0) < 0)
 		return rank == 0 ? abandon(put) : -1;
 	result = agree(comm, rank == 0 ? umobject_commit(put, flags, &made) : 0);
@@ -377,8 +385,8 @@ int umobject_commit_all(MPI_Comm comm, umobject_put *put, unsigned flags, uint64
 }
 
 int umobject_put_all(MPI_Comm comm, umobject_container *container, const char *name,
-		     const struct umobject_shape *shape, const uint64_t *start, const uint64_t *count,
-		     const void *data)
+		     const struct umobject_shape *shape, const uint64_t *start,
+		     const uint64_t *count, const void *data)
 {
 	umobject_put *put;
 

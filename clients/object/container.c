@@ -83,7 +83,8 @@ static int open_backend(struct umobject_container *c, const struct backend_ops *
 	return 0;
 }
 
-int umobject_open(const char *where, const struct umobject_attr *attr, umobject_container **container)
+int umobject_open(const char *where, const struct umobject_attr *attr,
+		  umobject_container **container)
 {
 	struct umobject_attr defaults = UMOBJECT_ATTR_INIT;
 	const struct backend_ops *ops;
@@ -92,7 +93,8 @@ int umobject_open(const char *where, const struct umobject_attr *attr, umobject_
 
 	if (!where || !*where || !container)
 		return object_fail(EINVAL, "cannot open a container: the name is empty, or an "
-				   "argument is NULL. Try the path of a folder, or rados:POOL/NAME");
+				   "argument is NULL. Try the path of a folder, or "
+				   "rados:POOL/NAME");
 	attr = attr ? attr : &defaults;
 	if (check_attr(attr) < 0 || !(ops = find_backend(where, &rest)))
 		return -1;
@@ -159,7 +161,8 @@ int umobject_delete(umobject_container *c, const char *name)
 	void *lock;
 	int result;
 
-	if (name_check(name) < 0 || container_check_writable(c) < 0 || container_lock(c, name, &lock) < 0)
+	if (name_check(name) < 0 || container_check_writable(c) < 0 ||
+	    container_lock(c, name, &lock) < 0)
 		return -1;
 	result = c->b->ops->names->remove(c->b, name);
 	container_unlock(c, lock);

@@ -15,10 +15,11 @@ struct umobject_container {
 	unsigned keep;            /* number of versions of a name to keep */
 	bool read_only;
 	atomic_uint open_chunks;  /* open chunks of all held versions */
-	unsigned max_open_chunks; /* from this number on, a version closes its chunks to open another */
+	unsigned max_open_chunks; /* a version closes its chunks when so many are open */
 };
 
-/* Chunks that a held version keeps open. Chunks whose numbers are equal modulo this share a slot. */
+/* Chunks that a held version keeps open. Chunks whose numbers are equal modulo this share a
+ * slot. */
 #define CHUNK_SLOTS 64
 
 struct umobject_version {

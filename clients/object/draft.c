@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Drafts: arrays whose bytes are changed in place, over a version that stays as it is. Writes go to a file
- * without a name, in blocks. Chunks with written blocks are put when the program asks for it. A put
- * takes blocks that it has put already only if they were written again; the next put takes all of them.
+ * Drafts: arrays whose bytes are changed in place, over a version that stays as it is. Writes go to
+ * a file without a name, in blocks. Chunks with written blocks are put when the program asks for
+ * it. A put takes blocks that it has put already only if they were written again; the next put
+ * takes all of them.
  */
 #include "common/memory_calls.h"
 #include "object/container.h"
@@ -19,8 +20,8 @@
 
 /* Bytes of a block. */
 #define BLOCK 4096
-/* Number of blocks of an array whose size is not known yet. The system gives memory for their bits when
- * they are used. */
+/* Number of blocks of an array whose size is not known yet. The system gives memory for their bits
+ * when they are used. */
 #define MAX_GROWING_BLOCKS ((uint64_t)1 << 32)
 
 struct umobject_draft {
@@ -28,7 +29,7 @@ struct umobject_draft {
 	struct umobject_shape shape;
 	int file;                      /* -1: nothing has been written */
 	uint8_t *written;              /* a bit for each block: whether the file has it */
-	uint8_t *fresh;                /* a bit for each block: whether it was written since the last put */
+	uint8_t *fresh;                /* a bit for each block: whether the last put lacks it */
 	uint64_t nblocks;
 	struct umobject_id last;       /* version of the last put */
 	bool is_growing;               /* whether its size is not known yet */
@@ -85,8 +86,8 @@ static int create_file(umobject_draft *d)
 	d->file = d->written && d->fresh ? open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
 	if (d->file >= 0)
 		return 0;
-	object_fail(errno, "cannot create a temporary file for changes of an object in '%s': %m. Try "
-		    "another folder in TMPDIR", folder);
+	object_fail(errno, "cannot create a temporary file for changes of an object in '%s': %m. "
+		    "Try another folder in TMPDIR", folder);
 	drop_changes(d);
 	return -1;
 }
@@ -102,8 +103,8 @@ static int transfer(const umobject_draft *d, bool write, char *p, size_t len, ui
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return object_fail(errno, "cannot access the temporary file with the changes of an "
-					   "object: %m");
+			return object_fail(errno, "cannot access the temporary file with the "
+					   "changes of an object: %m");
 		if (n == 0) {
 			memset(p, 0, len);
 			return 0;
@@ -166,9 +167,10 @@ int umobject_draft_write(umobject_draft *d, const void *buf, size_t len, uint64_
 		return 0;
 	if (create_file(d) < 0)
 		return -1;
-	if ((!d->is_growing && end > shape_bytes(&d->shape)) || end < off || (end - 1) / BLOCK >= d->nblocks)
-		return object_fail(EFBIG, "cannot write bytes %" PRIu64 " to %" PRIu64 ": they are behind the "
-				   "end of the array", off, end - 1);
+	if ((!d->is_growing && end > shape_bytes(&d->shape)) || end < off ||
+	    (end - 1) / BLOCK >= d->nblocks)
+		return object_fail(EFBIG, "cannot write bytes %" PRIu64 " to %" PRIu64 ": they are "
+				   "behind the end of the array", off, end - 1);
 	if ((off % BLOCK && fill_block(d, off / BLOCK) < 0) ||
 	    (end % BLOCK && fill_block(d, end / BLOCK) < 0) ||
 	    transfer(d, true, (char *)(uintptr_t)buf, len, off) < 0)
@@ -183,7 +185,7 @@ int umobject_draft_write(umobject_draft *d, const void *buf, size_t len, uint64_
 /* The rows of a chunk. A row is contiguous in the array as well. */
 struct rows {
 	struct box box;                 /* the chunk */
-	uint64_t at[UMOBJECT_RANK_MAX]; /* index of the current row in each dimension but the last */
+	uint64_t at[UMOBJECT_RANK_MAX]; /* index of the current row */
 	uint64_t bytes;                 /* bytes of a row */
 };
 
@@ -210,7 +212,9 @@ static struct rows begin_rows(const struct umobject_shape *shape, uint64_t numbe
 {
 	struct rows r = { .box = shape_chunk(shape, number) };
 
-	r.bytes = (shape->rank ? r.box.count[shape->rank - 1] : 1) * umobject_type_size(shape->type);
+	r.bytes = umobject_type_size(shape->type);
+	if (shape->rank)
+		r.bytes *= r.box.count[shape->rank - 1];
 	return r;
 }
 
@@ -223,7 +227,7 @@ static bool is_fresh(umobject_draft *d, uint64_t number, bool forget)
 	do {
 		uint64_t off = row_offset(&d->shape, &r), end = off + r.bytes;
 
-		for (uint64_t block = off / BLOCK; block * BLOCK < end && (forget || !fresh); block++) {
+		for (uint64_t block = off / BLOCK; block * BLOCK < end; block++) {
 			fresh = fresh || has_bit(d->fresh, d->nblocks, block);
 			if (forget)
 				d->fresh[block / 8] &= (uint8_t)~(1 << block % 8);
@@ -232,8 +236,9 @@ static bool is_fresh(umobject_draft *d, uint64_t number, bool forget)
 	return fresh;
 }
 
-/* Whether the new version has the same data in this chunk already, from the base: the library writes
- * whole segments, most of whose bytes may be unchanged. `old` receives the data of the base. */
+/* Whether the new version has the same data in this chunk already, from the base: the library
+ * writes whole segments, most of whose bytes may be unchanged. `old` receives the data of the
+ * base. */
 static bool is_unchanged(const umobject_draft *d, const umobject_put *put, uint64_t number,
 			 const struct box *box, const char *data, char *old)
 {
@@ -268,8 +273,8 @@ int umobject_draft_put(umobject_draft *d, umobject_put *put, uint64_t first, uin
 
 	umobject_put_shape(put, &shape);
 	if (!shape_equals(&d->shape, &shape))
-		return object_fail(EINVAL, "cannot put the draft: its shape differs from the shape of the "
-				   "put");
+		return object_fail(EINVAL, "cannot put the draft: its shape differs from the shape "
+				   "of the put");
 	if (d->file < 0)
 		return 0;
 	if (memcmp(&d->last, put_id(put), sizeof(d->last)) != 0)
@@ -287,7 +292,8 @@ int umobject_draft_put(umobject_draft *d, umobject_put *put, uint64_t first, uin
 
 /* ---- Drafts ---- */
 
-int umobject_draft_begin(umobject_version *base, const struct umobject_shape *shape, umobject_draft **draft)
+int umobject_draft_begin(umobject_version *base, const struct umobject_shape *shape,
+			 umobject_draft **draft)
 {
 	umobject_draft *d = calloc(1, sizeof(*d));
 
@@ -300,8 +306,8 @@ int umobject_draft_begin(umobject_version *base, const struct umobject_shape *sh
 	d->is_growing = shape->rank == 1 && shape->dims[0] == 0;
 	if (base && !shape_equals(shape, &base->object->shape)) {
 		free(d);
-		return object_fail(EINVAL, "cannot begin the draft: its shape differs from the shape of the "
-				   "version");
+		return object_fail(EINVAL, "cannot begin the draft: its shape differs from the "
+				   "shape of the version");
 	}
 	*draft = d;
 	return 0;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The driver `object`: an object's bytes as a store. Writes change a draft. A flush puts each chunk that
- * was written, and commits a new version, which has all other chunks of the old one. So a flush happens
- * entirely or not at all, and a failed one can be repeated. The library serializes the calls of a handle.
+ * The driver `object`: an object's bytes as a store. Writes change a draft. A flush puts each chunk
+ * that was written, and commits a new version, which has all other chunks of the old one. So a
+ * flush happens entirely or not at all, and a failed one can be repeated. The library serializes
+ * the calls of a handle.
  */
 #include "common/size.h"
 #include "object/keys.h"
@@ -75,7 +76,7 @@ static bool parse_id(const char *text, struct umobject_id *id)
 			continue;
 		if (!at)
 			return false;
-		id->bytes[n / 2] = (uint8_t)(n % 2 ? id->bytes[n / 2] | (at - digits) : (at - digits) << 4);
+		id->bytes[n / 2] = (uint8_t)(id->bytes[n / 2] << 4 | (at - digits));
 		n++;
 	}
 	return n == 32 && !text[i];
@@ -93,10 +94,12 @@ static bool parse_type(const char *text, struct keys *keys)
 static int pass_key(const struct ummap_key *k, struct keys *keys, struct ummap_geom *geom)
 {
 	size_t len = strlen(keys->container), room = sizeof(keys->container) - len;
-	int n = snprintf(keys->container + len, room, "%c%s=%s", len ? '&' : '?', k->name, k->value);
+	int n = snprintf(keys->container + len, room, "%c%s=%s", len ? '&' : '?', k->name,
+			 k->value);
 
 	return n < 0 || (size_t)n >= room ?
-		fail(geom, ENAMETOOLONG, "cannot use the key '%s': its value is too long", k->name) : 0;
+		fail(geom, ENAMETOOLONG, "cannot use the key '%s': its value is too long",
+		     k->name) : 0;
 }
 
 static const struct {
@@ -119,6 +122,8 @@ static int refuse_value(const struct ummap_key *k, struct ummap_geom *geom)
 
 static bool parse_value(const struct ummap_key *k, struct keys *keys)
 {
+	struct umobject_shape *shape = &keys->shape;
+
 	if (strcmp(k->name, "version") == 0)
 		return size_parse_count(k->value, &keys->version) == 0 && keys->version > 0;
 	if (strcmp(k->name, "id") == 0)
@@ -126,8 +131,8 @@ static bool parse_value(const struct ummap_key *k, struct keys *keys)
 	if (strcmp(k->name, "type") == 0)
 		return parse_type(k->value, keys);
 	if (strcmp(k->name, "dims") == 0)
-		return (keys->shape.rank = size_parse_dims(k->value, keys->shape.dims, UMOBJECT_RANK_MAX)) > 0;
-	return (keys->chunk_rank = size_parse_dims(k->value, keys->shape.chunk, UMOBJECT_RANK_MAX)) > 0;
+		return (shape->rank = size_parse_dims(k->value, shape->dims, UMOBJECT_RANK_MAX));
+	return (keys->chunk_rank = size_parse_dims(k->value, shape->chunk, UMOBJECT_RANK_MAX));
 }
 
 static int parse_key(const struct ummap_key *k, struct keys *keys, struct ummap_geom *geom)
@@ -189,7 +194,7 @@ static int take_keys(struct handle *h, const struct keys *keys, struct ummap_geo
 	h->shape = keys->shape;
 	if (!h->shape.rank) {
 		h->can_grow = true;
-		h->shape = (struct umobject_shape){ .type = UMOBJECT_UINT8, .rank = 1, .chunk = { chunk } };
+		h->shape = (struct umobject_shape){ UMOBJECT_UINT8, 1, { 0 }, { chunk } };
 		return 0;
 	}
 	if (!umobject_chunks(&h->shape))
@@ -239,8 +244,8 @@ static int begin_put(struct handle *h, umobject_put **put)
 		umobject_begin(h->container, h->name, &shape, put, NULL);
 }
 
-/* A user who may not write gets the error when the object is opened, and not at the first flush. Other
- * errors may be gone by then. */
+/* A user who may not write gets the error when the object is opened, and not at the first flush.
+ * Other errors may be gone by then. */
 static int check_access(struct handle *h, struct ummap_geom *geom)
 {
 	umobject_put *put;
@@ -251,7 +256,8 @@ static int check_access(struct handle *h, struct ummap_geom *geom)
 	return 0;
 }
 
-static int object_open(const struct ummap_uri *uri, int oflags, void **handle, struct ummap_geom *geom)
+static int object_open(const struct ummap_uri *uri, int oflags, void **handle,
+		       struct ummap_geom *geom)
 {
 	struct handle *h = calloc(1, sizeof(*h));
 	struct keys keys = { 0 };
@@ -265,8 +271,8 @@ static int object_open(const struct ummap_uri *uri, int oflags, void **handle, s
 	if (!err)
 		err = hold_base(h, &keys, oflags, geom);
 	if (!err && oflags & UMMAP_O_WRITE && (keys.version || keys.has_id))
-		err = fail(geom, EROFS, "%s", "cannot write to a version: versions do not change. Try "
-			   "without version= and id=, to make a new version");
+		err = fail(geom, EROFS, "%s", "cannot write to a version: versions do not change. "
+			   "Try without version= and id=, to make a new version");
 	if (!err && oflags & UMMAP_O_WRITE)
 		err = check_access(h, geom);
 	if (!err && umobject_draft_begin(h->base, &h->shape, &h->draft) < 0)

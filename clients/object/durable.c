@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Files that must be durable before the next step are flushed by concurrent requests, so that a file
- * system that commits all of them at once does so once. Without io_uring, one follows another.
+ * Files that must be durable before the next step are flushed by concurrent requests, so that a
+ * file system that commits all of them at once does so once. Without io_uring, one follows another.
  */
 #include "object/durable.h"
 
@@ -75,7 +75,8 @@ int durable_all(const int *fds, size_t n)
 	if (n < 2 || io_uring_queue_init(MAX_REQUESTS, &ring, 0) < 0)
 		return flush_each(fds, n);
 	for (at = 0; at < n && !error; at += MAX_REQUESTS)
-		error = flush_concurrently(&ring, fds + at, (unsigned)min_size(n - at, MAX_REQUESTS));
+		error = flush_concurrently(&ring, fds + at,
+					   (unsigned)min_size(n - at, MAX_REQUESTS));
 	io_uring_queue_exit(&ring);
 	return error;
 }

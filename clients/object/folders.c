@@ -3,20 +3,19 @@
  * Containers in folders:
  *
  *	container            the description of the container
- *	live/UUID            the record of a version; a holder has the file open with a shared flock(2)
- *	names/NAME           a hard link to the newest version of a name, which name_escape has escaped
+ *	live/UUID            the record of a version; a holder has a shared flock(2) on it
+ *	names/NAME           a hard link to the newest version of a name (name_escape)
  *	names/.removed.NAME  that link, until all other records of a removed name are removed
- *	versions/NAME.N      hard links to older versions that are kept: 20 digits, and a hash if NAME is
- *	                     too long
+ *	versions/NAME.N      hard links to older versions that are kept: N has 20 digits
  *	views/UUID.h5        a virtual dataset of a version
  *	h5/NAME.h5           a symbolic link to the view of the newest version
  *	locks/XX             locks of names, by the hash of the name
  *	DEVICE/UUID.N.h5     chunks, on the device that the hash of the UUID and the number selects
  *
  * A version without a name has one link, and a version without a holder can be locked exclusively:
- * both together are garbage. A process that opens a name whose file has lost its links in the meantime
- * opens the name again. A commit is one rename in names/. Before it, the replaced version gets its link
- * in versions/; after it, versions that are too old lose theirs.
+ * both together are garbage. A process that opens a name whose file has lost its links in the
+ * meantime opens the name again. A commit is one rename in names/. Before it, the replaced version
+ * gets its link in versions/; after it, versions that are too old lose theirs.
  */
 #include "object/folders.h"
 
@@ -101,7 +100,8 @@ DIR *list_folder(const struct folders *f, int folder)
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 
 	if (!d)
-		object_fail(errno, "cannot read the folder '%s/%s': %m", f->path, folder_names[folder]);
+		object_fail(errno, "cannot read the folder '%s/%s': %m", f->path,
+			    folder_names[folder]);
 	if (!d && fd >= 0)
 		close(fd);
 	return d;
@@ -132,7 +132,9 @@ int replace_link(const struct folders *f, int from_folder, const char *from, int
 
 static void join(char out[static PATH_MAX], const char *folder, const char *name)
 {
-	snprintf(out, PATH_MAX, "%s%s%s", *name == '/' ? "" : folder, *name == '/' ? "" : "/", name);
+	bool absolute = *name == '/';
+
+	snprintf(out, PATH_MAX, "%s%s%s", absolute ? "" : folder, absolute ? "" : "/", name);
 }
 
 static int ensure_folder(const char *container, const char *name)
@@ -162,8 +164,9 @@ static int write_description(const char *path, const struct bytes *description)
 	if (fd < 0 || folder < 0)
 		error = errno;
 	if (!error)
-		error = durable_write(fd, &(struct iovec){ description->data, description->size }, 1);
-	if (!error && (fsync(fd) < 0 || (link(temporary, file) < 0 && errno != EEXIST) || fsync(folder) < 0))
+		error = durable_write_bytes(fd, description);
+	if (!error && (fsync(fd) < 0 || (link(temporary, file) < 0 && errno != EEXIST) ||
+		       fsync(folder) < 0))
 		error = errno;
 	unlink(temporary);
 	if (fd >= 0)
@@ -177,8 +180,9 @@ static int check_lengths(const char *path, const struct description *d)
 {
 	for (size_t i = 0; i < d->ndevices; i++)
 		if (strlen(path) + strlen(d->devices[i]) > PATH_MAX - 128)
-			return object_fail(ENAMETOOLONG, "cannot use the device '%s' of the container "
-					   "'%s': the path is too long", d->devices[i], path);
+			return object_fail(ENAMETOOLONG, "cannot use the device '%s' of the "
+					   "container '%s': the path is too long", d->devices[i],
+					   path);
 	return 0;
 }
 
@@ -209,12 +213,13 @@ static int read_description(const char *path, struct bytes *description)
 	fd = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT ?
-			object_fail(ENOENT, "cannot open the container '%s': there is no container. Try "
-				    "\"umobject create %s\"", path, path) :
+			object_fail(ENOENT, "cannot open the container '%s': there is no "
+				    "container. Try \"umobject create %s\"", path, path) :
 			object_fail(errno, "cannot open the container '%s': %m", path);
 	error = durable_contents(fd, description);
 	close(fd);
-	return error ? object_fail(error, "cannot read the container's description '%s': %m", file) : 0;
+	return error ? object_fail(error, "cannot read the container's description '%s': %m",
+				   file) : 0;
 }
 
 static void folders_close(struct backend *b)
@@ -246,7 +251,8 @@ static int open_folders(struct folders *f)
 		join(path, f->path, folder_names[i]);
 		f->folder[i] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (f->folder[i] < 0)
-			return object_fail(errno, "cannot open the folder '%s' of the container: %m", path);
+			return object_fail(errno, "cannot open the folder '%s' of the container: "
+					   "%m", path);
 	}
 	/* A missing device is an error only if a chunk on it is needed. */
 	for (unsigned i = 0; i < f->ndevices; i++) {
@@ -298,9 +304,9 @@ static int folders_open(const char *where, const struct bytes *wanted, struct by
 	int result;
 
 	if (strlen(where) > CONTAINER_PATH_MAX)
-		return object_fail(ENAMETOOLONG, "cannot open the container '%.200s...': the path has "
-				   "%zu bytes, and at most %d are possible", where, strlen(where),
-				   CONTAINER_PATH_MAX);
+		return object_fail(ENAMETOOLONG, "cannot open the container '%.200s...': the path "
+				   "has %zu bytes, and at most %d are possible", where,
+				   strlen(where), CONTAINER_PATH_MAX);
 	if ((wanted && create(where, wanted) < 0) || read_description(where, description) < 0)
 		return -1;
 	result = description_unpack(description, where, &d);

@@ -12,7 +12,8 @@
 
 enum { LIVE, NAMES, VERSIONS, VIEWS, H5, LOCKS, FOLDERS };
 
-/* A written chunk that is not durable yet; without a descriptor, a failed flush of its id's chunks. */
+/* A written chunk that is not durable yet; without a descriptor, a failed flush of its id's
+ * chunks. */
 struct unsynced {
 	struct umobject_id id;
 	int fd;          /* -1: the flush has failed */
@@ -72,8 +73,8 @@ int open_to_lock(const struct folders *f, int folder, const char *file);
 int open_to_read(const struct folders *f, int folder, const char *file);
 DIR *list_folder(const struct folders *f, int folder);
 bool file_exists(const struct folders *f, int folder, const char *file);
-/* Lets a name in a folder be a link to the file `from`, in one step. `id`, a version that the caller
- * holds, makes the temporary name unique. Returns 0 or an errno value. */
+/* Lets a name in a folder be a link to the file `from`, in one step. `id`, a version that the
+ * caller holds, makes the temporary name unique. Returns 0 or an errno value. */
 int replace_link(const struct folders *f, int from_folder, const char *from, int folder,
 		 const char *name, const char *id);
 
@@ -93,7 +94,8 @@ struct lease *hold_file(const struct folders *f, int folder, const char *file);
 /* Reads the object in the record of a version's file; NULL with errno. */
 struct object *read_record(const struct folders *f, int folder, const char *file);
 /* Replaces the file of a held version. Returns 0 or an errno value. */
-int rewrite_version(const struct folders *f, struct folder_lease *lease, const struct bytes *record);
+int rewrite_version(const struct folders *f, struct folder_lease *lease,
+		    const struct bytes *record);
 
 /* ---- folders_views.c ---- */
 
@@ -101,8 +103,8 @@ extern const struct view_ops folders_views;
 /* The file name of a view, and that of a link in h5/. */
 void view_name(const char *id, char text[static VIEW_TEXT]);
 void link_name(const char *escaped, char text[static LINK_TEXT]);
-/* Makes the link of a name in h5/ lead to the view of the version `id`, unless it does. Users open the
- * link. A crash may lose it. */
+/* Makes the link of a name in h5/ lead to the view of the version `id`, unless it does. Users open
+ * the link. A crash may lose it. */
 void show_view(const struct folders *f, const char *escaped, const char *id);
 /* Whether a link in h5/ leads to the view of a version in live/. Stores the id of that version. */
 bool find_shown_version(const struct folders *f, const char *link, char id[static ID_TEXT]);
@@ -112,7 +114,8 @@ bool find_shown_version(const struct folders *f, const char *link, char id[stati
 extern const struct name_ops folders_names;
 int folders_lock(struct backend *b, const char *name, void **lock);
 void folders_unlock(struct backend *b, void *lock);
-/* The file name of a version in versions/, and that of a name in names/ while it is being removed. */
+/* The file name of a version in versions/, and that of a name in names/ while it is being
+ * removed. */
 void version_name(const char *name, uint64_t version, char text[static VERSION_NAME_TEXT]);
 void removed_name(const char *escaped, char text[static VERSION_NAME_TEXT]);
 /* The name in a version's record, for the caller to free; NULL with errno. */

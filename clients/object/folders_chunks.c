@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Chunks as files on the devices of a container. A written file stays open until it is durable. When
- * too many are open, all of them are flushed.
+ * Chunks as files on the devices of a container. A written file stays open until it is durable.
+ * When too many are open, all of them are flushed.
  */
 #include "object/folders.h"
 
@@ -38,8 +38,9 @@ static int find_device(const struct folders *f, const struct umobject_id *id, ui
 	unsigned device = find_place(f, id, number, name);
 
 	return f->device_fds[device] >= 0 ? (int)device :
-		object_fail(ENODEV, "cannot use the device '%s' of '%s': it could not be opened with the "
-			    "container. Try again when it is mounted", f->devices[device], f->path);
+		object_fail(ENODEV, "cannot use the device '%s' of '%s': it could not be opened "
+			    "with the container. Try again when it is mounted", f->devices[device],
+			    f->path);
 }
 
 /* ---- Flushing ---- */
@@ -50,7 +51,8 @@ static bool belongs_to(const struct unsynced *u, const struct umobject_id *id)
 }
 
 /* Flushes files of this id (NULL: all), and their devices, which have their names. */
-static int flush_files(const struct folders *f, const struct umobject_id *id, const int *others, unsigned n)
+static int flush_files(const struct folders *f, const struct umobject_id *id, const int *others,
+		       unsigned n)
 {
 	int fds[MAX_UNSYNCED + DEVICES_MAX + MAX_OTHERS];
 	bool used[DEVICES_MAX] = { false };
@@ -82,7 +84,8 @@ static bool has_failed(const struct folders *f, unsigned n, const struct umobjec
 
 /* An error belongs to the put that wrote the chunks. If the chunks of all puts are flushed because
  * there are too many, an entry keeps the error until the put asks for it. */
-static int sync_locked(struct folders *f, const struct umobject_id *id, const int *others, unsigned n)
+static int sync_locked(struct folders *f, const struct umobject_id *id, const int *others,
+		       unsigned n)
 {
 	int error = flush_files(f, id, others, n), earlier = 0;
 	unsigned left = 0;
@@ -105,7 +108,8 @@ static int sync_locked(struct folders *f, const struct umobject_id *id, const in
 	}
 	f->nunsynced = left;
 	error = earlier ? earlier : error;
-	return error ? object_fail(error, "cannot make the written chunks durable in '%s': %m", f->path) : 0;
+	return error ? object_fail(error, "cannot make the written chunks durable in '%s': %m",
+				   f->path) : 0;
 }
 
 int sync_chunks(struct folders *f, const struct umobject_id *id, const int *others, unsigned n)
@@ -167,16 +171,16 @@ static int write_chunk(struct backend *b, const struct umobject_id *id, uint64_t
 	snprintf(temporary, sizeof(temporary), "%s.%016" PRIx64, name, random_id());
 	fd = open_temporary(f, device, temporary);
 	if (fd < 0)
-		return object_fail(errno, "cannot create the file of chunk %" PRIu64 " on the device '%s' "
-				   "of '%s': %m", number, f->devices[device], f->path);
+		return object_fail(errno, "cannot create the file of chunk %" PRIu64 " on the "
+				   "device '%s' of '%s': %m", number, f->devices[device], f->path);
 	error = durable_write(fd, iov, n);
 	if (!error && renameat(f->device_fds[device], temporary, f->device_fds[device], name) < 0)
 		error = errno;
 	if (error) {
 		unlinkat(f->device_fds[device], temporary, 0);
 		close(fd);
-		return object_fail(error, "cannot write chunk %" PRIu64 " to the device '%s' of '%s': %m",
-				   number, f->devices[device], f->path);
+		return object_fail(error, "cannot write chunk %" PRIu64 " to the device '%s' of "
+				   "'%s': %m", number, f->devices[device], f->path);
 	}
 	/* Begin to write back now, so that the flush takes less time. */
 	sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
@@ -219,21 +223,23 @@ static struct stored *open_chunk(struct backend *b, const struct umobject_id *id
 	if (!s || device < 0)
 		goto failed;
 	*s = (struct stored_file){ { &stored_ops },
-				   openat(f->device_fds[device], name, O_RDONLY | O_NONBLOCK | O_CLOEXEC) };
+				   openat(f->device_fds[device], name,
+					  O_RDONLY | O_NONBLOCK | O_CLOEXEC) };
 	if (s->fd >= 0)
 		return &s->s;
 	if (errno == ENOENT)
-		object_fail(ENODATA, "chunk %" PRIu64 " is missing: there is no file '%s' on the device '%s' "
-			    "of '%s'", number, name, f->devices[device], f->path);
+		object_fail(ENODATA, "chunk %" PRIu64 " is missing: there is no file '%s' on the "
+			    "device '%s' of '%s'", number, name, f->devices[device], f->path);
 	else
-		object_fail(errno, "cannot open the chunk '%s' on the device '%s' of '%s': %m", name,
-			    f->devices[device], f->path);
+		object_fail(errno, "cannot open the chunk '%s' on the device '%s' of '%s': %m",
+			    name, f->devices[device], f->path);
 failed:
 	free(s);
 	return NULL;
 }
 
-static int chunk_exists(struct backend *b, const struct umobject_id *id, uint64_t number, bool *exists)
+static int chunk_exists(struct backend *b, const struct umobject_id *id, uint64_t number,
+			bool *exists)
 {
 	const struct folders *f = of(b);
 	char name[CHUNK_TEXT];
@@ -243,11 +249,12 @@ static int chunk_exists(struct backend *b, const struct umobject_id *id, uint64_
 		return -1;
 	*exists = faccessat(f->device_fds[device], name, F_OK, 0) == 0;
 	return *exists || errno == ENOENT ? 0 :
-		object_fail(errno, "cannot look for the chunk '%s' on the device '%s' of '%s': %m", name,
-			    f->devices[device], f->path);
+		object_fail(errno, "cannot look for the chunk '%s' on the device '%s' of '%s': %m",
+			    name, f->devices[device], f->path);
 }
 
-void folders_name_chunk(void *b, const struct umobject_id *id, uint64_t number, char *text, size_t size)
+void folders_name_chunk(void *b, const struct umobject_id *id, uint64_t number, char *text,
+			size_t size)
 {
 	const struct folders *f = b;
 	char name[CHUNK_TEXT];
@@ -258,7 +265,8 @@ void folders_name_chunk(void *b, const struct umobject_id *id, uint64_t number, 
 
 /* ---- Removing ---- */
 
-static int remove_chunks(struct backend *b, const struct umobject_id *id, uint64_t first, uint64_t count)
+static int remove_chunks(struct backend *b, const struct umobject_id *id, uint64_t first,
+			 uint64_t count)
 {
 	const struct folders *f = of(b);
 	char name[CHUNK_TEXT];
@@ -269,8 +277,8 @@ static int remove_chunks(struct backend *b, const struct umobject_id *id, uint64
 		if (device < 0)
 			return -1;
 		if (unlinkat(f->device_fds[device], name, 0) < 0 && errno != ENOENT)
-			return object_fail(errno, "cannot remove the chunk '%s' from the device '%s' of "
-					   "'%s': %m", name, f->devices[device], f->path);
+			return object_fail(errno, "cannot remove the chunk '%s' from the device "
+					   "'%s' of '%s': %m", name, f->devices[device], f->path);
 	}
 	return 0;
 }
@@ -295,8 +303,8 @@ static int sweep_device(const struct folders *f, unsigned device, garbage_fn *ga
 	const struct dirent *e;
 
 	if (!d)
-		return object_fail(errno, "cannot read the device '%s' of '%s': %m", f->devices[device],
-				   f->path);
+		return object_fail(errno, "cannot read the device '%s' of '%s': %m",
+				   f->devices[device], f->path);
 	while ((e = readdir(d))) {
 		struct umobject_id id;
 		uint64_t number;
@@ -317,16 +325,17 @@ static int sweep_device(const struct folders *f, unsigned device, garbage_fn *ga
 }
 
 /* Removes chunks from all devices, also after a device has failed. */
-static int sweep(struct backend *b, garbage_fn *garbage, void *arg, struct umobject_garbage *removed)
+static int sweep(struct backend *b, garbage_fn *garbage, void *arg,
+		 struct umobject_garbage *removed)
 {
 	const struct folders *f = of(b);
 	int error = 0;
 
 	for (unsigned device = 0; device < f->ndevices; device++) {
 		if (f->device_fds[device] < 0)
-			object_fail(ENODEV, "cannot remove garbage from the device '%s' of '%s': it could "
-				    "not be opened with the container. Try again when it is mounted",
-				    f->devices[device], f->path);
+			object_fail(ENODEV, "cannot remove garbage from the device '%s' of '%s': "
+				    "it could not be opened with the container. Try again when it "
+				    "is mounted", f->devices[device], f->path);
 		else if (sweep_device(f, device, garbage, arg, removed) == 0)
 			continue;
 		error = errno;

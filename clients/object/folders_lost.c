@@ -2,8 +2,8 @@
 /*
  * Names whose file in names/ is missing. A removal keeps that file, by another name, until no other
  * record of the name exists. So if a file in versions/ or a link in h5/ refers to a name that has
- * neither file, the name was removed by other means. The versions of the name are in live/, and are no
- * garbage.
+ * neither file, the name was removed by other means. The versions of the name are in live/, and are
+ * no garbage.
  *
  * The records of one name are compared under its lock. A user who may not lock compares without it.
  */
@@ -156,8 +156,8 @@ int folders_restore(struct backend *b, const char *name, const struct umobject_i
 	if (!error && fsync(f->folder[folder]) < 0)
 		error = errno;
 	if (error)
-		return object_fail(error, "cannot restore version %" PRIu64 " of '%s' in '%s': %m", version,
-				   name, f->path);
+		return object_fail(error, "cannot restore version %" PRIu64 " of '%s' in '%s': %m",
+				   version, name, f->path);
 	if (is_newest)
 		show_view(f, escaped, text);
 	return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Names: links to versions in names/ and versions/. A commit or a removal of a name takes effect by one
- * rename in names/. What must follow it is repeated by the next commit, removal or collector, if the
- * process is killed.
+ * Names: links to versions in names/ and versions/. A commit or a removal of a name takes effect by
+ * one rename in names/. What must follow it is repeated by the next commit, removal or collector,
+ * if the process is killed.
  */
 #include "object/folders.h"
 
@@ -139,7 +139,7 @@ int folders_lock(struct backend *b, const char *name, void **lock)
 	if (!fd)
 		return fail_no_memory("lock a name");
 	if (*name)
-		snprintf(file, sizeof(file), "%02x", (unsigned)(XXH3_64bits(name, strlen(name)) & 0x3f));
+		sprintf(file, "%02x", (unsigned)(XXH3_64bits(name, strlen(name)) & 0x3f));
 	*fd = open_lock(f, file);
 	while (*fd >= 0 && flock(*fd, LOCK_EX) < 0 && errno == EINTR)
 		;
@@ -190,9 +190,9 @@ static int refuse_lost(const struct folders *f, const char *name, const char *es
 	link_name(escaped, link);
 	if (!find_shown_version(f, link, id))
 		return 0;
-	return object_fail(EBADMSG, "cannot commit '%s': its name is missing, but its version '%s' exists. "
-			   "Try \"umobject check --repair\" to restore it, or \"umobject rm\" to delete it",
-			   name, id);
+	return object_fail(EBADMSG, "cannot commit '%s': its name is missing, but its version '%s' "
+			   "exists. Try \"umobject check --repair\" to restore it, or \"umobject "
+			   "rm\" to delete it", name, id);
 }
 
 /* Makes everything durable that the name will refer to: chunks, view, record, and their folders. */
@@ -217,8 +217,8 @@ static int sync_version(struct folders *f, const struct folder_lease *lease, con
 
 /*
  * ORDER: the record is written; the replaced version gets its link in versions/; everything becomes
- * durable; the name refers to the version, durably; only then the view is shown, and links of versions
- * that are too old are dropped.
+ * durable; the name refers to the version, durably; only then the view is shown, and links of
+ * versions that are too old are dropped.
  */
 static int publish(struct backend *b, struct lease *held, const char *name, uint64_t version,
 		    unsigned keep, const struct bytes *record)
@@ -231,7 +231,8 @@ static int publish(struct backend *b, struct lease *held, const char *name, uint
 	name_escape(name, escaped);
 	id_text(&lease->id, id);
 	/* Older versions of this name belong to another object, whose removal was interrupted. */
-	if (version == 1 && (finish_removal(f, name, escaped) < 0 || refuse_lost(f, name, escaped) < 0))
+	if (version == 1 && (finish_removal(f, name, escaped) < 0 ||
+			     refuse_lost(f, name, escaped) < 0))
 		return -1;
 	error = rewrite_version(f, lease, record);
 	if (!error && f->keep > 1 && version > 1) {
@@ -245,7 +246,8 @@ static int publish(struct backend *b, struct lease *held, const char *name, uint
 	if (!error && fsync(f->folder[NAMES]) < 0)
 		error = errno;
 	if (error)
-		return object_fail(error, "cannot commit version %" PRIu64 " of '%s': %m", version, name);
+		return object_fail(error, "cannot commit version %" PRIu64 " of '%s': %m", version,
+				   name);
 	show_view(f, escaped, id);
 	drop_versions(f, name, first_kept(version, keep));
 	return 0;
@@ -258,15 +260,17 @@ static int restore_link(const struct folders *f, int folder, const char *file, c
 	struct stat named, live;
 	int error;
 
-	if (fstatat(f->folder[folder], file, &named, 0) == 0 && fstatat(f->folder[LIVE], id, &live, 0) == 0 &&
-	    named.st_ino == live.st_ino && named.st_dev == live.st_dev)
+	if (fstatat(f->folder[folder], file, &named, 0) == 0 &&
+	    fstatat(f->folder[LIVE], id, &live, 0) == 0 && named.st_ino == live.st_ino &&
+	    named.st_dev == live.st_dev)
 		return 0;
 	error = replace_link(f, folder, file, LIVE, id, id);
-	return error ? object_fail(error, "cannot make '%s/%s/%s' a link to its version in live/: %m",
-				   f->path, folder_names[folder], file) : 0;
+	return error ? object_fail(error, "cannot make '%s/%s/%s' a link to its version in live/: "
+				   "%m", f->path, folder_names[folder], file) : 0;
 }
 
-static int settle(struct backend *b, const char *name, const struct umobject_id *newest, uint64_t version)
+static int settle(struct backend *b, const char *name, const struct umobject_id *newest,
+		  uint64_t version)
 {
 	const struct folders *f = of(b);
 	uint64_t number = first_kept(version, f->keep);
@@ -355,8 +359,8 @@ int finish_removal(const struct folders *f, const char *name, const char *escape
 		unlinkat(f->folder[NAMES], removed, 0) < 0 ? fail_delete(name) : 0;
 }
 
-/* ORDER: the file in names/ is renamed, durably, before any other record is removed. So a name whose
- * file is missing altogether is damaged. */
+/* ORDER: the file in names/ is renamed, durably, before any other record is removed. So a name
+ * whose file is missing altogether is damaged. */
 static int remove_name(struct backend *b, const char *name)
 {
 	const struct folders *f = of(b);
@@ -386,8 +390,13 @@ static int compare_texts(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int visit_file(const struct folders *f, struct listed *l, const char *file, visit_name_fn *each,
-		      void *arg)
+static bool is_listed(const struct listed *l, const char *file)
+{
+	return l->nsorted && bsearch(&file, l->files, l->nsorted, sizeof(file), compare_texts);
+}
+
+static int visit_file(const struct folders *f, struct listed *l, const char *file,
+		      visit_name_fn *each, void *arg)
 {
 	char **grown = realloc(l->files, (l->n + 1) * sizeof(*grown)), *name;
 	int result;
@@ -420,8 +429,7 @@ static int list_names(const struct folders *f, struct listed *l, visit_name_fn *
 	while (result == 0 && (e = readdir(d))) {
 		const char *file = e->d_name;
 
-		if (*file != '.' && !(l->nsorted && bsearch(&file, l->files, l->nsorted, sizeof(*l->files),
-							    compare_texts)))
+		if (*file != '.' && !is_listed(l, file))
 			result = visit_file(f, l, file, each, arg);
 	}
 	closedir(d);
@@ -465,14 +473,15 @@ static int list_versions(struct backend *b, const char *name, visit_number_fn *e
 {
 	const struct folders *f = of(b);
 	char escaped[NAME_TEXT], text[VERSION_NAME_TEXT];
-	uint64_t newest;
+	uint64_t newest, number;
 	int result = 0;
 
 	name_escape(name, escaped);
 	newest = read_number(f, escaped);
 	if (!newest)
 		return errno == ENOENT ? 0 : -1;
-	for (uint64_t number = first_kept(newest, f->keep); number < newest && result == 0; number++) {
+	number = first_kept(newest, f->keep);
+	for (; number < newest && result == 0; number++) {
 		version_name(name, number, text);
 		if (faccessat(f->folder[VERSIONS], text, F_OK, 0) == 0)
 			result = each(arg, number);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Versions as files in live/: holding them, and claiming them for the collector. A version that can be
- * locked exclusively has no holder, and if it has one link, it has no name. Such a version is removed at
- * once, so that any number of versions can be claimed.
+ * Versions as files in live/: holding them, and claiming them for the collector. A version that can
+ * be locked exclusively has no holder, and if it has one link, it has no name. Such a version is
+ * removed at once, so that any number of versions can be claimed.
  */
 #include "object/folders.h"
 
@@ -48,12 +48,11 @@ static bool has_links(int fd)
 /* Writes a record to a file that is locked before. Returns 0 or an errno value. */
 static int write_record(int fd, const struct bytes *record)
 {
-	return lock_shared(fd) < 0 ? errno :
-		durable_write(fd, &(struct iovec){ record->data, record->size }, 1);
+	return lock_shared(fd) < 0 ? errno : durable_write_bytes(fd, record);
 }
 
-static struct lease *create_version(struct backend *b, const struct umobject_id *id, const char *of_name,
-				  const struct bytes *record)
+static struct lease *create_version(struct backend *b, const struct umobject_id *id,
+				    const char *of_name, const struct bytes *record)
 {
 	const struct folders *f = of(b);
 	struct lease *lease = NULL;
@@ -89,7 +88,8 @@ struct lease *hold_file(const struct folders *f, int folder, const char *file)
 	for (;;) {
 		fd = open_to_lock(f, folder, file);
 		if (fd < 0) {
-			object_fail(errno, "cannot open '%s/%s/%s': %m", f->path, folder_names[folder], file);
+			object_fail(errno, "cannot open '%s/%s/%s': %m", f->path,
+				    folder_names[folder], file);
 			return NULL;
 		}
 		error = lock_shared(fd) < 0 ? errno : 0;
@@ -105,7 +105,8 @@ struct lease *hold_file(const struct folders *f, int folder, const char *file)
 	}
 	if (error) {
 		close(fd);
-		object_fail(error, "cannot read '%s/%s/%s': %m", f->path, folder_names[folder], file);
+		object_fail(error, "cannot read '%s/%s/%s': %m", f->path, folder_names[folder],
+			    file);
 		return NULL;
 	}
 	lease->record = record;
@@ -231,8 +232,8 @@ static void remove_temporary(const struct folders *f, const char *id)
 		unlinkat(f->folder[folders[i]], name, 0);
 }
 
-/* Removes a version that the caller has locked, and its view before it: a view without a version would
- * never be found. */
+/* Removes a version that the caller has locked, and its view before it: a view without a version
+ * would never be found. */
 static int remove_version(const struct folders *f, const char *name)
 {
 	char view[VIEW_TEXT];
@@ -241,7 +242,8 @@ static int remove_version(const struct folders *f, const char *name)
 	remove_temporary(f, name);
 	unlinkat(f->folder[VIEWS], view, 0);
 	if (unlinkat(f->folder[LIVE], name, 0) < 0)
-		return object_fail(errno, "cannot remove version '%s' from '%s': %m", name, f->path);
+		return object_fail(errno, "cannot remove version '%s' from '%s': %m", name,
+				   f->path);
 	return 0;
 }
 
@@ -257,9 +259,9 @@ static int claim_version(struct backend *b, const struct umobject_id *id, struct
 	found = lock_garbage(f, name, &fd);
 	if (found == CLAIM_IN_USE && try_lock_file(fd, LOCK_EX) == 0) {
 		/*
-		 * No process holds the version, so its temporary links belong to no commit in progress.
-		 * If the file has no link, a commit has replaced it since it was opened and holds the new
-		 * file: then the temporary links are that commit's.
+		 * No process holds the version, so its temporary links belong to no commit in
+		 * progress. If the file has no link, a commit has replaced it since it was opened
+		 * and holds the new file: then the temporary links are that commit's.
 		 */
 		if (has_links(fd))
 			remove_temporary(f, name);
@@ -279,7 +281,8 @@ static int claim_version(struct backend *b, const struct umobject_id *id, struct
 	error = durable_contents(fd, record);
 	close(fd);
 	return error ? object_fail(error, "cannot read version '%s' in '%s': %m", name, f->path) :
-		object_fail(EBUSY, "cannot remove version '%s' from '%s': it is in use", name, f->path);
+		object_fail(EBUSY, "cannot remove version '%s' from '%s': it is in use", name,
+			    f->path);
 }
 
 const struct version_ops folders_versions = {

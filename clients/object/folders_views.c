@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What a link in h5/ leads to: this folder and the name of a view. */
+/* A link in h5/ leads to this folder and the name of a view. */
 #define TARGET_FOLDER "../views/"
 #define TARGET_TEXT (sizeof(TARGET_FOLDER) + VIEW_TEXT)
 
@@ -37,7 +37,7 @@ static int write_view(struct backend *b, const struct umobject_id *id, const str
 		fd = share_file(f->folder[VIEWS], name, O_WRONLY | O_NONBLOCK | O_TRUNC);
 	if (fd < 0)
 		return object_fail(errno, "cannot create '%s/views/%s': %m", f->path, name);
-	error = durable_write(fd, &(struct iovec){ view->data, view->size }, 1);
+	error = durable_write_bytes(fd, view);
 	close(fd);
 	return error ? object_fail(error, "cannot write '%s/views/%s': %m", f->path, name) : 0;
 }

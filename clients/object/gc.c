@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The collector. A version without a name and a holder can be claimed, and cannot be held until it is
- * removed. Every other version tells which chunks it needs. A version that is made from another one
- * holds it, so a chunk that the new version will need is needed all the time. Chunks are written
- * after their version is created, and removed before it.
+ * The collector. A version without a name and a holder can be claimed, and cannot be held until it
+ * is removed. Every other version tells which chunks it needs. A version that is made from another
+ * one holds it, so a chunk that the new version will need is needed all the time. Chunks are
+ * written after their version is created, and removed before it.
  */
 #include "object/gc.h"
 
@@ -30,7 +30,7 @@ struct collection {
 	size_t nneeded;
 	struct umobject_id *alive; /* versions that told which chunks they need */
 	size_t nalive;
-	struct umobject_id *seen;  /* all versions that were visited; the first `nsorted` are sorted */
+	struct umobject_id *seen;  /* visited versions; the first `nsorted` are sorted */
 	size_t nseen, nsorted;
 	uint64_t removed;          /* number of versions that were removed when they were claimed */
 	bool has_failed;           /* whether a search for a version has failed */
@@ -77,7 +77,8 @@ static bool is_needed(const struct collection *c, const struct umobject_id *id, 
 /* Appends to a list, whose capacity is the next power of two. */
 static int append(void *list, size_t *n, size_t size, const void *item)
 {
-	char *grown = *n & (*n - 1) ? *(char **)list : realloc(*(void **)list, (*n ? 2 * *n : 1) * size);
+	char *grown = *n & (*n - 1) ? *(char **)list :
+		realloc(*(void **)list, (*n ? 2 * *n : 1) * size);
 
 	if (!grown)
 		return fail_no_memory("list the versions and chunks");
@@ -127,7 +128,9 @@ static int visit_version(void *arg, const struct umobject_id *id)
 		return -1;
 	if (c->b->ops->versions->claim(c->b, id, &claimed.lease, &record) == 0) {
 		c->removed += !claimed.lease;
-		if (!claimed.lease || append(&c->claimed, &c->nclaimed, sizeof(claimed), &claimed) == 0)
+		if (!claimed.lease)
+			return 0;
+		if (append(&c->claimed, &c->nclaimed, sizeof(claimed), &claimed) == 0)
 			return 0;
 		c->b->ops->versions->release(c->b, claimed.lease);
 		return -1;
@@ -139,8 +142,8 @@ static int visit_version(void *arg, const struct umobject_id *id)
 	return result;
 }
 
-/* Whether a chunk is garbage. The chunks of a version that began after all versions were visited are
- * not. */
+/* Whether a chunk is garbage. The chunks of a version that began after all versions were visited
+ * are not. */
 static bool is_garbage(void *arg, const struct umobject_id *id, uint64_t number)
 {
 	struct collection *c = arg;
@@ -215,8 +218,8 @@ static int collect_locked(struct umobject_container *container, struct umobject_
 	return result;
 }
 
-/* Completes an interrupted commit of a name, which may have left versions that are no longer kept, or
- * the view of another version. */
+/* Completes an interrupted commit of a name, which may have left versions that are no longer kept,
+ * or the view of another version. */
 static int settle_name(void *arg, const char *name)
 {
 	struct umobject_container *c = arg;
@@ -235,9 +238,9 @@ static int settle_name(void *arg, const char *name)
 	umobject_release(v);
 	container_unlock(c, lock);
 	if (result < 0 && errno == EBADMSG)
-		return object_fail(EBADMSG, "cannot tell which chunks are in use, because the record of "
-				   "'%s' is damaged. Nothing was removed. Try \"umobject check "
-				   "--repair\"", name);
+		return object_fail(EBADMSG, "cannot tell which chunks are in use, because the "
+				   "record of '%s' is damaged. Nothing was removed. Try \"umobject "
+				   "check --repair\"", name);
 	return result;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * All calls of the HDF5 library. It lays out files of which only the header and the end are kept. The
- * back ends write the data, because they know more ways to be fast and durable.
+ * All calls of the HDF5 library. It lays out files of which only the header and the end are kept.
+ * The back ends write the data, because they know more ways to be fast and durable.
  *
- * Lock: hdf5_lock, around every call of HDF5, which is not safe for threads, and around the reference
- * counts of frames.
+ * Lock: hdf5_lock, around every call of HDF5, which is not safe for threads, and around the
+ * reference counts of frames.
  */
 #include "object/hdf5.h"
 
@@ -81,15 +81,16 @@ static int create_temporary_file(char path[static PATH_MAX], uint64_t bytes)
 	const char *folder = getenv("TMPDIR");
 	int fd;
 
-	snprintf(path, PATH_MAX, "%.4000s/ummap-object-XXXXXX", folder && *folder ? folder : "/tmp");
+	folder = folder && *folder ? folder : "/tmp";
+	snprintf(path, PATH_MAX, "%.4000s/ummap-object-XXXXXX", folder);
 	fd = mkostemp(path, O_CLOEXEC);
 	if (fd < 0)
 		return object_fail(errno, "cannot create the temporary file '%.600s' for HDF5: %m. "
 				   "Try another folder in TMPDIR", path);
 	if (has_room(fd, bytes))
 		return fd;
-	object_fail(errno, "cannot use the temporary file '%.600s' for HDF5: %m. Try another folder "
-		    "in TMPDIR", path);
+	object_fail(errno, "cannot use the temporary file '%.600s' for HDF5: %m. Try another "
+		    "folder in TMPDIR", path);
 	unlink(path);
 	close(fd);
 	return -1;
@@ -149,7 +150,8 @@ static int read_frame(int fd, uint64_t at, uint64_t bytes, struct frame *f)
 	struct stat st;
 
 	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < at + bytes)
-		return object_fail(EIO, "cannot lay out a chunk: HDF5 made its file shorter than the data");
+		return object_fail(EIO, "cannot lay out a chunk: HDF5 made its file shorter than "
+				   "the data");
 	f->front_size = at;
 	f->back_size = (size_t)st.st_size - at - bytes;
 	f->front = read_copy(fd, 0, f->front_size);
@@ -170,8 +172,9 @@ static int fill_frame_locked(struct frame *f, uint64_t bytes)
 	H5E_BEGIN_TRY {
 		done = lay_out(path, f, &at);
 	} H5E_END_TRY;
-	result = done ? read_frame(fd, at, bytes, f) : object_fail(storage_error(errno), "cannot lay "
-			"out a chunk of this shape with HDF5 in '%.600s': %m", path);
+	result = done ? read_frame(fd, at, bytes, f) :
+		object_fail(storage_error(errno), "cannot lay out a chunk of this shape with HDF5 "
+			    "in '%.600s': %m", path);
 	close(fd);
 	return result;
 }
@@ -195,7 +198,8 @@ void frame_release(struct frame *f)
 static bool fits(const struct frame *f, const struct umobject_shape *shape, const uint64_t *count,
 		 size_t user_block)
 {
-	return f && f->type == shape->type && f->rank == shape->rank && f->user_block == user_block &&
+	return f && f->type == shape->type && f->rank == shape->rank &&
+		f->user_block == user_block &&
 		memcmp(f->count, count, shape->rank * sizeof(*count)) == 0;
 }
 
@@ -209,7 +213,8 @@ static struct frame *make_frame_locked(const struct umobject_shape *shape, const
 		fail_no_memory("lay out a chunk");
 		return NULL;
 	}
-	*f = (struct frame){ .refs = 1, .type = shape->type, .rank = shape->rank, .user_block = user_block };
+	*f = (struct frame){ .refs = 1, .type = shape->type, .rank = shape->rank,
+		.user_block = user_block };
 	memcpy(f->count, count, shape->rank * sizeof(*count));
 	memcpy(box.count, f->count, sizeof(box.count));
 	if (fill_frame_locked(f, box_bytes(shape, &box)) == 0)
@@ -244,7 +249,8 @@ struct frame *frame_fit(struct frame *frame, const struct umobject_shape *shape,
 /* ---- Views ---- */
 
 /* Adds a chunk to the parts of a virtual dataset. */
-static bool add_part(hid_t dcpl, hid_t whole, const struct object *o, uint64_t number, const char *file)
+static bool add_part(hid_t dcpl, hid_t whole, const struct object *o, uint64_t number,
+		     const char *file)
 {
 	hsize_t start[UMOBJECT_RANK_MAX], count[UMOBJECT_RANK_MAX];
 	struct box box = shape_chunk(&o->shape, number);
@@ -273,7 +279,8 @@ static void escape_percent(const char *plain, char *text)
 	*text = '\0';
 }
 
-static bool add_parts(hid_t dcpl, hid_t whole, const struct object *o, name_file_fn *name_file, void *arg)
+static bool add_parts(hid_t dcpl, hid_t whole, const struct object *o, name_file_fn *name_file,
+		      void *arg)
 {
 	char plain[PATH_MAX], text[2 * PATH_MAX];
 
@@ -298,8 +305,8 @@ static bool fill_view(hid_t file, const struct object *o, name_file_fn *name_fil
 
 	if (add_parts(dcpl, space, o, name_file, arg)) {
 		H5Sselect_all(space);
-		set = H5Dcreate2(file, HDF5_DATASET, type_of(o->shape.type), space, H5P_DEFAULT, dcpl,
-				 H5P_DEFAULT);
+		set = H5Dcreate2(file, HDF5_DATASET, type_of(o->shape.type), space, H5P_DEFAULT,
+				 dcpl, H5P_DEFAULT);
 	}
 	filled = set >= 0;
 	for (size_t i = 0; i < o->nattributes && filled; i++)
@@ -359,7 +366,8 @@ static hid_t image_access(struct bytes *image)
 	return H5I_INVALID_HID;
 }
 
-static bool make_image(struct bytes *image, const struct object *o, name_file_fn *name_file, void *arg)
+static bool make_image(struct bytes *image, const struct object *o, name_file_fn *name_file,
+		       void *arg)
 {
 	hid_t fapl = image_access(image), fcpl = H5Pcreate(H5P_FILE_CREATE), file = H5I_INVALID_HID;
 	bool filled = false;

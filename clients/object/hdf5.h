@@ -9,8 +9,8 @@
 /* The name of the dataset in all files. */
 #define HDF5_DATASET "data"
 
-/* An HDF5 file with one contiguous dataset, without the bytes of the dataset. Several puts may share
- * a frame, and must not change it. */
+/* An HDF5 file with one contiguous dataset, without the bytes of the dataset. Several puts may
+ * share a frame, and must not change it. */
 struct frame {
 	unsigned refs;                     /* number of users; under the lock of hdf5.c */
 	enum umobject_type type;           /* of the dataset, as are the next two */
@@ -30,8 +30,8 @@ void frame_release(struct frame *frame);
 
 /*
  * Makes a view: a file with one virtual dataset, the whole array, and the attributes of the object.
- * The parts of the dataset are in the files that name_file names. The view begins with the header of
- * view.h. data is NULL on an error.
+ * The parts of the dataset are in the files that name_file names. The view begins with the header
+ * of view.h. data is NULL on an error.
  */
 struct bytes view_make(const struct object *o, name_file_fn *name_file, void *arg);
 

@@ -74,7 +74,8 @@ void name_escape(const char *name, char text[static NAME_TEXT])
 	const char *c;
 
 	for (c = name; *c && n + 4 < NAME_TEXT; c++)
-		n += (size_t)sprintf(text + n, is_plain(name, c) ? "%c" : "%%%02x", (unsigned char)*c);
+		n += (size_t)sprintf(text + n, is_plain(name, c) ? "%c" : "%%%02x",
+				     (unsigned char)*c);
 	if (*c)
 		name_hash(name, text);
 }

@@ -102,7 +102,7 @@ int object_add_source(struct object *o, const struct umobject_id *id, uint64_t n
 {
 	const struct source *has = object_source(o, number);
 	struct source *s;
-	bool follows, precedes; /* whether a source of the same id ends before it, begins behind it */
+	bool follows, precedes; /* whether a source of this id ends before it, or is behind it */
 	size_t i;
 
 	if (has && id_same(&has->id, id))
@@ -254,7 +254,9 @@ struct bytes object_pack(const struct object *o)
 /* The text in a field; NULL: it is empty or contains a zero. */
 static char *copy_text(const ProtobufCBinaryData *b)
 {
-	return b->len && !memchr(b->data, 0, b->len) ? strndup((const char *)b->data, b->len) : NULL;
+	bool is_text = b->len && !memchr(b->data, 0, b->len);
+
+	return is_text ? strndup((const char *)b->data, b->len) : NULL;
 }
 
 static bool take_id(const ProtobufCBinaryData *b, struct umobject_id *id)
@@ -267,7 +269,8 @@ static bool take_id(const ProtobufCBinaryData *b, struct umobject_id *id)
 
 static bool take_shape(const Ummap__Object *m, struct umobject_shape *shape)
 {
-	struct umobject_shape given = { .type = (enum umobject_type)m->type, .rank = (unsigned)m->n_dims };
+	struct umobject_shape given = { .type = (enum umobject_type)m->type,
+		.rank = (unsigned)m->n_dims };
 
 	if (m->n_dims > UMOBJECT_RANK_MAX || m->n_dims != m->n_chunk)
 		return false;
@@ -304,7 +307,8 @@ static bool take_attributes(const Ummap__Object *m, struct object *o)
 	for (size_t i = 0; i < m->n_attributes; i++) {
 		const Ummap__Attribute *a = m->attributes[i];
 		char *name = copy_text(&a->name);
-		bool taken = name && object_set_attribute(o, name, a->value.data, a->value.len) == 0;
+		bool taken = name &&
+			object_set_attribute(o, name, a->value.data, a->value.len) == 0;
 
 		free(name);
 		if (!taken)
@@ -336,7 +340,8 @@ static struct object *take_object(const Ummap__Object *m)
 }
 
 /* Decodes a message; NULL: it is damaged, or there is no memory (ENOMEM). */
-static ProtobufCMessage *unwrap_message(const ProtobufCMessageDescriptor *kind, const struct bytes *bytes)
+static ProtobufCMessage *unwrap_message(const ProtobufCMessageDescriptor *kind,
+					const struct bytes *bytes)
 {
 	Ummap__Stored *stored;
 	ProtobufCMessage *m = NULL;
@@ -417,7 +422,8 @@ static bool take_devices(const Ummap__Container *m, struct description *d)
 int description_unpack(const struct bytes *bytes, const char *what, struct description *d)
 {
 	int before = errno;
-	Ummap__Container *m = (Ummap__Container *)unwrap_message(&ummap__container__descriptor, bytes);
+	Ummap__Container *m = (Ummap__Container *)unwrap_message(&ummap__container__descriptor,
+								 bytes);
 	bool is_known = m && m->format == FORMAT;
 
 	*d = (struct description){ .keep = m ? m->keep : 0 };
@@ -429,11 +435,12 @@ int description_unpack(const struct bytes *bytes, const char *what, struct descr
 	if (errno == ENOMEM)
 		fail_no_memory("open the container");
 	else if (!m || is_known)
-		object_fail(EBADMSG, "cannot open the container '%s': it is damaged, or it is not a "
-			    "container", what);
+		object_fail(EBADMSG, "cannot open the container '%s': it is damaged, or it is not "
+			    "a container", what);
 	else
-		object_fail(EPROTO, "cannot read the container '%s': it has format %u, and this release "
-			    "knows format %d. Try the release that made it", what, m->format, FORMAT);
+		object_fail(EPROTO, "cannot read the container '%s': it has format %u, and this "
+			    "release knows format %d. Try the release that made it", what,
+			    m->format, FORMAT);
 	description_free(d);
 	if (m)
 		ummap__container__free_unpacked(m, NULL);

@@ -29,7 +29,8 @@ static bool find_file(const char *scheme, const char *folders, char file[static 
 		size_t len = strcspn(folders, ":");
 
 		if (*folders == '/' && len < PATH_MAX - 64) {
-			snprintf(file, PATH_MAX, "%.*s/ummap-object-%s.so", (int)len, folders, scheme);
+			snprintf(file, PATH_MAX, "%.*s/ummap-object-%s.so", (int)len, folders,
+				 scheme);
 			if (access(file, F_OK) == 0)
 				return true;
 		}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * New versions. A put holds its version from the beginning, so the collector keeps the chunks that it
- * has put. Only the put knows its version until the commit, which first makes everything durable and
- * then lets the name refer to the version.
+ * New versions. A put holds its version from the beginning, so the collector keeps the chunks that
+ * it has put. Only the put knows its version until the commit, which first makes everything durable
+ * and then lets the name refer to the version.
  */
 #include "object/container.h"
 #include "object/error.h"
@@ -98,7 +98,8 @@ static int complete_put(umobject_put *p)
 }
 
 /* Begins a put with an object, which it takes over. */
-static int begin_put(struct umobject_container *c, struct object *o, umobject_put **put, struct umobject_id *id)
+static int begin_put(struct umobject_container *c, struct object *o, umobject_put **put,
+		     struct umobject_id *id)
 {
 	umobject_put *p = calloc(1, sizeof(*p));
 
@@ -129,7 +130,8 @@ int umobject_begin(umobject_container *c, const char *name, const struct umobjec
 	struct umobject_shape shape;
 	struct object *o;
 
-	if (name_check(name) < 0 || shape_complete(given, &shape) < 0 || container_check_writable(c) < 0)
+	if (name_check(name) < 0 || shape_complete(given, &shape) < 0 ||
+	    container_check_writable(c) < 0)
 		return -1;
 	o = make_object(name, &shape);
 	return o ? begin_put(c, o, put, id) : -1;
@@ -157,8 +159,8 @@ int umobject_join(umobject_container *c, const struct umobject_id *id, umobject_
 	if (!v)
 		return -1;
 	if (v->object->version) {
-		object_fail(ENOENT, "cannot join the put of '%s': it was committed as version %" PRIu64,
-			    v->object->name, v->object->version);
+		object_fail(ENOENT, "cannot join the put of '%s': it was committed as version %"
+			    PRIu64, v->object->name, v->object->version);
 	} else if (!(p = calloc(1, sizeof(*p)))) {
 		fail_no_memory("join a put");
 	} else {
@@ -228,8 +230,9 @@ static int find_sources(umobject_put *p, bool sparse)
 		if (exists && object_add_source(o, &o->id, number) < 0)
 			return -1;
 		if (!exists && !sparse && !p->base && !object_source(o, number))
-			return object_fail(ENODATA, "cannot commit '%s': chunk %" PRIu64 " is missing. "
-					   "Try to put it, or UMOBJECT_SPARSE", o->name, number);
+			return object_fail(ENODATA, "cannot commit '%s': chunk %" PRIu64 " is "
+					   "missing. Try to put it, or UMOBJECT_SPARSE", o->name,
+					   number);
 	}
 	return 0;
 }
@@ -243,7 +246,8 @@ static bool refers_to(const struct object *o, const struct umobject_id *id)
 }
 
 /* Whether a kept version refers to chunks of a version that is no longer kept. */
-static bool is_needed(struct umobject_container *c, const struct object *old, const struct object *newest)
+static bool is_needed(struct umobject_container *c, const struct object *old,
+		      const struct object *newest)
 {
 	bool needed = refers_to(newest, &old->id);
 
@@ -294,7 +298,8 @@ static int publish_locked(umobject_put *p)
 	old = o->version > c->keep ? version_of_name(c, o->name, o->version - c->keep) : NULL;
 	record = object_pack(o);
 	if (record.data)
-		result = c->b->ops->names->publish(c->b, p->made->lease, o->name, o->version, c->keep, &record);
+		result = c->b->ops->names->publish(c->b, p->made->lease, o->name, o->version,
+						   c->keep, &record);
 	free(record.data);
 	if (old && result == 0)
 		remove_replaced(old, o);
@@ -332,8 +337,10 @@ static bool is_small(const struct object *own)
 static int commit(umobject_put *p, unsigned flags)
 {
 	if (flags & ~UMOBJECT_SPARSE)
-		object_fail(EINVAL, "cannot use the flags %#x: the only flag is UMOBJECT_SPARSE", flags);
-	else if (find_sources(p, flags & UMOBJECT_SPARSE) == 0 && version_write_view(p->made) == 0 &&
+		object_fail(EINVAL, "cannot use the flags %#x: the only flag is UMOBJECT_SPARSE",
+			    flags);
+	else if (find_sources(p, flags & UMOBJECT_SPARSE) == 0 &&
+		 version_write_view(p->made) == 0 &&
 		 (is_small(p->own) || umobject_put_sync(p) == 0) && publish(p) == 0)
 		return 0;
 	umobject_abandon(p);
@@ -416,7 +423,8 @@ static int put_chunks(umobject_put *p, const char *data)
 	return result;
 }
 
-int umobject_put_array(umobject_container *c, const char *name, const struct umobject_shape *shape, const void *data)
+int umobject_put_array(umobject_container *c, const char *name, const struct umobject_shape *shape,
+		       const void *data)
 {
 	umobject_put *p;
 

@@ -3,16 +3,16 @@
  * Containers in RADOS: rados:POOL/CONTAINER is a namespace of the pool, with these objects:
  *
  *	container     the description of the container
- *	names.X       16 objects, selected by the hash of a name. In omap, n/NAME is the id and the number
- *	              of the newest version, and v/NAME\0NUMBER is the id of each kept version
- *	version.UUID  in omap, `object` is the record of a version, and `name` the name that it has or may
- *	              get. A holder has a shared lock (class `lock`), which expires unless it is renewed
+ *	names.X       16 objects, selected by the hash of a name. In omap, n/NAME is the id and the
+ *	              number of the newest version, v/NAME\0NUMBER the id of each kept version
+ *	version.UUID  in omap, `object` is the record of a version, `name` its name, now or later. A
+ *	              holder has a shared lock (class `lock`), which expires unless it is renewed
  *	chunk.UUID.N  a chunk, as an HDF5 file like those of containers in folders
  *
- * A commit is one operation on names.X, which compares the newest version with that read before, so no
- * process waits for locks. A collector takes an exclusive lock on a version without a name, looks for
- * names again, and then marks the version as claimed. Every renewal and commit checks the mark, so a
- * writer whose lease expired gets an error, and does no harm.
+ * A commit is one operation on names.X, which compares the newest version with that read before, so
+ * no process waits for locks. A collector takes an exclusive lock on a version without a name,
+ * looks for names again, and then marks the version as claimed. Every renewal and commit checks the
+ * mark, so a writer whose lease expired gets an error, and does no harm.
  */
 #include "object/rados.h"
 
@@ -36,10 +36,12 @@ int rados_refuse(const struct cluster *c, int error, const char *format, ...)
 	va_end(args);
 	error = error < 0 ? -error : error;
 	if (error == ETIMEDOUT)
-		return object_fail(ETIMEDOUT, "%s: the cluster has not answered within %u s. Try to start "
-				   "its monitors and OSDs, or a greater timeout=", text, c->timeout);
+		return object_fail(ETIMEDOUT, "%s: the cluster has not answered within %u s. Try "
+				   "to start its monitors and OSDs, or a greater timeout=", text,
+				   c->timeout);
 	if (error == EOPNOTSUPP)
-		return object_fail(EOPNOTSUPP, "%s: the pool has no omap. Try a replicated pool", text);
+		return object_fail(EOPNOTSUPP, "%s: the pool has no omap. Try a replicated pool",
+				   text);
 	return object_fail(error, "%s: %m", text);
 }
 
@@ -113,19 +115,20 @@ static int parse_key(struct place *p, char *key)
 	if (value)
 		*value++ = '\0';
 	if (!value || !*value)
-		return object_fail(EINVAL, "cannot use the key '%.60s' of the container: it has no value",
-				   key);
+		return object_fail(EINVAL, "cannot use the key '%.60s' of the container: it has no "
+				   "value", key);
 	if (strcmp(key, "timeout") == 0 || strcmp(key, "lease") == 0)
 		return parse_seconds(value, *key == 't' ? &p->timeout : &p->lease) ? 0 :
-			object_fail(EINVAL, "cannot use %s='%.40s': it must be 1 to 86400, in seconds", key,
-				    value);
+			object_fail(EINVAL, "cannot use %s='%.40s': it must be 1 to 86400, in "
+				    "seconds", key, value);
 	if (strcmp(key, "conf") == 0 && strlen(value) < sizeof(p->conf))
 		strcpy(p->conf, value);
 	else if (strcmp(key, "user") == 0 && strlen(value) + 8 < sizeof(p->user))
 		sprintf(p->user, "%s%s", strncmp(value, "client.", 7) == 0 ? "" : "client.", value);
 	else
-		return object_fail(EINVAL, "cannot use the key '%.60s' of a container in RADOS: the keys are "
-				   "conf, user, timeout and lease, and a value may be too long", key);
+		return object_fail(EINVAL, "cannot use the key '%.60s' of a container in RADOS: "
+				   "the keys are conf, user, timeout and lease, and a value may be "
+				   "too long", key);
 	return 0;
 }
 
@@ -163,7 +166,8 @@ static void set_timeouts(struct cluster *c, const struct place *p)
 	if (!c->timeout && rados_conf_get(c->rados, names[0], text, sizeof(text)) == 0)
 		c->timeout = (unsigned)strtod(text, NULL);
 	c->timeout = c->timeout ? c->timeout : 30;
-	/* librados asks for a newer map of the cluster only when an operation is older than 10 s. */
+	/* librados asks for a newer map of the cluster only when an operation is older than 10
+	 * s. */
 	if (c->timeout <= 20) {
 		snprintf(text, sizeof(text), "%g", c->timeout / 4.0);
 		rados_conf_set(c->rados, "objecter_timeout", text);
@@ -190,7 +194,8 @@ static int connect_cluster(struct cluster *c, const struct place *p)
 	set_timeouts(c, p);
 	result = rados_connect(c->rados);
 	if (result < 0)
-		return rados_refuse(c, result, "cannot connect to the cluster of 'rados:%s'", c->name);
+		return rados_refuse(c, result, "cannot connect to the cluster of 'rados:%s'",
+				    c->name);
 	result = rados_ioctx_create(c->rados, p->pool, &c->io);
 	if (result < 0) {
 		c->io = NULL;
@@ -229,8 +234,8 @@ static int read_description(const struct cluster *c, struct bytes *description)
 	}
 	free(description->data);
 	return result == -ENOENT ?
-		object_fail(ENOENT, "cannot open 'rados:%s': there is no container. Try \"umobject create\"",
-			    c->name) :
+		object_fail(ENOENT, "cannot open 'rados:%s': there is no container. Try \"umobject "
+			    "create\"", c->name) :
 		rados_refuse(c, result, "cannot read the container 'rados:%s'", c->name);
 }
 

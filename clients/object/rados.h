@@ -38,7 +38,7 @@ struct rados_lease {
 	char oid[OID_TEXT];         /* the version's object */
 	char cookie[24];            /* identifies the lock among those of this process */
 	bool is_exclusive;
-	bool is_doubtful;           /* its version may have a name: kept until the container is closed */
+	bool is_doubtful;           /* its version may have a name: kept until the end */
 };
 
 struct cluster {
@@ -46,7 +46,8 @@ struct cluster {
 	rados_t rados;
 	rados_ioctx_t io;           /* in the namespace of the container */
 	char *name;                 /* POOL/CONTAINER, for messages */
-	unsigned timeout, lease;    /* seconds that the cluster has to answer, and that a lease lasts */
+	unsigned timeout;           /* seconds that the cluster has to answer */
+	unsigned lease;             /* seconds that a lease lasts */
 	pthread_mutex_t lease_lock; /* protects the next four */
 	pthread_cond_t wake;        /* wakes the thread when is_ending is set */
 	struct rados_lease *leases;
@@ -75,7 +76,8 @@ int rados_refuse(const struct cluster *c, int error, const char *format, ...);
 /* Executes an operation and releases it. -ENOSPC: the cluster is full. */
 int rados_do(const struct cluster *c, rados_write_op_t op, const char *oid);
 /* Begins an operation and releases it. *done is NULL on an error. */
-int rados_begin(const struct cluster *c, rados_write_op_t op, const char *oid, rados_completion_t *done);
+int rados_begin(const struct cluster *c, rados_write_op_t op, const char *oid,
+		rados_completion_t *done);
 /* Waits for an operation. */
 int rados_finish(rados_completion_t done);
 /* Whether an object exists. Returns 0, or -1 with a message. */
@@ -110,7 +112,8 @@ struct values {
 };
 
 void free_values(struct values *values);
-int read_values(const struct cluster *c, const char *oid, const char *const *keys, size_t n, struct values *values);
+int read_values(const struct cluster *c, const char *oid, const char *const *keys, size_t n,
+		struct values *values);
 /* Holds a version. -ENOENT: it is gone or claimed, -EBUSY: a collector looks at it, -EBADMSG. */
 int try_hold(struct cluster *c, const struct umobject_id *id, struct lease **lease);
 /* Stores the message of a failed try_hold. Returns NULL. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Chunks as objects of RADOS. Up to MAX_FLYING bytes of writes are in flight, and sync waits for them; an
- * answered write is durable. A chunk that will be read entirely is requested before it is opened.
+ * Chunks as objects of RADOS. Up to MAX_FLYING bytes of writes are in flight, and sync waits for
+ * them; an answered write is durable. A chunk that will be read entirely is requested before it is
+ * opened.
  *
  * Lock: chunk_lock, around the lists of writes and of reads.
  */
@@ -69,9 +70,11 @@ static int begin_flight(struct cluster *c, struct flight *f, const struct iovec 
 static int refuse_write(const struct cluster *c, int error, uint64_t number)
 {
 	if (error == -EFBIG || error == -EMSGSIZE)
-		return object_fail(EFBIG, "cannot write chunk %" PRIu64 ": it has more bytes than one object "
-				   "of the cluster may have. Try smaller chunks", number);
-	return rados_refuse(c, error, "cannot write chunk %" PRIu64 " to 'rados:%s'", number, c->name);
+		return object_fail(EFBIG, "cannot write chunk %" PRIu64 ": it has more bytes than "
+				   "one object of the cluster may have. Try smaller chunks",
+				   number);
+	return rados_refuse(c, error, "cannot write chunk %" PRIu64 " to 'rados:%s'", number,
+			    c->name);
 }
 
 static int write_chunk(struct backend *b, const struct umobject_id *id, uint64_t number,
@@ -186,13 +189,14 @@ static int stored_read(struct stored *s, void *to, size_t size, uint64_t at)
 		int n = read_part(o, to, min_size(size, MAX_READ), at);
 
 		if (n == -ENOENT)
-			return object_fail(ENODATA, "chunk %" PRIu64 " is missing: there is no '%s' in "
-					   "'rados:%s'", o->number, o->oid, o->c->name);
+			return object_fail(ENODATA, "chunk %" PRIu64 " is missing: there is no "
+					   "'%s' in 'rados:%s'", o->number, o->oid, o->c->name);
 		if (n < 0)
-			return rados_refuse(o->c, n, "cannot read '%s' from 'rados:%s'", o->oid, o->c->name);
+			return rados_refuse(o->c, n, "cannot read '%s' from 'rados:%s'", o->oid,
+					    o->c->name);
 		if (n == 0)
-			return object_fail(EBADMSG, "chunk %" PRIu64 " is damaged: '%s' is too short",
-					   o->number, o->oid);
+			return object_fail(EBADMSG, "chunk %" PRIu64 " is damaged: '%s' is too "
+					   "short", o->number, o->oid);
 		to = (char *)to + n;
 		at += (uint64_t)n;
 		size -= (size_t)n;
@@ -268,7 +272,8 @@ static struct ahead *begin_ahead(const struct cluster *c, const char *oid, size_
 	return NULL;
 }
 
-static void prefetch_chunk(struct backend *b, const struct umobject_id *id, uint64_t number, uint64_t bytes)
+static void prefetch_chunk(struct backend *b, const struct umobject_id *id, uint64_t number,
+			   uint64_t bytes)
 {
 	struct cluster *c = of(b);
 	struct ahead *a, *old = NULL, **at;
@@ -295,7 +300,8 @@ static void prefetch_chunk(struct backend *b, const struct umobject_id *id, uint
 		free_ahead(old);
 }
 
-static int chunk_exists(struct backend *b, const struct umobject_id *id, uint64_t number, bool *exists)
+static int chunk_exists(struct backend *b, const struct umobject_id *id, uint64_t number,
+			bool *exists)
 {
 	char oid[OID_TEXT];
 
@@ -368,7 +374,8 @@ static void begin_removal(struct removals *r, const char *oid, bool count)
 		finish_removals(r);
 }
 
-static int remove_chunks(struct backend *b, const struct umobject_id *id, uint64_t first, uint64_t count)
+static int remove_chunks(struct backend *b, const struct umobject_id *id, uint64_t first,
+			 uint64_t count)
 {
 	struct removals r = { .c = of(b) };
 	char oid[OID_TEXT];
@@ -378,7 +385,8 @@ static int remove_chunks(struct backend *b, const struct umobject_id *id, uint64
 		begin_removal(&r, oid, false);
 	}
 	finish_removals(&r);
-	return r.error ? rados_refuse(r.c, r.error, "cannot remove chunks from 'rados:%s'", r.c->name) : 0;
+	return r.error ? rados_refuse(r.c, r.error, "cannot remove chunks from 'rados:%s'",
+				      r.c->name) : 0;
 }
 
 static bool parse_chunk(const char *oid, struct umobject_id *id, uint64_t *number)
@@ -388,7 +396,8 @@ static bool parse_chunk(const char *oid, struct umobject_id *id, uint64_t *numbe
 	return rest && *rest == '.' && size_parse_count(rest + 1, number) == 0;
 }
 
-static int sweep(struct backend *b, garbage_fn *garbage, void *arg, struct umobject_garbage *removed)
+static int sweep(struct backend *b, garbage_fn *garbage, void *arg,
+		 struct umobject_garbage *removed)
 {
 	struct removals r = { .c = of(b) };
 	rados_list_ctx_t list;
@@ -409,7 +418,8 @@ static int sweep(struct backend *b, garbage_fn *garbage, void *arg, struct umobj
 	removed->chunks += r.chunks;
 	removed->bytes += r.bytes;
 	result = result == -ENOENT ? r.error : result;
-	return result ? rados_refuse(r.c, result, "cannot remove garbage from 'rados:%s'", r.c->name) : 0;
+	return result ? rados_refuse(r.c, result, "cannot remove garbage from 'rados:%s'",
+				     r.c->name) : 0;
 }
 
 const struct chunk_ops rados_chunks = {

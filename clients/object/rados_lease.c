@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Leases: locks of the class `lock` on the objects of versions, which expire by the clock of their OSD.
- * A thread renews them; a process that dies renews none. Operations that take a lease are encoded here,
- * because the calls of librados for locks cannot be combined with conditions in one operation.
+ * Leases: locks of the class `lock` on the objects of versions, which expire by the clock of their
+ * OSD. A thread renews them; a process that dies renews none. Operations that take a lease are
+ * encoded here, because the calls of librados for locks cannot be combined with conditions in one
+ * operation.
  *
- * Lock: lease_lock, around the list of leases. Renewals begin under it, so no lease is renewed after its
- * end.
+ * Lock: lease_lock, around the list of leases. Renewals begin under it, so no lease is renewed
+ * after its end.
  */
 #include "object/rados.h"
 
@@ -160,7 +161,8 @@ void lease_end(struct cluster *c, struct rados_lease *l)
 
 /* ---- The thread ---- */
 
-static void begin_renewal(const struct cluster *c, const struct rados_lease *l, rados_completion_t *done)
+static void begin_renewal(const struct cluster *c, const struct rados_lease *l,
+			  rados_completion_t *done)
 {
 	rados_write_op_t op = rados_create_write_op();
 

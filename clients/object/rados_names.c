@@ -40,7 +40,7 @@ static struct name_keys find_keys(const char *name)
 {
 	struct name_keys k;
 
-	snprintf(k.oid, sizeof(k.oid), "names.%x", (unsigned)(XXH3_64bits(name, strlen(name)) % SHARDS));
+	sprintf(k.oid, "names.%x", (unsigned)(XXH3_64bits(name, strlen(name)) % SHARDS));
 	k.newest_len = (size_t)sprintf(k.newest, "n/%s", name);
 	return k;
 }
@@ -67,7 +67,8 @@ int create_names(struct cluster *c)
 		rados_write_op_omap_rm_keys2(op, (const char *[]){ "-" }, (size_t[]){ 1 }, 1);
 		result = rados_do(c, op, oid);
 		if (result < 0)
-			return rados_refuse(c, result, "cannot create the container 'rados:%s'", c->name);
+			return rados_refuse(c, result, "cannot create the container 'rados:%s'",
+					    c->name);
 	}
 	return 0;
 }
@@ -93,10 +94,10 @@ static int read_newest(const struct cluster *c, const char *name, struct entry *
 
 typedef int visit_key_fn(void *arg, const char *key, size_t len, const char *value, size_t size);
 
-/* Visits keys with a prefix behind the key `after`, until a visit returns other than 0. Returns that
- * value, or a negative errno value. *more: there are more keys than one read returns. */
-static int list_keys(const struct cluster *c, const char *oid, const char *after, const char *prefix,
-		     bool *more, visit_key_fn *each, void *arg)
+/* Visits keys with a prefix behind the key `after`, until a visit returns other than 0. Returns
+ * that value, or a negative errno value. *more: there are more keys than one read returns. */
+static int list_keys(const struct cluster *c, const char *oid, const char *after,
+		     const char *prefix, bool *more, visit_key_fn *each, void *arg)
 {
 	rados_read_op_t op = rados_create_read_op();
 	unsigned char has_more = 0;
@@ -137,7 +138,8 @@ static int visit_version_key(void *arg, const char *key, size_t len, const char 
 	struct version_list *l = arg;
 	struct entry e;
 
-	if (len != l->key.len || memcmp(key, l->key.text, len - DIGITS) != 0 || size != sizeof(e.id))
+	if (len != l->key.len || memcmp(key, l->key.text, len - DIGITS) != 0 ||
+	    size != sizeof(e.id))
 		return 1;
 	memcpy(&e.id, value, sizeof(e.id));
 	e.version = strtoull(key + len - DIGITS, NULL, 10);
@@ -168,8 +170,8 @@ static bool has_versions(const struct cluster *c, const char *name)
 	return list_name(c, name, &l) == 0 && l.found.version;
 }
 
-/* A commit and a removal change all records of a name at once, so a name with versions and no newest
- * one is damaged. Commits and removals between these reads make them differ. */
+/* A commit and a removal change all records of a name at once, so a name with versions and no
+ * newest one is damaged. Commits and removals between these reads make them differ. */
 static bool is_lost(const struct cluster *c, const char *name)
 {
 	struct entry e;
@@ -204,7 +206,8 @@ int is_named(const struct cluster *c, const char *name, const struct umobject_id
 static int refuse_name(const struct cluster *c, int result, const char *name)
 {
 	if (result == -EBADMSG)
-		return object_fail(EBADMSG, "the name '%s' in 'rados:%s' is damaged", name, c->name);
+		return object_fail(EBADMSG, "the name '%s' in 'rados:%s' is damaged", name,
+				   c->name);
 	return rados_refuse(c, result, "cannot read the name '%s' from 'rados:%s'", name, c->name);
 }
 
@@ -233,8 +236,8 @@ static struct lease *hold_name(struct backend *b, const char *name, uint64_t ver
 			usleep(1000);
 		} else if (id_same(&e.id, &before.id)) {
 			id_text(&e.id, text);
-			object_fail(EBADMSG, "the name '%s' in 'rados:%s' is damaged: its version '%s' is "
-				    "missing", name, c->name, text);
+			object_fail(EBADMSG, "the name '%s' in 'rados:%s' is damaged: its version "
+				    "'%s' is missing", name, c->name, text);
 			return NULL;
 		} else {
 			before = e;
@@ -247,8 +250,8 @@ static struct lease *hold_name(struct backend *b, const char *name, uint64_t ver
 /* Adds to an operation: it fails unless this is the newest version; NULL: unless there is none. */
 static void require_newest(rados_write_op_t op, const struct name_keys *k, const struct entry *e)
 {
-	rados_write_op_omap_cmp2(op, k->newest, LIBRADOS_CMPXATTR_OP_EQ, (const char *)e, k->newest_len,
-				 e ? sizeof(*e) : 0, NULL);
+	rados_write_op_omap_cmp2(op, k->newest, LIBRADOS_CMPXATTR_OP_EQ, (const char *)e,
+				 k->newest_len, e ? sizeof(*e) : 0, NULL);
 }
 
 /* Adds to an operation: it drops the versions [first, end). */
@@ -273,11 +276,14 @@ static void set_entry(rados_write_op_t op, const struct name_keys *k, const char
 
 static void drop_newest(rados_write_op_t op, const struct name_keys *k)
 {
-	rados_write_op_omap_rm_keys2(op, (const char *[]){ k->newest }, (size_t[]){ k->newest_len }, 1);
+	rados_write_op_omap_rm_keys2(op, (const char *[]){ k->newest },
+				     (size_t[]){ k->newest_len }, 1);
 }
 
-/* Renews a lease, and writes a record if it is not NULL. -ESTALE: the version is claimed or gone. */
-static int write_held(const struct cluster *c, const struct rados_lease *l, const struct bytes *record)
+/* Renews a lease, and writes a record if it is not NULL. -ESTALE: the version is claimed or
+ * gone. */
+static int write_held(const struct cluster *c, const struct rados_lease *l,
+		      const struct bytes *record)
 {
 	rados_write_op_t op = rados_create_write_op();
 	int result;
@@ -285,8 +291,9 @@ static int write_held(const struct cluster *c, const struct rados_lease *l, cons
 	lease_require_unclaimed(op);
 	lease_take(op, c, l);
 	if (record)
-		rados_write_op_omap_set2(op, (const char *[]){ "object" }, (const char *[]){ record->data },
-					 (size_t[]){ 6 }, (size_t[]){ record->size }, 1);
+		rados_write_op_omap_set2(op, (const char *[]){ "object" },
+					 (const char *[]){ record->data }, (size_t[]){ 6 },
+					 (size_t[]){ record->size }, 1);
 	result = rados_do(c, op, l->oid);
 	return result == -ENOENT || result == -ECANCELED ? -ESTALE : result;
 }
@@ -315,7 +322,8 @@ static void unset_name(const struct cluster *c, const char *name, const struct e
 	require_newest(op, &k, e);
 	drop_versions(op, name, e->version, e->version + 1);
 	if (old)
-		rados_write_op_omap_set2(op, (const char *[]){ k.newest }, (const char *[]){ (const char *)old },
+		rados_write_op_omap_set2(op, (const char *[]){ k.newest },
+					 (const char *[]){ (const char *)old },
 					 (size_t[]){ k.newest_len }, (size_t[]){ sizeof(*old) }, 1);
 	else
 		drop_newest(op, &k);
@@ -339,7 +347,8 @@ static int name_version(const struct cluster *c, struct rados_lease *l, const ch
 	int result = read_newest(c, name, &newest);
 
 	if (result == -ENOENT) {
-		/* A first version would be mixed with those of a name whose newest record is missing. */
+		/* A first version would be mixed with those of a name whose newest record is
+		 * missing. */
 		if (is_lost(c, name))
 			return -EBADMSG;
 		old = NULL;
@@ -375,16 +384,17 @@ static int publish(struct backend *b, struct lease *lease, const char *name, uin
 	if (result == 0)
 		return 0;
 	if (result == -EAGAIN)
-		return object_fail(EAGAIN, "cannot commit '%s': another version was committed in the "
-				   "meantime", name);
+		return object_fail(EAGAIN, "cannot commit '%s': another version was committed in "
+				   "the meantime", name);
 	if (result == -EBADMSG)
-		return object_fail(EBADMSG, "cannot commit '%s' in 'rados:%s': its name is missing, but "
-				   "versions of it exist. Try \"umobject check --repair\" to restore it, or "
-				   "\"umobject rm\" to delete it", name, c->name);
+		return object_fail(EBADMSG, "cannot commit '%s' in 'rados:%s': its name is "
+				   "missing, but versions of it exist. Try \"umobject check "
+				   "--repair\" to restore it, or \"umobject rm\" to delete it",
+				   name, c->name);
 	if (result == -ESTALE)
-		return object_fail(ESTALE, "cannot commit '%s': its lease of %u s in 'rados:%s' expired, and "
-				   "gc may have removed the version. Try a greater lease=", name, c->lease,
-				   c->name);
+		return object_fail(ESTALE, "cannot commit '%s': its lease of %u s in 'rados:%s' "
+				   "expired, and gc may have removed the version. Try a greater "
+				   "lease=", name, c->lease, c->name);
 	return rados_refuse(c, result, l->is_doubtful ?
 			    "cannot tell whether the version of '%s' in 'rados:%s' was committed" :
 			    "cannot commit a version of '%s' in 'rados:%s'", name, c->name);
@@ -413,8 +423,8 @@ static int remove_name(struct backend *b, const char *name)
 		drop_newest(op, &k);
 		result = rados_do(c, op, k.oid);
 	} while (result == -ECANCELED);
-	return result < 0 ? rados_refuse(c, result, "cannot delete the object '%s' from 'rados:%s'", name,
-					 c->name) : 0;
+	return result < 0 ? rados_refuse(c, result, "cannot delete the object '%s' from "
+					 "'rados:%s'", name, c->name) : 0;
 }
 
 static int restore_name(struct backend *b, const char *name, const struct umobject_id *id,
@@ -436,8 +446,8 @@ static int restore_name(struct backend *b, const char *name, const struct umobje
 		result = rados_do(c, op, k.oid);
 	} while (result == -ECANCELED && !is_newest);
 	if (result == -ECANCELED)
-		return object_fail(EEXIST, "cannot restore the name '%s' in 'rados:%s': it exists", name,
-				   c->name);
+		return object_fail(EEXIST, "cannot restore the name '%s' in 'rados:%s': it exists",
+				   name, c->name);
 	return result < 0 ? rados_refuse(c, result, "cannot restore version %" PRIu64 " of '%s' in "
 					 "'rados:%s'", version, name, c->name) : 0;
 }
@@ -447,7 +457,7 @@ static int restore_name(struct backend *b, const char *name, const struct umobje
 /* A list of the names in keys with a prefix. */
 struct name_list {
 	const struct cluster *c;
-	bool only_lost;   /* whether the keys are those of versions, and only lost names are visited */
+	bool only_lost;   /* whether to visit lost names, by the keys of their versions */
 	visit_name_fn *each;
 	void *arg;
 	char last[2 + UMOBJECT_NAME_MAX + 2]; /* prefix and name of the last key */
@@ -462,7 +472,8 @@ static int visit_name_key(void *arg, const char *key, size_t len, const char *va
 
 	(void)value;
 	(void)size;
-	if (named > 2 + UMOBJECT_NAME_MAX || (named == strlen(l->last) && memcmp(key, l->last, named) == 0))
+	if (named > 2 + UMOBJECT_NAME_MAX || (named == strlen(l->last) &&
+					      memcmp(key, l->last, named) == 0))
 		return 0;
 	memcpy(l->last, key, named);
 	l->last[named] = '\0';
@@ -488,7 +499,8 @@ static int list_shards(struct name_list *l)
 					   visit_name_key, l);
 		}
 	}
-	return result < 0 ? rados_refuse(l->c, result, "cannot list the names of 'rados:%s'", l->c->name) :
+	return result < 0 ? rados_refuse(l->c, result, "cannot list the names of 'rados:%s'",
+					 l->c->name) :
 		l->returned;
 }
 
@@ -499,7 +511,8 @@ static int list_names(struct backend *b, visit_name_fn *each, void *arg)
 
 static int list_lost(struct backend *b, visit_name_fn *each, void *arg)
 {
-	return list_shards(&(struct name_list){ .c = of(b), .only_lost = true, .each = each, .arg = arg });
+	return list_shards(&(struct name_list){ .c = of(b), .only_lost = true, .each = each,
+			   .arg = arg });
 }
 
 static int list_versions(struct backend *b, const char *name, visit_number_fn *each, void *arg)

@@ -16,7 +16,8 @@ void free_values(struct values *values)
 }
 
 /* Copies each value, with a zero behind it. */
-static int take_values(rados_omap_iter_t iter, const char *const *keys, size_t n, struct values *values)
+static int take_values(rados_omap_iter_t iter, const char *const *keys, size_t n,
+		       struct values *values)
 {
 	char *key, *value;
 	size_t len, size;
@@ -43,8 +44,8 @@ struct reading {
 	int begun, result; /* results of the call and of the operation */
 };
 
-static void begin_reading(const struct cluster *c, const char *oid, const char *const *keys, size_t n,
-			  struct reading *r)
+static void begin_reading(const struct cluster *c, const char *oid, const char *const *keys,
+			  size_t n, struct reading *r)
 {
 	size_t lens[2] = { strlen(keys[0]), n > 1 ? strlen(keys[1]) : 0 };
 
@@ -60,7 +61,8 @@ static void begin_reading(const struct cluster *c, const char *oid, const char *
 		rados_aio_release(r->done);
 }
 
-static int finish_reading(struct reading *r, const char *const *keys, size_t n, struct values *values)
+static int finish_reading(struct reading *r, const char *const *keys, size_t n,
+			  struct values *values)
 {
 	int result = r->begun;
 
@@ -90,8 +92,8 @@ int read_values(const struct cluster *c, const char *oid, const char *const *key
 
 /* ---- Holding ---- */
 
-static struct lease *create_version(struct backend *b, const struct umobject_id *id, const char *name,
-				    const struct bytes *record)
+static struct lease *create_version(struct backend *b, const struct umobject_id *id,
+				    const char *name, const struct bytes *record)
 {
 	struct cluster *c = of(b);
 	struct rados_lease *l = lease_make(c, id, false);
@@ -161,8 +163,8 @@ struct lease *refuse_hold(const struct cluster *c, int error, const struct umobj
 	char text[ID_TEXT];
 
 	id_text(id, text);
-	rados_refuse(c, error == -EBUSY ? -ENOENT : error, "cannot read version '%s' from 'rados:%s'", text,
-		     c->name);
+	rados_refuse(c, error == -EBUSY ? -ENOENT : error, "cannot read version '%s' from "
+		     "'rados:%s'", text, c->name);
 	return NULL;
 }
 

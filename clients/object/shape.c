@@ -104,7 +104,8 @@ uint64_t umobject_chunks(const struct umobject_shape *given)
 	return shape_complete(given, &shape) < 0 ? 0 : count_chunks(&shape);
 }
 
-uint64_t umobject_chunk(const struct umobject_shape *given, uint64_t number, uint64_t *start, uint64_t *count)
+uint64_t umobject_chunk(const struct umobject_shape *given, uint64_t number, uint64_t *start,
+			uint64_t *count)
 {
 	struct umobject_shape shape;
 	uint64_t elements = 1;
@@ -148,7 +149,8 @@ bool box_meet(unsigned rank, const struct box *a, const struct box *b, struct bo
 bool box_within(const struct umobject_shape *shape, const struct box *box)
 {
 	for (unsigned d = 0; d < shape->rank; d++)
-		if (box->start[d] > shape->dims[d] || box->count[d] > shape->dims[d] - box->start[d])
+		if (box->start[d] > shape->dims[d] ||
+		    box->count[d] > shape->dims[d] - box->start[d])
 			return false;
 	return true;
 }
@@ -169,8 +171,10 @@ struct grid grid_begin(const struct umobject_shape *shape, const struct box *box
 	struct grid g = { .rank = shape->rank };
 
 	for (unsigned d = 0; d < shape->rank; d++) {
+		uint64_t last = (box->start[d] + box->count[d] - 1) / shape->chunk[d];
+
 		g.place[d] = g.box.start[d] = box->start[d] / shape->chunk[d];
-		g.box.count[d] = (box->start[d] + box->count[d] - 1) / shape->chunk[d] + 1 - g.place[d];
+		g.box.count[d] = last + 1 - g.place[d];
 	}
 	return g;
 }

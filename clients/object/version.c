@@ -13,7 +13,8 @@
 /* ---- Holding ---- */
 
 /* Takes over the lease, which may be NULL after an error. */
-static umobject_version *make_version(struct umobject_container *c, struct lease *lease, const char *what)
+static umobject_version *make_version(struct umobject_container *c, struct lease *lease,
+				      const char *what)
 {
 	umobject_version *v = lease ? calloc(1, sizeof(*v)) : NULL;
 
@@ -35,11 +36,12 @@ umobject_version *version_of_name(struct umobject_container *c, const char *name
 	struct lease *lease = c->b->ops->names->hold(c->b, name, version);
 
 	if (!lease && errno == ENOENT && version)
-		object_fail(ENOENT, "cannot find version %" PRIu64 " of '%s' in '%s': it does not exist or "
-			    "is no longer kept. Try \"umobject ls CONTAINER NAME\"", version, name, c->where);
+		object_fail(ENOENT, "cannot find version %" PRIu64 " of '%s' in '%s': it does not "
+			    "exist or is no longer kept. Try \"umobject ls CONTAINER NAME\"",
+			    version, name, c->where);
 	else if (!lease && errno == ENOENT)
-		object_fail(ENOENT, "cannot find the object '%s' in '%s'. Try \"umobject ls\"", name,
-			    c->where);
+		object_fail(ENOENT, "cannot find the object '%s' in '%s'. Try \"umobject ls\"",
+			    name, c->where);
 	return make_version(c, lease, name);
 }
 
@@ -54,7 +56,8 @@ umobject_version *version_of_id(struct umobject_container *c, const struct umobj
 	return make_version(c, lease, text);
 }
 
-int umobject_hold(umobject_container *c, const char *name, uint64_t version, umobject_version **held)
+int umobject_hold(umobject_container *c, const char *name, uint64_t version,
+		  umobject_version **held)
 {
 	umobject_version *v = name_check(name) < 0 ? NULL : version_of_name(c, name, version);
 
@@ -65,8 +68,8 @@ int umobject_hold(umobject_container *c, const char *name, uint64_t version, umo
 		return 0;
 	}
 	umobject_release(v);
-	return object_fail(EBADMSG, "cannot read '%s': its record is damaged: it belongs to another "
-			   "version", name);
+	return object_fail(EBADMSG, "cannot read '%s': its record is damaged: it belongs to "
+			   "another version", name);
 }
 
 int umobject_hold_id(umobject_container *c, const struct umobject_id *id, umobject_version **held)
@@ -124,7 +127,8 @@ static bool is_open(const umobject_version *v, uint64_t number)
 }
 
 /* Opens a chunk, unless it is open. Makes room for descriptors if there are too many. */
-static struct chunk *open_chunk(umobject_version *v, const struct source *s, uint64_t number, uint64_t size)
+static struct chunk *open_chunk(umobject_version *v, const struct source *s, uint64_t number,
+				uint64_t size)
 {
 	size_t slot = number % CHUNK_SLOTS;
 	struct umobject_container *c = v->container;
@@ -162,9 +166,11 @@ static int read_chunk(umobject_version *v, uint64_t number, const struct box *pa
 	do {
 		uint64_t more = 0;
 
-		/* The following runs of this dimension, if they are near enough to be read together. */
+		/* The following runs of this dimension, if they are near enough to be read
+		 * together. */
 		if (r.rank && r.step_b[0] < CHUNK_BLOCK)
-			more = min_u64((r.count[0] - r.at[0] - 1) * r.step_b[0], size - r.b - r.run);
+			more = min_u64((r.count[0] - r.at[0] - 1) * r.step_b[0],
+				       size - r.b - r.run);
 		if (!c)
 			memset(to + r.a, 0, r.run);
 		else if (chunk_read(c, to + r.a, r.run, r.b, more) < 0)
@@ -234,7 +240,8 @@ int umobject_read(umobject_version *v, const uint64_t *start, const uint64_t *co
  * Finds the largest box that begins with element `at` and whose elements follow one another: as
  * many of the last dimensions as are whole. Returns its number of elements, at most `left`.
  */
-static uint64_t next_box(const struct umobject_shape *shape, uint64_t at, uint64_t left, struct box *box)
+static uint64_t next_box(const struct umobject_shape *shape, uint64_t at, uint64_t left,
+			 struct box *box)
 {
 	uint64_t inner = 1, n;
 	unsigned d;
@@ -243,7 +250,8 @@ static uint64_t next_box(const struct umobject_shape *shape, uint64_t at, uint64
 		box->start[d] = at % shape->dims[d];
 		at /= shape->dims[d];
 	}
-	for (d = shape->rank - 1; d > 0 && box->start[d] == 0 && inner * shape->dims[d] <= left; d--)
+	for (d = shape->rank - 1; d > 0 && box->start[d] == 0 &&
+	     inner * shape->dims[d] <= left; d--)
 		inner *= shape->dims[d];
 	n = min_u64(left / inner, shape->dims[d] - box->start[d]);
 	for (unsigned e = 0; e < shape->rank; e++)
@@ -303,8 +311,8 @@ int umobject_read_bytes(umobject_version *v, void *data, size_t size, uint64_t o
 	return left > n ? read_edge(v, to + n, left - n, offset + n) : 0;
 }
 
-int umobject_get(umobject_container *c, const char *name, const uint64_t *start, const uint64_t *count,
-		 void *data)
+int umobject_get(umobject_container *c, const char *name, const uint64_t *start,
+		 const uint64_t *count, void *data)
 {
 	umobject_version *v;
 	int result;
@@ -323,7 +331,8 @@ int umobject_stat(const umobject_version *v, struct umobject_stat *stat)
 	const struct object *o = v->object;
 	struct umobject_stat s = { .struct_size = stat->struct_size, .shape = o->shape, .id = o->id,
 				   .version = o->version, .created = o->created, .name = o->name,
-				   .bytes = shape_bytes(&o->shape), .chunks = umobject_chunks(&o->shape),
+				   .bytes = shape_bytes(&o->shape),
+					.chunks = umobject_chunks(&o->shape),
 				   .attributes = (unsigned)o->nattributes };
 
 	if (stat->struct_size < sizeof(s))

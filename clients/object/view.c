@@ -23,8 +23,8 @@ static uint64_t checksum_view(const struct header *header, const struct bytes *v
 	struct header copy = *header;
 
 	copy.sum = 0;
-	return XXH3_64bits_withSeed((const char *)view->data + sizeof(copy), view->size - sizeof(copy),
-				    XXH3_64bits(&copy, sizeof(copy)));
+	return XXH3_64bits_withSeed((const char *)view->data + sizeof(copy),
+				    view->size - sizeof(copy), XXH3_64bits(&copy, sizeof(copy)));
 }
 
 void view_seal(struct bytes *view, const struct umobject_id *id)
@@ -51,9 +51,10 @@ int view_verify(const struct bytes *view, const struct umobject_id *id)
 	memcpy(&header, view->data, sizeof(header));
 	if (memcmp(header.magic, magic, sizeof(magic)) != 0 || header.size != view->size ||
 	    header.sum != checksum_view(&header, view))
-		return object_fail(EBADMSG, "the view '%s.h5' is damaged: its checksum is wrong", text);
+		return object_fail(EBADMSG, "the view '%s.h5' is damaged: its checksum is wrong",
+				   text);
 	if (!id_same(&header.id, id))
-		return object_fail(EBADMSG, "the view '%s.h5' is damaged: it is the view of another "
-				   "version", text);
+		return object_fail(EBADMSG, "the view '%s.h5' is damaged: it is the view of "
+				   "another version", text);
 	return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What containers store: messages of objects and containers with valid checksums and unusual contents,
- * and damaged chunks. An object that is accepted is consistent, and data that is read from a chunk is
- * the data that was written.
+ * Records of containers: messages of objects and containers with valid checksums and unusual
+ * contents, and damaged chunks. An object that is accepted is consistent, and data that is read
+ * from a chunk is the data that was written.
  */
 #include "fuzz.h"
 
@@ -58,7 +58,8 @@ static void check_object(const struct bytes *bytes)
 		const struct source *s = &o->sources[i];
 
 		must(s->first >= end && s->count > 0 && s->count <= chunks - s->first);
-		must(object_source(o, s->first) == s && object_source(o, s->first + s->count - 1) == s);
+		must(object_source(o, s->first) == s &&
+		     object_source(o, s->first + s->count - 1) == s);
 		end = s->first + s->count;
 	}
 	must(object_add_source(o, &o->id, chunks - 1) == 0 && object_source(o, chunks - 1));
@@ -95,7 +96,8 @@ static void try_object(struct input *in)
 	m.n_sources = take_or(in, 3) % 5;
 	for (i = 0; i < 4; i++) {
 		ummap__source__init(psources[i] = &sources[i]);
-		sources[i].id = (ProtobufCBinaryData){ take_or(in, 16) % 18, take(in) % 2 ? id : other };
+		sources[i].id = (ProtobufCBinaryData){ take_or(in, 16) % 18, take(in) % 2 ? id :
+			other };
 		sources[i].first = take_or(in, 4 * i);
 		sources[i].count = take_or(in, 4);
 	}
@@ -129,7 +131,8 @@ static void try_container(struct input *in)
 	m.devices = devices;
 	bytes = wrap_packed(in, &m.base);
 	if (description_unpack(&bytes, "it", &d) == 0) {
-		must(d.keep > 0 && d.keep <= KEEP_MAX && d.ndevices > 0 && d.ndevices <= DEVICES_MAX);
+		must(d.keep > 0 && d.keep <= KEEP_MAX && d.ndevices > 0 &&
+		     d.ndevices <= DEVICES_MAX);
 		for (i = 0; i < d.ndevices; i++)
 			must(*d.devices[i]);
 		description_free(&d);
@@ -246,7 +249,8 @@ static void try_chunk(struct input *in)
 		for (n = 0; n < 4; n++) {
 			at = take_number(in) % BYTES;
 			size = take_number(in) % (BYTES - at + 1);
-			if (chunk_read(c, got, size, at, take_number(in) % (BYTES - at - size + 1)) == 0)
+			if (chunk_read(c, got, size, at,
+				       take_number(in) % (BYTES - at - size + 1)) == 0)
 				must(memcmp(got, original + at, size) == 0);
 		}
 		chunk_close(c);
@@ -256,7 +260,8 @@ static void try_chunk(struct input *in)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static void (*const kinds[])(struct input *) = { try_object, try_container, try_chunk, try_bytes };
+	static void (*const kinds[])(struct input *) = { try_object, try_container, try_chunk,
+		try_bytes };
 	struct input in = { data, data + size };
 
 	if (!file)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The back end `memory`: containers that live as long as the process, in few lines. It shows what a back
- * end must do. Locks of names, views and prefetching are optional, and left out. One lock protects
- * everything.
+ * The back end `memory`: containers that live as long as the process, in few lines. It shows what a
+ * back end must do. Locks of names, views and prefetching are optional, and left out. One lock
+ * protects everything.
  */
 #include "object/backend.h"
 #include "object/error.h"
@@ -181,7 +181,8 @@ static int stored_read(struct stored *s, void *to, size_t size, uint64_t at)
 	if (!i)
 		result = object_fail(ENODATA, "chunk %" PRIu64 " is missing", o->number);
 	else if (at + size > i->bytes.size)
-		result = object_fail(EBADMSG, "chunk %" PRIu64 " is damaged: it is too short", o->number);
+		result = object_fail(EBADMSG, "chunk %" PRIu64 " is damaged: it is too short",
+				     o->number);
 	else
 		memcpy(to, (char *)i->bytes.data + at, size);
 	pthread_mutex_unlock(&lock);
@@ -206,7 +207,8 @@ static struct stored *open_chunk(struct backend *b, const struct umobject_id *id
 	return &o->s;
 }
 
-static int chunk_exists(struct backend *b, const struct umobject_id *id, uint64_t number, bool *exists)
+static int chunk_exists(struct backend *b, const struct umobject_id *id, uint64_t number,
+			bool *exists)
 {
 	pthread_mutex_lock(&lock);
 	*exists = *find_item(&of(b)->chunks, id, number);
@@ -242,8 +244,8 @@ static struct lease *make_lease_locked(struct item *version)
 	return &l->lease;
 }
 
-static struct lease *create_version(struct backend *b, const struct umobject_id *id, const char *name,
-				    const struct bytes *record)
+static struct lease *create_version(struct backend *b, const struct umobject_id *id,
+				    const char *name, const struct bytes *record)
 {
 	struct lease *lease = NULL;
 	struct item *i;
@@ -452,7 +454,8 @@ static int claim_version(struct backend *b, const struct umobject_id *id, struct
 	if (!i)
 		result = object_fail(ENOENT, "there is no such version");
 	else if (i->holders != 0 || is_named(of(b), id))
-		result = copy_bytes(i, record) < 0 ? -1 : object_fail(EBUSY, "the version is in use");
+		result = copy_bytes(i, record) < 0 ? -1 :
+			object_fail(EBUSY, "the version is in use");
 	else if (!(*claim = make_lease_locked(i)))
 		result = -1;
 	else
@@ -469,7 +472,8 @@ static void remove_version(struct backend *b, struct lease *claim)
 	free(claim);
 }
 
-static int sweep(struct backend *b, garbage_fn *garbage, void *arg, struct umobject_garbage *removed)
+static int sweep(struct backend *b, garbage_fn *garbage, void *arg,
+		 struct umobject_garbage *removed)
 {
 	struct item **at = &of(b)->chunks;
 
