@@ -88,6 +88,7 @@ int sync_chunks(struct folders *f, const struct umobject_id *id, const int *othe
 /* ---- folders_versions.c ---- */
 
 extern const struct version_ops folders_versions;
+/* Keeps errno. */
 void folders_release(struct backend *b, struct lease *lease);
 /* Holds the version that a file leads to. ENOENT. */
 struct lease *hold_file(const struct folders *f, int folder, const char *file);

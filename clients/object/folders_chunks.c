@@ -43,6 +43,12 @@ static int find_device(const struct folders *f, const struct umobject_id *id, ui
 			    f->path);
 }
 
+static int fail_chunk(const struct folders *f, int device, const char *task, const char *name)
+{
+	return object_fail(errno, "cannot %s the chunk '%s' on the device '%s' of '%s': %m", task,
+			   name, f->devices[device], f->path);
+}
+
 /* ---- Flushing ---- */
 
 static bool belongs_to(const struct unsynced *u, const struct umobject_id *id)
@@ -171,16 +177,15 @@ static int write_chunk(struct backend *b, const struct umobject_id *id, uint64_t
 	snprintf(temporary, sizeof(temporary), "%s.%016" PRIx64, name, random_id());
 	fd = open_temporary(f, device, temporary);
 	if (fd < 0)
-		return object_fail(errno, "cannot create the file of chunk %" PRIu64 " on the "
-				   "device '%s' of '%s': %m", number, f->devices[device], f->path);
+		return fail_chunk(f, device, "create", name);
 	error = durable_write(fd, iov, n);
 	if (!error && renameat(f->device_fds[device], temporary, f->device_fds[device], name) < 0)
 		error = errno;
 	if (error) {
 		unlinkat(f->device_fds[device], temporary, 0);
 		close(fd);
-		return object_fail(error, "cannot write chunk %" PRIu64 " to the device '%s' of "
-				   "'%s': %m", number, f->devices[device], f->path);
+		errno = error;
+		return fail_chunk(f, device, "write", name);
 	}
 	/* Begin to write back now, so that the flush takes less time. */
 	sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
@@ -231,8 +236,7 @@ static struct stored *open_chunk(struct backend *b, const struct umobject_id *id
 		object_fail(ENODATA, "chunk %" PRIu64 " is missing: there is no file '%s' on the "
 			    "device '%s' of '%s'", number, name, f->devices[device], f->path);
 	else
-		object_fail(errno, "cannot open the chunk '%s' on the device '%s' of '%s': %m",
-			    name, f->devices[device], f->path);
+		fail_chunk(f, device, "open", name);
 failed:
 	free(s);
 	return NULL;
@@ -248,9 +252,7 @@ static int chunk_exists(struct backend *b, const struct umobject_id *id, uint64_
 	if (device < 0)
 		return -1;
 	*exists = faccessat(f->device_fds[device], name, F_OK, 0) == 0;
-	return *exists || errno == ENOENT ? 0 :
-		object_fail(errno, "cannot look for the chunk '%s' on the device '%s' of '%s': %m",
-			    name, f->devices[device], f->path);
+	return *exists || errno == ENOENT ? 0 : fail_chunk(f, device, "look for", name);
 }
 
 void folders_name_chunk(void *b, const struct umobject_id *id, uint64_t number, char *text,
@@ -277,8 +279,7 @@ static int remove_chunks(struct backend *b, const struct umobject_id *id, uint64
 		if (device < 0)
 			return -1;
 		if (unlinkat(f->device_fds[device], name, 0) < 0 && errno != ENOENT)
-			return object_fail(errno, "cannot remove the chunk '%s' from the device "
-					   "'%s' of '%s': %m", name, f->devices[device], f->path);
+			return fail_chunk(f, device, "remove", name);
 	}
 	return 0;
 }

@@ -56,8 +56,7 @@ static uint64_t read_number(const struct folders *f, const char *file)
 	struct object *o = read_record(f, NAMES, file);
 	uint64_t number = o ? o->version : 0;
 
-	if (o)
-		object_free(o);
+	object_free(o);
 	return number;
 }
 
@@ -80,7 +79,7 @@ static struct lease *hold_number(const struct folders *f, const char *name, uint
 	char escaped[NAME_TEXT], text[VERSION_NAME_TEXT];
 	struct lease *lease;
 	struct object *o;
-	uint64_t number;
+	uint64_t newest;
 
 	name_escape(name, escaped);
 	removed_name(escaped, text);
@@ -96,17 +95,16 @@ static struct lease *hold_number(const struct folders *f, const char *name, uint
 	if (!lease)
 		return NULL;
 	o = object_unpack(&lease->record, escaped);
-	number = o ? o->version : 0;
-	if (o)
-		object_free(o);
-	if (number == version)
+	newest = o ? o->version : 0;
+	object_free(o);
+	if (newest == version)
 		return lease;
 	folders_release(NULL, lease);
-	if (o && number < version)
+	if (newest > version)
+		return hold_file(f, VERSIONS, text);
+	if (newest)
 		errno = ENOENT;
-	else if (!o)
-		errno = EBADMSG;
-	return o && number > version ? hold_file(f, VERSIONS, text) : NULL;
+	return NULL;
 }
 
 static struct lease *hold_name(struct backend *b, const char *name, uint64_t version)

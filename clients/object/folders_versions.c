@@ -127,21 +127,22 @@ static struct lease *hold_version(struct backend *b, const struct umobject_id *i
 
 void folders_release(struct backend *b, struct lease *lease)
 {
+	int error = errno;
+
 	(void)b;
 	close(((struct folder_lease *)lease)->fd);
 	free(lease->record.data);
 	free(lease);
+	errno = error;
 }
 
 struct object *read_record(const struct folders *f, int folder, const char *file)
 {
 	struct lease *lease = hold_file(f, folder, file);
 	struct object *o = lease ? object_unpack(&lease->record, file) : NULL;
-	int error = errno;
 
 	if (lease)
 		folders_release(NULL, lease);
-	errno = error;
 	return o;
 }
 

@@ -26,23 +26,24 @@
 /* Bytes that a description has at most. */
 #define DESCRIPTION_MAX 65536
 
-int rados_refuse(const struct cluster *c, int error, const char *format, ...)
+int rados_check(const struct cluster *c, int error, const char *format, ...)
 {
 	char text[700];
 	va_list args;
 
+	if (error == 0)
+		return 0;
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	error = error < 0 ? -error : error;
-	if (error == ETIMEDOUT)
-		return object_fail(ETIMEDOUT, "%s: the cluster has not answered within %u s. Try "
-				   "to start its monitors and OSDs, or a greater timeout=", text,
-				   c->timeout);
-	if (error == EOPNOTSUPP)
-		return object_fail(EOPNOTSUPP, "%s: the pool has no omap. Try a replicated pool",
-				   text);
-	return object_fail(error, "%s: %m", text);
+	if (error == -ETIMEDOUT)
+		return object_fail(ETIMEDOUT, "%s (rados:%s): the cluster has not answered within "
+				   "%u s. Try to start its monitors and OSDs, or a greater "
+				   "timeout=", text, c->name, c->timeout);
+	if (error == -EOPNOTSUPP)
+		return object_fail(EOPNOTSUPP, "%s (rados:%s): the pool has no omap. Try a "
+				   "replicated pool", text, c->name);
+	return object_fail(-error, "%s (rados:%s): %m", text, c->name);
 }
 
 int rados_begin(const struct cluster *c, rados_write_op_t op, const char *oid,
@@ -87,8 +88,7 @@ int rados_find(const struct cluster *c, const char *oid, bool *exists)
 	int result = rados_stat(c->io, oid, &size, &changed);
 
 	*exists = result == 0;
-	return *exists || result == -ENOENT ? 0 :
-		rados_refuse(c, result, "cannot look for '%s' in 'rados:%s'", oid, c->name);
+	return rados_check(c, result == -ENOENT ? 0 : result, "cannot look for '%s'", oid);
 }
 
 /* ---- Opening ---- */
@@ -184,22 +184,21 @@ static int connect_cluster(struct cluster *c, const struct place *p)
 
 	if (result < 0) {
 		c->rados = NULL;
-		return rados_refuse(c, result, "cannot start librados as '%s'", p->user);
+		return rados_check(c, result, "cannot start librados as '%s'", p->user);
 	}
 	result = rados_conf_read_file(c->rados, *p->conf ? p->conf : NULL);
 	if (result < 0)
-		return rados_refuse(c, result, "cannot read the configuration of Ceph, '%s'",
+		return rados_check(c, result, "cannot read the configuration of Ceph, '%s'",
 				    *p->conf ? p->conf : "CEPH_CONF or /etc/ceph/ceph.conf");
 	rados_conf_parse_env(c->rados, NULL);
 	set_timeouts(c, p);
 	result = rados_connect(c->rados);
 	if (result < 0)
-		return rados_refuse(c, result, "cannot connect to the cluster of 'rados:%s'",
-				    c->name);
+		return rados_check(c, result, "cannot connect to the cluster");
 	result = rados_ioctx_create(c->rados, p->pool, &c->io);
 	if (result < 0) {
 		c->io = NULL;
-		return rados_refuse(c, result, "cannot open the pool '%s'", p->pool);
+		return rados_check(c, result, "cannot open the pool '%s'", p->pool);
 	}
 	rados_ioctx_set_namespace(c->io, p->container);
 	return 0;
@@ -216,8 +215,7 @@ static int create_container(struct cluster *c, const struct bytes *wanted)
 	rados_write_op_create(op, LIBRADOS_CREATE_EXCLUSIVE, NULL);
 	rados_write_op_write_full(op, wanted->data, wanted->size);
 	result = rados_do(c, op, "container");
-	return result == 0 || result == -EEXIST ? 0 :
-		rados_refuse(c, result, "cannot create the container 'rados:%s'", c->name);
+	return rados_check(c, result == -EEXIST ? 0 : result, "cannot create the container");
 }
 
 static int read_description(const struct cluster *c, struct bytes *description)
@@ -236,7 +234,7 @@ static int read_description(const struct cluster *c, struct bytes *description)
 	return result == -ENOENT ?
 		object_fail(ENOENT, "cannot open 'rados:%s': there is no container. Try \"umobject "
 			    "create\"", c->name) :
-		rados_refuse(c, result, "cannot read the container 'rados:%s'", c->name);
+		rados_check(c, result, "cannot read the container");
 }
 
 static void rados_close(struct backend *b)

@@ -70,9 +70,10 @@ static inline struct cluster *of(struct backend *b)
 
 /* ---- rados.c. Results are 0 or a negative errno value. ---- */
 
-/* Stores a message with the reason behind it, and returns -1. error: as librados returns it. */
+/* Returns 0, or stores a message with the container and the reason, and returns -1. error: as
+ * librados returns it. */
 __attribute__((format(printf, 3, 4)))
-int rados_refuse(const struct cluster *c, int error, const char *format, ...);
+int rados_check(const struct cluster *c, int error, const char *format, ...);
 /* Executes an operation and releases it. -ENOSPC: the cluster is full. */
 int rados_do(const struct cluster *c, rados_write_op_t op, const char *oid);
 /* Begins an operation and releases it. *done is NULL on an error. */

@@ -73,8 +73,7 @@ static int refuse_write(const struct cluster *c, int error, uint64_t number)
 		return object_fail(EFBIG, "cannot write chunk %" PRIu64 ": it has more bytes than "
 				   "one object of the cluster may have. Try smaller chunks",
 				   number);
-	return rados_refuse(c, error, "cannot write chunk %" PRIu64 " to 'rados:%s'", number,
-			    c->name);
+	return rados_check(c, error, "cannot write chunk %" PRIu64, number);
 }
 
 static int write_chunk(struct backend *b, const struct umobject_id *id, uint64_t number,
@@ -192,8 +191,7 @@ static int stored_read(struct stored *s, void *to, size_t size, uint64_t at)
 			return object_fail(ENODATA, "chunk %" PRIu64 " is missing: there is no "
 					   "'%s' in 'rados:%s'", o->number, o->oid, o->c->name);
 		if (n < 0)
-			return rados_refuse(o->c, n, "cannot read '%s' from 'rados:%s'", o->oid,
-					    o->c->name);
+			return rados_check(o->c, n, "cannot read '%s'", o->oid);
 		if (n == 0)
 			return object_fail(EBADMSG, "chunk %" PRIu64 " is damaged: '%s' is too "
 					   "short", o->number, o->oid);
@@ -385,8 +383,7 @@ static int remove_chunks(struct backend *b, const struct umobject_id *id, uint64
 		begin_removal(&r, oid, false);
 	}
 	finish_removals(&r);
-	return r.error ? rados_refuse(r.c, r.error, "cannot remove chunks from 'rados:%s'",
-				      r.c->name) : 0;
+	return rados_check(r.c, r.error, "cannot remove chunks");
 }
 
 static bool parse_chunk(const char *oid, struct umobject_id *id, uint64_t *number)
@@ -405,7 +402,7 @@ static int sweep(struct backend *b, garbage_fn *garbage, void *arg,
 	int result = rados_nobjects_list_open(r.c->io, &list);
 
 	if (result < 0)
-		return rados_refuse(r.c, result, "cannot list the chunks of 'rados:%s'", r.c->name);
+		return rados_check(r.c, result, "cannot list the chunks");
 	while ((result = rados_nobjects_list_next(list, &oid, NULL, NULL)) == 0) {
 		struct umobject_id id;
 		uint64_t number;
@@ -417,9 +414,7 @@ static int sweep(struct backend *b, garbage_fn *garbage, void *arg,
 	finish_removals(&r);
 	removed->chunks += r.chunks;
 	removed->bytes += r.bytes;
-	result = result == -ENOENT ? r.error : result;
-	return result ? rados_refuse(r.c, result, "cannot remove garbage from 'rados:%s'",
-				     r.c->name) : 0;
+	return rados_check(r.c, result == -ENOENT ? r.error : result, "cannot remove garbage");
 }
 
 const struct chunk_ops rados_chunks = {

@@ -67,8 +67,7 @@ int create_names(struct cluster *c)
 		rados_write_op_omap_rm_keys2(op, (const char *[]){ "-" }, (size_t[]){ 1 }, 1);
 		result = rados_do(c, op, oid);
 		if (result < 0)
-			return rados_refuse(c, result, "cannot create the container 'rados:%s'",
-					    c->name);
+			return rados_check(c, result, "cannot create the container");
 	}
 	return 0;
 }
@@ -208,7 +207,7 @@ static int refuse_name(const struct cluster *c, int result, const char *name)
 	if (result == -EBADMSG)
 		return object_fail(EBADMSG, "the name '%s' in 'rados:%s' is damaged", name,
 				   c->name);
-	return rados_refuse(c, result, "cannot read the name '%s' from 'rados:%s'", name, c->name);
+	return rados_check(c, result, "cannot read the name '%s'", name);
 }
 
 static struct lease *hold_name(struct backend *b, const char *name, uint64_t version)
@@ -395,9 +394,9 @@ static int publish(struct backend *b, struct lease *lease, const char *name, uin
 		return object_fail(ESTALE, "cannot commit '%s': its lease of %u s in 'rados:%s' "
 				   "expired, and gc may have removed the version. Try a greater "
 				   "lease=", name, c->lease, c->name);
-	return rados_refuse(c, result, l->is_doubtful ?
-			    "cannot tell whether the version of '%s' in 'rados:%s' was committed" :
-			    "cannot commit a version of '%s' in 'rados:%s'", name, c->name);
+	return rados_check(c, result, l->is_doubtful ?
+			   "cannot tell whether the version of '%s' was committed" :
+			   "cannot commit a version of '%s'", name);
 }
 
 static int remove_name(struct backend *b, const char *name)
@@ -423,8 +422,7 @@ static int remove_name(struct backend *b, const char *name)
 		drop_newest(op, &k);
 		result = rados_do(c, op, k.oid);
 	} while (result == -ECANCELED);
-	return result < 0 ? rados_refuse(c, result, "cannot delete the object '%s' from "
-					 "'rados:%s'", name, c->name) : 0;
+	return rados_check(c, result, "cannot delete the object '%s'", name);
 }
 
 static int restore_name(struct backend *b, const char *name, const struct umobject_id *id,
@@ -448,8 +446,7 @@ static int restore_name(struct backend *b, const char *name, const struct umobje
 	if (result == -ECANCELED)
 		return object_fail(EEXIST, "cannot restore the name '%s' in 'rados:%s': it exists",
 				   name, c->name);
-	return result < 0 ? rados_refuse(c, result, "cannot restore version %" PRIu64 " of '%s' in "
-					 "'rados:%s'", version, name, c->name) : 0;
+	return rados_check(c, result, "cannot restore version %" PRIu64 " of '%s'", version, name);
 }
 
 /* ---- Listing ---- */
@@ -499,9 +496,7 @@ static int list_shards(struct name_list *l)
 					   visit_name_key, l);
 		}
 	}
-	return result < 0 ? rados_refuse(l->c, result, "cannot list the names of 'rados:%s'",
-					 l->c->name) :
-		l->returned;
+	return result < 0 ? rados_check(l->c, result, "cannot list the names") : l->returned;
 }
 
 static int list_names(struct backend *b, visit_name_fn *each, void *arg)

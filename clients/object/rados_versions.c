@@ -111,7 +111,7 @@ static struct lease *create_version(struct backend *b, const struct umobject_id 
 	result = rados_do(c, op, l->oid);
 	if (result < 0) {
 		free(l);
-		rados_refuse(c, result, "cannot create a version in 'rados:%s'", c->name);
+		rados_check(c, result, "cannot create a version");
 		return NULL;
 	}
 	lease_keep(c, l);
@@ -163,8 +163,7 @@ struct lease *refuse_hold(const struct cluster *c, int error, const struct umobj
 	char text[ID_TEXT];
 
 	id_text(id, text);
-	rados_refuse(c, error == -EBUSY ? -ENOENT : error, "cannot read version '%s' from "
-		     "'rados:%s'", text, c->name);
+	rados_check(c, error == -EBUSY ? -ENOENT : error, "cannot read version '%s'", text);
 	return NULL;
 }
 
@@ -193,7 +192,7 @@ static int list_versions(struct backend *b, visit_id_fn *each, void *arg)
 	int result = rados_nobjects_list_open(c->io, &list), returned = 0;
 
 	if (result < 0)
-		return rados_refuse(c, result, "cannot list the versions of 'rados:%s'", c->name);
+		return rados_check(c, result, "cannot list the versions");
 	while (returned == 0 && (result = rados_nobjects_list_next(list, &oid, NULL, NULL)) == 0) {
 		struct umobject_id id;
 		const char *end = strncmp(oid, "version.", 8) == 0 ? id_parse(oid + 8, &id) : NULL;
@@ -203,7 +202,7 @@ static int list_versions(struct backend *b, visit_id_fn *each, void *arg)
 	}
 	rados_nobjects_list_close(list);
 	if (returned == 0 && result != -ENOENT)
-		return rados_refuse(c, result, "cannot list the versions of 'rados:%s'", c->name);
+		return rados_check(c, result, "cannot list the versions");
 	return returned;
 }
 
@@ -270,7 +269,7 @@ static int claim_version(struct backend *b, const struct umobject_id *id, struct
 	}
 	/* The version may be locked. */
 	lease_end(c, l);
-	return rados_refuse(c, result, "cannot remove a version from 'rados:%s'", c->name);
+	return rados_check(c, result, "cannot remove a version");
 }
 
 static void remove_version(struct backend *b, struct lease *lease)
