@@ -14,13 +14,13 @@
  */
 #include "file.h"
 
+#include "common/fork.h"
 #include "common/futex.h"
 #include "common/try_lock.h"
 
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,37 +188,14 @@ struct lock_group {
 
 static struct {
 	_Atomic uint32_t lock;
-	_Atomic pid_t pid;       /* process that uses the lock; a forked child inherits it locked */
 	struct lock_group *first;
 } groups;
 
-/* In a forked child the lock is still the parent's. The child may fork before it has any handle. */
-static void take_groups(void)
+/* The child closes handles in a handler that runs after the lock has been released. */
+__attribute__((constructor))
+static void register_fork_handler(void)
 {
-	if (atomic_exchange(&groups.pid, getpid()) != getpid())
-		groups.lock = 0;
-	futex_lock(&groups.lock);
-}
-
-static void unlock_groups(void)
-{
-	futex_unlock(&groups.lock);
-}
-
-/* The lock is held over fork(2), so that the list is consistent in the child. The child may close
- * handles before a handler here could run, so take_groups unlocks it there. */
-static void watch_forks(void)
-{
-	groups.pid = getpid();
-	pthread_atfork(take_groups, unlock_groups, NULL);
-}
-
-static void lock_groups(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, watch_forks);
-	take_groups();
+	fork_register(FORK_FILE_LOCKS, &groups.lock, NULL, NULL);
 }
 
 /* The strongest lock of any member on the byte `at`. *end is lowered to the next byte where the
@@ -318,9 +295,9 @@ int lock_group_lock(struct lock_group *g, const void *owner, uint64_t off, uint6
 {
 	int err;
 
-	lock_groups();
+	futex_lock(&groups.lock);
 	err = change_range(g, owner, off, len, how, why);
-	unlock_groups();
+	futex_unlock(&groups.lock);
 	return err;
 }
 
@@ -379,9 +356,9 @@ bool lock_group_is_offered(const struct stat *st)
 {
 	bool offered;
 
-	lock_groups();
+	futex_lock(&groups.lock);
 	offered = find_offered(st);
-	unlock_groups();
+	futex_unlock(&groups.lock);
 	return offered;
 }
 
@@ -392,7 +369,7 @@ struct lock_group *lock_group_join(int fd, bool writable)
 
 	if (fstat(fd, &st) < 0)
 		return NULL;
-	lock_groups();
+	futex_lock(&groups.lock);
 	g = find_offered(&st);
 	if (!g)
 		g = new_group(device_of(&st), inode_of(&st), fd, writable);
@@ -400,7 +377,7 @@ struct lock_group *lock_group_join(int fd, bool writable)
 		move_locks(g, fd);
 	if (g)
 		g->handles++;
-	unlock_groups();
+	futex_unlock(&groups.lock);
 	return g;
 }
 
@@ -433,7 +410,7 @@ bool lock_group_leave(struct lock_group *g, const void *owner, int fd)
 {
 	bool keeps;
 
-	lock_groups();
+	futex_lock(&groups.lock);
 	keeps = --g->handles > 0 && g->fd == fd;
 	if (g->offerer == owner)
 		g->offered = 0;
@@ -446,16 +423,16 @@ bool lock_group_leave(struct lock_group *g, const void *owner, int fd)
 			file_close_fd(g->fd);
 		free_group(g);
 	}
-	unlock_groups();
+	futex_unlock(&groups.lock);
 	return keeps;
 }
 
 void lock_group_offer(struct lock_group *g, const void *owner, bool offered)
 {
-	lock_groups();
+	futex_lock(&groups.lock);
 	g->offered = offered ? (pid_t)syscall(SYS_gettid) : 0;
 	g->offerer = owner;
-	unlock_groups();
+	futex_unlock(&groups.lock);
 }
 
 int file_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])

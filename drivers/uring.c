@@ -10,11 +10,13 @@
  */
 #include "file.h"
 
+#include "common/fork.h"
+#include "common/futex.h"
 #include "keys.h"
+#include "wal_log.h"
 
 #include <errno.h>
 #include <liburing.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,33 +47,15 @@ struct ring {
 static struct ring rings[RINGS];
 static unsigned ring_count;
 static _Atomic pid_t ring_owner;             /* a forked child has to make rings of its own */
-static _Atomic bool opening;                 /* the lock of what follows */
+static _Atomic uint32_t opening;             /* the lock of what follows */
 static bool file_used[FILES];
 static _Thread_local struct ring *mine __attribute__((tls_model("initial-exec")));
 
-static void take_lock(void)
+/* The child must find the rings consistent, to leave them to its parent. */
+__attribute__((constructor))
+static void register_fork_handler(void)
 {
-	while (atomic_exchange(&opening, true))
-		sched_yield();
-}
-
-static void unlock(void)
-{
-	atomic_store(&opening, false);
-}
-
-static void watch_forks(void)
-{
-	pthread_atfork(take_lock, unlock, unlock);
-}
-
-/* Held while a child is forked: it has to find the rings whole, to leave them to its parent. */
-static void lock(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, watch_forks);
-	take_lock();
+	fork_register(FORK_RINGS, &opening, NULL, NULL);
 }
 
 /* ---- Rings ---- */
@@ -195,10 +179,10 @@ static void unregister_file(struct file *f)
 {
 	if (f->slot < 0 || atomic_load(&ring_owner) != getpid())
 		return;
-	lock();
+	futex_lock(&opening);
 	put_file(f, -1);
 	file_used[f->slot] = false;
-	unlock();
+	futex_unlock(&opening);
 }
 
 /* ---- Requests ---- */
@@ -361,25 +345,27 @@ static int parse_depth(const struct ummap_uri *uri, int *depth, struct ummap_geo
 /* fd < 0: by path. */
 static int open_handle(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
 {
+	file_check *check = oflags & UMMAP_O_LOGGED ? NULL : wal_check_store;
 	struct file *f;
 	int depth = DEPTH_MAX, err = parse_depth(uri, &depth, geom);
 
 	if (err)
 		return err;
-	lock();
+	futex_lock(&opening);
 	err = make_rings(geom);
-	unlock();
+	futex_unlock(&opening);
 	if (!err)
-		err = fd < 0 ? file_open(uri, oflags, h, geom) : file_open_fd(uri, fd, oflags, h, geom);
+		err = fd < 0 ? file_open(uri, oflags, check, &f, geom) :
+			       file_open_fd(uri, fd, oflags, &f, geom);
 	if (err)
 		return err;
-	f = *h;
+	*h = f;
 	f->depth = depth;
 	if (f->direct_fd >= 0) {
 		geom->caps |= UMMAP_CAP_ASYNC;
-		lock();
+		futex_lock(&opening);
 		register_file(f);
-		unlock();
+		futex_unlock(&opening);
 	}
 	return 0;
 }
@@ -416,17 +402,7 @@ const struct ummap_driver ummap_driver_uring = {
 	.open = uring_open,
 	.open_fd = uring_open_fd,
 	.close = uring_close,
-	.read = file_read,
-	.write = file_write,
-	.flush = file_flush,
-	.resize = file_resize,
 	.submit = uring_submit,
 	.reap = uring_reap,
-	.readv = file_readv,
-	.writev = file_writev,
-	.size = file_size,
-	.map_pagecache = file_map_pagecache,
-	.data = file_data,
-	.lock = file_lock,
-	.hand_over = file_hand_over,
+	FILE_CALLS
 };

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * MPI-IO from and to windows whose absent parts the kernel cannot reach (engine segv): they would get EFAULT, which not
- * every MPI reports. With the driver mpiio, MPI would wait for itself. So a buffer is pinned while it is transferred.
- * Transfers that may end later than they begin are done at once where nobody else takes part; where others do, pins last
- * until the call that ends them. Buffers in other memory pass by.
+ * Buffers of MPI-IO calls in window memory. With the engine segv, system calls on segments that are
+ * not resident fail with EFAULT, which not every MPI reports. With the driver mpiio, a fault inside
+ * a call of MPI-IO would wait for this call. So the library pins such buffers during transfers.
+ *
+ * Nonblocking transfers of one rank are complete when the call returns. Those of all ranks might
+ * wait for each other, so their buffers are pinned until the call that completes them.
  */
 #include "pmpi/pmpi.h"
 #include "pmpi/request.h"
@@ -17,156 +19,179 @@
 
 static struct pmpi_feature buffers;
 
-/* What is pinned; len 0: nothing. */
 struct pin {
-	void *addr;
-	size_t len;
+	struct pin *next;        /* next one of the list */
+	void *addr;              /* pinned bytes */
+	size_t len;              /* number of these bytes; 0: none */
+	MPI_File file;           /* file of the transfer */
+	MPI_Request request;     /* its request; MPI_REQUEST_NULL: MPI_File_..._end completes it */
+	const MPI_Request *seen; /* the request in the array of a call that may complete it */
 };
 
-/* The bytes of a buffer, holes of its type included, as far as they are stored and out of the kernel's reach. */
-static struct pin pin_of(const void *buf, MPI_Count count, MPI_Datatype type)
+/* Finds the bytes of a buffer that must be pinned, including those between parts of its type. MPI
+ * reports invalid arguments. */
+static struct pin find_bytes(const void *buf, MPI_Count count, MPI_Datatype type)
 {
+	struct pin none = { .len = 0 };
 	MPI_Aint lb, len, unused, extent;
 	const struct region *region;
-	const char *from, *to;
+	const char *begin, *end;
 
-	/* What is wrong with the arguments, MPI says, by the file's error handler. */
-	if (count <= 0 || type == MPI_DATATYPE_NULL || PMPI_Type_get_true_extent(type, &lb, &len) != MPI_SUCCESS || len <= 0)
-		return (struct pin){ 0 };
+	if (count <= 0 || type == MPI_DATATYPE_NULL ||
+	    PMPI_Type_get_true_extent(type, &lb, &len) != MPI_SUCCESS || len <= 0)
+		return none;
 	PMPI_Type_get_extent(type, &unused, &extent);
-	from = (const char *)buf + lb + (extent < 0 ? (count - 1) * extent : 0);
-	to = from + (count - 1) * (extent < 0 ? -extent : extent) + len;
-	region = region_find(from);
-	if (!region || !region->stored_len || (!engine_hides_from_kernel(region->hints.engine) && !hints_by_mpiio(&region->hints)))
-		return (struct pin){ 0 };
-	if (from < region->stored)
-		from = region->stored;
-	if (to > region->stored + region->stored_len)
-		to = region->stored + region->stored_len;
-	return from < to ? (struct pin){ (void *)(uintptr_t)from, (size_t)(to - from) } : (struct pin){ 0 };
+	begin = (const char *)buf + lb + (extent < 0 ? (count - 1) * extent : 0);
+	end = begin + (count - 1) * (extent < 0 ? -extent : extent) + len;
+	region = region_find(begin);
+	if (!region || !region->stored_len || (!engine_hides_from_kernel(region->hints.engine) &&
+					       !hints_by_mpiio(&region->hints)))
+		return none;
+	if (begin < region->stored)
+		begin = region->stored;
+	if (end > region->stored + region->stored_len)
+		end = region->stored + region->stored_len;
+	return begin >= end ? none : (struct pin){ .addr = (void *)(uintptr_t)begin,
+						   .len = (size_t)(end - begin) };
 }
 
-/* MPI_SUCCESS, or what the call is to return. `prot`: what the transfer does with the buffer. */
-static int pin(MPI_File file, const void *buf, MPI_Count count, MPI_Datatype type, int prot, struct pin *p)
+/* Returns MPI_SUCCESS or an MPI error code, with which *p is empty. */
+static int pin_buffer(struct pin *p, MPI_File file, const void *buf, MPI_Count count,
+		      MPI_Datatype type, int prot)
 {
 	struct error e = { 0 };
 
-	*p = pin_of(buf, count, type);
+	*p = find_bytes(buf, count, type);
+	p->file = file;
 	if (!p->len || umpin(p->addr, p->len, prot) == 0)
 		return MPI_SUCCESS;
 	error_errno(&e, errno,
-		    "cannot pin %zu bytes of a window for a transfer. Try smaller transfers, a larger "
-		    "UMMAP_MEM_LIMIT, or storage_alloc_engine=uffd. The reason: %s",
+		    "cannot pin %zu bytes of a window for a transfer. Try smaller transfers, a "
+		    "larger UMMAP_MEM_LIMIT, or storage_alloc_engine=uffd. The reason: %s",
 		    p->len, umerrormsg());
 	p->len = 0;
 	return error_tell_file(file, &e);
 }
 
-static void unpin(const struct pin *p)
+static void unpin_buffer(const struct pin *p)
 {
 	if (p->len)
 		umunpin(p->addr, p->len);
 }
 
-/* ---- Pins that last ---- */
+/* ---- Pins of transfers that other calls complete ---- */
 
-struct kept {
-	struct kept *next;
-	struct pin pin;
-	MPI_File file;
-	MPI_Request request;  /* until it is complete; MPI_REQUEST_NULL: until MPI_File_..._end */
-	const MPI_Request *at; /* where its owner has it who waits for it just now */
-};
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the list */
+static struct pin *_Atomic pins;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct kept *_Atomic all;
-
-static void drop(struct kept *k)
+static void drop_pin(struct pin *p)
 {
-	if (k)
-		unpin(&k->pin);
-	free(k);
+	if (p)
+		unpin_buffer(p);
+	free(p);
 }
 
-/* A split transfer of this file; or, without one, one of these requests, which was waited for. */
-static bool is_over(struct kept *k, const MPI_File *file, int n, const MPI_Request *requests)
+/* Returns NULL if no bytes need a pin, or with an error. */
+static struct pin *new_pin(MPI_File file, const void *buf, MPI_Count count, MPI_Datatype type,
+			   int prot, int *error)
 {
-	bool over;
+	struct pin *p = calloc(1, sizeof(*p));
 
-	if (file)
-		return k->file == *file && k->request == MPI_REQUEST_NULL;
-	if (!k->at || k->at < requests || k->at >= requests + n)
-		return false;
-	over = *k->at != k->request;
-	k->at = NULL;
-	return over;
+	*error = p ? pin_buffer(p, file, buf, count, type, prot) : MPI_ERR_NO_MEM;
+	if (p && p->len)
+		return p;
+	free(p);
+	return NULL;
 }
 
-/* Ends the pins of what is over. */
-static void unkeep(const MPI_File *file, int n, const MPI_Request *requests)
+/* Lists the pin, which may be NULL, if the transfer has begun. request: NULL for split calls. */
+static int list_pin(struct pin *p, int error, int code, const MPI_Request *request)
 {
-	struct kept *k, *left = NULL, *next;
+	if (code != MPI_SUCCESS) {
+		drop_pin(p);
+	} else if (p) {
+		p->request = request ? *request : MPI_REQUEST_NULL;
+		pthread_mutex_lock(&lock);
+		p->next = pins;
+		pins = p;
+		pthread_mutex_unlock(&lock);
+	}
+	return error ? error : code;
+}
 
+/* Notes where requests are, before a call that may complete some of them. */
+static void note_requests(int n, const MPI_Request *requests)
+{
+	if (!pins)
+		return;
 	pthread_mutex_lock(&lock);
-	for (k = all; k; k = next) {
-		next = k->next;
-		if (is_over(k, file, n, requests)) {
-			drop(k);
+	for (struct pin *p = pins; p; p = p->next)
+		for (int i = 0; i < n; i++)
+			if (requests[i] == p->request && requests[i] != MPI_REQUEST_NULL)
+				p->seen = &requests[i];
+	pthread_mutex_unlock(&lock);
+}
+
+/* A call has completed a request if it has changed the element of its array. */
+static bool has_ended(struct pin *p, MPI_File file, int n, const MPI_Request *requests)
+{
+	const MPI_Request *seen = p->seen;
+
+	if (p->request == MPI_REQUEST_NULL)
+		return p->file == file;
+	if (!seen || seen < requests || seen >= requests + n)
+		return false;
+	p->seen = NULL;
+	return *seen != p->request;
+}
+
+/* Drops the pins of the split call of a file, or of requests. Returns code. */
+static int end_pins(MPI_File file, int n, const MPI_Request *requests, int code)
+{
+	struct pin *p, *next, *left = NULL;
+
+	if (!pins)
+		return code;
+	pthread_mutex_lock(&lock);
+	for (p = pins; p; p = next) {
+		next = p->next;
+		if (has_ended(p, file, n, requests)) {
+			drop_pin(p);
 			continue;
 		}
-		k->next = left;
-		left = k;
+		p->next = left;
+		left = p;
 	}
-	all = left;
+	pins = left;
 	pthread_mutex_unlock(&lock);
+	return code;
 }
 
-/* NULL without a failure: there is nothing to keep. */
-static struct kept *keep(MPI_File file, const void *buf, MPI_Count count, MPI_Datatype type, int prot, int *failed)
-{
-	struct kept *k = calloc(1, sizeof(*k));
-
-	*failed = k ? pin(file, buf, count, type, prot, &k->pin) : MPI_ERR_NO_MEM;
-	if (*failed || !k->pin.len) {
-		free(k);
-		return NULL;
-	}
-	k->file = file;
-	return k;
-}
-
-/* The transfer has begun: until this request is complete, or, without one, until MPI_File_..._end. k may be NULL. */
-static void keep_until(struct kept *k, MPI_Request request)
-{
-	if (!k)
-		return;
-	k->request = request;
-	pthread_mutex_lock(&lock);
-	k->next = all;
-	all = k;
-	pthread_mutex_unlock(&lock);
-}
-
-/* ---- Transfers that end where they begin ---- */
+/*
+ * ---- The calls ----
+ *
+ * prot: the access that the transfer needs to the buffer. params: the parameters before the buffer,
+ * whose names are the last arguments of each macro. If the buffer cannot be pinned, the rank
+ * transfers nothing, but takes part, because others may wait for it.
+ */
 
 #define INTO (PROT_READ | PROT_WRITE)
 #define FROM PROT_READ
-
-/* A call of MPI's: what is done with the buffer, and the arguments before it. Who could not pin transfers nothing, but
- * takes part, for others may wait for him. */
-#define BLOCKING(name, constant, prot, params, ...)                                                            \
-	static int file_##name(params, constant void *buf, MPI_Count count, MPI_Datatype type, MPI_Status *status) \
-	{                                                                                                      \
-		struct pin p;                                                                                  \
-		int failed = pin(file, buf, count, type, prot, &p);                                            \
-		int code = buffers.next.File_##name(__VA_ARGS__, buf, failed ? 0 : count, type, status);       \
-                                                                                                               \
-		unpin(&p);                                                                                     \
-		return failed ? failed : code;                                                                 \
-	}
-
 #define HERE MPI_File file
 #define AT MPI_File file, MPI_Offset at
+#define BUFFER(constant) constant void *buf, MPI_Count count, MPI_Datatype type
+
+#define BLOCKING(name, constant, prot, params, ...)                                                \
+	static int file_##name(params, BUFFER(constant), MPI_Status *status)                       \
+	{                                                                                          \
+		struct pin p;                                                                      \
+		int error = pin_buffer(&p, file, buf, count, type, prot);                          \
+		int code = buffers.next.File_##name(__VA_ARGS__, buf, error ? 0 : count, type,     \
+						    status);                                       \
+                                                                                                   \
+		unpin_buffer(&p);                                                                  \
+		return error ? error : code;                                                       \
+	}
 
 BLOCKING(read, , INTO, HERE, file)
 BLOCKING(read_all, , INTO, HERE, file)
@@ -181,25 +206,22 @@ BLOCKING(read_at_all, , INTO, AT, file, at)
 BLOCKING(write_at, const, FROM, AT, file, at)
 BLOCKING(write_at_all, const, FROM, AT, file, at)
 
-/* ---- Those of one rank alone that may end later: they have ended when they return ---- */
-
-#define AT_ONCE(name, blocking, constant, params, ...)                                                         \
-	static int file_##name(params, constant void *buf, MPI_Count count, MPI_Datatype type, MPI_Request *request) \
-	{                                                                                                      \
-		struct pin p = pin_of(buf, count, type);                                                       \
-		MPI_Status *done;                                                                              \
-		int code;                                                                                      \
-                                                                                                               \
-		if (!p.len)                                                                                    \
-			return buffers.next.File_##name(__VA_ARGS__, buf, count, type, request);               \
-		done = calloc(1, sizeof(*done));                                                               \
-		if (!done)                                                                                     \
-			return MPI_ERR_NO_MEM;                                                                 \
-		code = file_##blocking(__VA_ARGS__, buf, count, type, done);                                   \
-		if (code == MPI_SUCCESS)                                                                       \
-			return request_complete(done, request);                                                        \
-		free(done);                                                                                    \
-		return code;                                                                                   \
+/* Nonblocking calls of one rank. */
+#define AT_ONCE(name, blocking, constant, params, ...)                                             \
+	static int file_##name(params, BUFFER(constant), MPI_Request *request)                     \
+	{                                                                                          \
+		MPI_Status *done = NULL;                                                           \
+		int code = MPI_ERR_NO_MEM;                                                         \
+                                                                                                   \
+		if (!find_bytes(buf, count, type).len)                                             \
+			return buffers.next.File_##name(__VA_ARGS__, buf, count, type, request);   \
+		done = calloc(1, sizeof(*done));                                                   \
+		if (done)                                                                          \
+			code = file_##blocking(__VA_ARGS__, buf, count, type, done);               \
+		if (code == MPI_SUCCESS)                                                           \
+			return request_complete(done, request);                                    \
+		free(done);                                                                        \
+		return code;                                                                       \
 	}
 
 AT_ONCE(iread, read, , HERE, file)
@@ -209,20 +231,20 @@ AT_ONCE(iwrite_shared, write_shared, const, HERE, file)
 AT_ONCE(iread_at, read_at, , AT, file, at)
 AT_ONCE(iwrite_at, write_at, const, AT, file, at)
 
-/* ---- Those of all ranks that may end later ---- */
-
-#define SPLIT(name, constant, prot, params, ...)                                                               \
-	static int file_##name##_begin(params, constant void *buf, MPI_Count count, MPI_Datatype type)         \
-	{                                                                                                      \
-		int failed;                                                                                    \
-		struct kept *k = keep(file, buf, count, type, prot, &failed);                                  \
-		int code = buffers.next.File_##name##_begin(__VA_ARGS__, buf, failed ? 0 : count, type);       \
-                                                                                                               \
-		if (code != MPI_SUCCESS)                                                                       \
-			drop(k);                                                                               \
-		else                                                                                           \
-			keep_until(k, MPI_REQUEST_NULL);                                                       \
-		return failed ? failed : code;                                                                 \
+/* The two halves of split collective calls. */
+#define SPLIT(name, constant, prot, params, ...)                                                   \
+	static int file_##name##_begin(params, BUFFER(constant))                                   \
+	{                                                                                          \
+		int error;                                                                         \
+		struct pin *p = new_pin(file, buf, count, type, prot, &error);                     \
+		int code = buffers.next.File_##name##_begin(__VA_ARGS__, buf, error ? 0 : count,   \
+							    type);                                 \
+                                                                                                   \
+		return list_pin(p, error, code, NULL);                                             \
+	}                                                                                          \
+	static int file_##name##_end(MPI_File file, constant void *buf, MPI_Status *status)        \
+	{                                                                                          \
+		return end_pins(file, 0, NULL, buffers.next.File_##name##_end(file, buf, status)); \
 	}
 
 SPLIT(read_all, , INTO, HERE, file)
@@ -232,35 +254,17 @@ SPLIT(write_ordered, const, FROM, HERE, file)
 SPLIT(read_at_all, , INTO, AT, file, at)
 SPLIT(write_at_all, const, FROM, AT, file, at)
 
-#define END(name, constant)                                                                                    \
-	static int file_##name##_end(MPI_File file, constant void *buf, MPI_Status *status)                    \
-	{                                                                                                      \
-		int code = buffers.next.File_##name##_end(file, buf, status);                                  \
-                                                                                                               \
-		unkeep(&file, 0, NULL);                                                                        \
-		return code;                                                                                   \
-	}
-
-END(read_all, )
-END(read_ordered, )
-END(write_all, const)
-END(write_ordered, const)
-END(read_at_all, )
-END(write_at_all, const)
-
-/* Who calls from Fortran waits by MPI's own calls, which nobody sees. */
-#define LATER(name, constant, prot, params, ...)                                                               \
-	static int file_##name(params, constant void *buf, MPI_Count count, MPI_Datatype type, MPI_Request *request) \
-	{                                                                                                      \
-		int failed = 0;                                                                                \
-		struct kept *k = pmpi_caller ? keep(file, buf, count, type, prot, &failed) : NULL;             \
-		int code = buffers.next.File_##name(__VA_ARGS__, buf, failed ? 0 : count, type, request);      \
-                                                                                                               \
-		if (code != MPI_SUCCESS)                                                                       \
-			drop(k);                                                                               \
-		else                                                                                           \
-			keep_until(k, *request);                                                               \
-		return failed ? failed : code;                                                                 \
+/* Nonblocking collective calls. Fortran completes them by calls that do not pass here. */
+#define LATER(name, constant, prot, params, ...)                                                   \
+	static int file_##name(params, BUFFER(constant), MPI_Request *request)                     \
+	{                                                                                          \
+		int error = 0;                                                                     \
+		struct pin *p =                                                                    \
+			pmpi_caller ? new_pin(file, buf, count, type, prot, &error) : NULL;        \
+		int code = buffers.next.File_##name(__VA_ARGS__, buf, error ? 0 : count, type,     \
+						    request);                                      \
+                                                                                                   \
+		return list_pin(p, error, code, request);                                          \
 	}
 
 LATER(iread_all, , INTO, HERE, file)
@@ -268,52 +272,26 @@ LATER(iwrite_all, const, FROM, HERE, file)
 LATER(iread_at_all, , INTO, AT, file, at)
 LATER(iwrite_at_all, const, FROM, AT, file, at)
 
-/* ---- Those that wait for these ---- */
-
-/* Whoever has these requests is going to wait for them, or to look. */
-static void before(int n, const MPI_Request *requests)
-{
-	if (!all)
-		return;
-	pthread_mutex_lock(&lock);
-	for (struct kept *k = all; k; k = k->next) {
-		for (int i = 0; i < n; i++) {
-			if (requests[i] == k->request && requests[i] != MPI_REQUEST_NULL)
-				k->at = &requests[i];
-		}
+/* Calls that complete them. */
+#define COMPLETING(name, function, n, params, ...)                                                 \
+	static int function params                                                                 \
+	{                                                                                          \
+		note_requests(n, r);                                                               \
+		return end_pins(MPI_FILE_NULL, n, r, buffers.next.name(__VA_ARGS__));              \
 	}
-	pthread_mutex_unlock(&lock);
-}
 
-static int after(int n, const MPI_Request *requests, int code)
-{
-	if (all)
-		unkeep(NULL, n, requests);
-	return code;
-}
-
-#define LOOKS(n, requests, call) before(n, requests); return after(n, requests, call)
-
-static int wait(MPI_Request *r, MPI_Status *s) { LOOKS(1, r, buffers.next.Wait(r, s)); }
-static int test(MPI_Request *r, int *flag, MPI_Status *s) { LOOKS(1, r, buffers.next.Test(r, flag, s)); }
-static int waitall(int n, MPI_Request r[], MPI_Status s[]) { LOOKS(n, r, buffers.next.Waitall(n, r, s)); }
-static int testall(int n, MPI_Request r[], int *flag, MPI_Status s[])
-{
-	LOOKS(n, r, buffers.next.Testall(n, r, flag, s));
-}
-static int waitany(int n, MPI_Request r[], int *i, MPI_Status *s) { LOOKS(n, r, buffers.next.Waitany(n, r, i, s)); }
-static int testany(int n, MPI_Request r[], int *i, int *flag, MPI_Status *s)
-{
-	LOOKS(n, r, buffers.next.Testany(n, r, i, flag, s));
-}
-static int waitsome(int n, MPI_Request r[], int *done, int i[], MPI_Status s[])
-{
-	LOOKS(n, r, buffers.next.Waitsome(n, r, done, i, s));
-}
-static int testsome(int n, MPI_Request r[], int *done, int i[], MPI_Status s[])
-{
-	LOOKS(n, r, buffers.next.Testsome(n, r, done, i, s));
-}
+COMPLETING(Wait, wait, 1, (MPI_Request *r, MPI_Status *s), r, s)
+COMPLETING(Test, test, 1, (MPI_Request *r, int *flag, MPI_Status *s), r, flag, s)
+COMPLETING(Waitall, wait_all, n, (int n, MPI_Request r[], MPI_Status s[]), n, r, s)
+COMPLETING(Testall, test_all, n, (int n, MPI_Request r[], int *flag, MPI_Status s[]), n, r, flag,
+	   s)
+COMPLETING(Waitany, wait_any, n, (int n, MPI_Request r[], int *i, MPI_Status *s), n, r, i, s)
+COMPLETING(Testany, test_any, n, (int n, MPI_Request r[], int *i, int *flag, MPI_Status *s), n, r,
+	   i, flag, s)
+COMPLETING(Waitsome, wait_some, n, (int n, MPI_Request r[], int *done, int i[], MPI_Status s[]), n,
+	   r, done, i, s)
+COMPLETING(Testsome, test_some, n, (int n, MPI_Request r[], int *done, int i[], MPI_Status s[]), n,
+	   r, done, i, s)
 
 #define TAKE(name) .File_##name = file_##name
 
@@ -330,8 +308,9 @@ static struct pmpi_feature buffers = {
 		TAKE(write_at_all_begin), TAKE(read_all_end), TAKE(read_ordered_end),
 		TAKE(write_all_end), TAKE(write_ordered_end), TAKE(read_at_all_end),
 		TAKE(write_at_all_end),
-		.Wait = wait, .Test = test, .Waitall = waitall, .Testall = testall,
-		.Waitany = waitany, .Testany = testany, .Waitsome = waitsome, .Testsome = testsome,
+		.Wait = wait, .Test = test, .Waitall = wait_all, .Testall = test_all,
+		.Waitany = wait_any, .Testany = test_any, .Waitsome = wait_some,
+		.Testsome = test_some,
 	},
 };
 PMPI_FEATURE(buffers)

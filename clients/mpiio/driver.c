@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Every handle has the file open for itself, so that transfers need no other rank. They run on threads of libummap, never
- * on the one that faulted, which may stand in the middle of MPI: so MPI has to be one for several threads.
+ * Each handle opens the file by itself, so that transfers do not involve other ranks. Transfers run
+ * in threads of libummap, never in the thread that has faulted, which may be inside a call of MPI.
+ * MPI must therefore support several threads.
  *
- * While ranks write together, the gate of MPI-IO is closed: nobody else calls it. One reason is that it may write with what
- * it was given what lies between, as it was a moment ago. The other is that ROMIO has a lock around all of such a call, in
- * which MPI also serves puts of other ranks, and these fault: so reads take a plain descriptor then, and writes wait in the
- * staging buffer, where reads find them. Only flush waits for the end, which is near: all ranks are in there.
+ * While ranks write collectively, the gate is closed, and no other thread calls MPI-IO. There are
+ * two reasons: a collective write may also write the bytes between those that it was given, as they
+ * were a moment ago; and ROMIO holds a lock during such a call, in which MPI also serves puts of
+ * other ranks, which may fault. Reads then use a plain descriptor, and writes go to the staging
+ * buffer, where reads find them. Only flushes wait for the gate, which opens soon, because all
+ * ranks are in the collective call.
+ *
+ * The next write, flush or collective write writes the staged data. Until then, it is newer than
+ * the file.
  */
 #include "mpiio/driver.h"
 
+#include "common/minmax.h"
 #include "common/size.h"
-#include "mpiio/gate.h"
 #include "mpiio/keys.h"
-#include "mpiio/shareio.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,15 +29,68 @@
 #include <ummap-mpi.h>
 #include <unistd.h>
 
-#define STAGED_MAX ((size_t)64 << 20)
+/* Largest staged write: a round of a collective write counts bytes with an int. */
+#define MAX_STAGED_BYTES ((size_t)64 << 20)
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* around the list */
-static struct mpiio *handles;
-static _Thread_local struct mpiio *opened; /* by this thread, last */
+/* libummap calls drivers in four threads, of which at least two must continue. */
+#define MAX_WAITING_FLUSHES 2
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects these */
+static struct mpiio_handle *handles;
+static uint64_t last_number;
+
+/* ---- The gate. Threads in MPI-IO hold it as readers, a collective write as the writer. ---- */
+
+static pthread_rwlock_t gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+static pthread_mutex_t closer = PTHREAD_MUTEX_INITIALIZER; /* held while the gate is closed */
+static _Atomic unsigned waiting_flushes;
+
+bool mpiio_close_gate(void)
+{
+	bool can_close = true;
+
+	pthread_mutex_lock(&lock);
+	for (const struct mpiio_handle *h = handles; h; h = h->next)
+		can_close = can_close && h->fd >= 0;
+	pthread_mutex_unlock(&lock);
+	if (!can_close || pthread_mutex_trylock(&closer) != 0)
+		return false;
+	pthread_rwlock_wrlock(&gate);
+	return true;
+}
+
+void mpiio_open_gate(void)
+{
+	pthread_rwlock_unlock(&gate);
+	pthread_mutex_unlock(&closer);
+}
+
+static bool enter_gate(void)
+{
+	return pthread_rwlock_tryrdlock(&gate) == 0;
+}
+
+static void leave_gate(void)
+{
+	pthread_rwlock_unlock(&gate);
+}
+
+/* Enters the gate when it is open. Returns false if enough threads wait for that already. */
+static bool wait_for_gate(void)
+{
+	bool entered = enter_gate();
+
+	if (!entered) {
+		if (waiting_flushes++ < MAX_WAITING_FLUSHES)
+			entered = pthread_rwlock_rdlock(&gate) == 0;
+		waiting_flushes--;
+	}
+	return entered;
+}
 
 /* ---- Opening ---- */
 
-int mpiio_info(const char *hints, MPI_Info *info)
+int mpiio_make_info(const char *hints, MPI_Info *info)
 {
 	char name[MPI_MAX_INFO_KEY], value[MPI_MAX_INFO_VAL];
 	int code;
@@ -44,7 +102,8 @@ int mpiio_info(const char *hints, MPI_Info *info)
 
 		if (key < len && key < sizeof(name) && len - key <= sizeof(value)) {
 			snprintf(name, sizeof(name), "%.*s", (int)key, hints);
-			snprintf(value, sizeof(value), "%.*s", (int)(len - key - 1), hints + key + 1);
+			snprintf(value, sizeof(value), "%.*s", (int)(len - key - 1),
+				 hints + key + 1);
 			code = PMPI_Info_set(*info, name, value);
 		}
 		hints += len + (hints[len] == ';');
@@ -52,7 +111,7 @@ int mpiio_info(const char *hints, MPI_Info *info)
 	return code;
 }
 
-static const char *key_of(const struct ummap_uri *uri, const char *name)
+static const char *find_key(const struct ummap_uri *uri, const char *name)
 {
 	for (unsigned i = 0; i < uri->nkeys; i++) {
 		if (strcmp(uri->keys[i].name, name) == 0)
@@ -68,44 +127,39 @@ static const struct {
 	MPIIO_KEYS(KEY_TYPE)
 };
 
-static int refuse_value(const char *name, const char *value, struct ummap_geom *geom)
+static int read_number(const struct ummap_uri *uri, const char *name, uint64_t min, uint64_t max,
+		       uint64_t *n, struct ummap_geom *geom)
 {
+	const char *value = find_key(uri, name);
 	size_t i = 0;
-
-	while (strcmp(key_types[i].name, name) != 0)
-		i++;
-	snprintf(geom->why, sizeof(geom->why), "%s is \"%.40s\": it must be %s", name, value, key_types[i].type);
-	return -EINVAL;
-}
-
-static int read_number(const struct ummap_uri *uri, const char *name, uint64_t min, uint64_t max, uint64_t *n,
-		       struct ummap_geom *geom)
-{
-	const char *value = key_of(uri, name);
 
 	if (!value || (size_parse(value, n) == 0 && *n >= min && *n <= max))
 		return 0;
-	return refuse_value(name, value, geom);
+	while (strcmp(key_types[i].name, name) != 0)
+		i++;
+	snprintf(geom->why, sizeof(geom->why), "%s is \"%.40s\": it must be %s", name, value,
+		 key_types[i].type);
+	return -EINVAL;
 }
 
-static int read_layout(const struct ummap_uri *uri, struct layout *l, struct ummap_geom *geom)
+static int read_stripes(const struct ummap_uri *uri, struct stripes *s, struct ummap_geom *geom)
 {
 	uint64_t rank = 0, ranks = 1;
-	int err = read_number(uri, "offset", 0, INT64_MAX, &l->offset, geom);
+	int err = read_number(uri, "offset", 0, INT64_MAX, &s->offset, geom);
 
 	if (!err)
-		err = read_number(uri, "stripe", 1, SHAREIO_MAX, &l->stripe, geom);
+		err = read_number(uri, "stripe", 1, MAX_CALL_BYTES, &s->stripe, geom);
 	if (!err)
 		err = read_number(uri, "ranks", 1, INT32_MAX, &ranks, geom);
 	if (!err)
 		err = read_number(uri, "rank", 0, ranks - 1, &rank, geom);
-	if (!err && !l->stripe && key_of(uri, "ranks")) {
+	if (!err && !s->stripe && find_key(uri, "ranks")) {
 		snprintf(geom->why, sizeof(geom->why),
 			 "cannot use the key ranks without the key stripe. Try stripe=SIZE");
 		err = -EINVAL;
 	}
-	l->rank = (uint32_t)rank;
-	l->ranks = (uint32_t)ranks;
+	s->rank = (uint32_t)rank;
+	s->ranks = (uint32_t)ranks;
 	return err;
 }
 
@@ -113,7 +167,7 @@ static int check_mpi(struct ummap_geom *geom)
 {
 	int level = MPI_THREAD_SINGLE;
 
-	if (!shareio_runs()) {
+	if (!is_mpi_running()) {
 		snprintf(geom->why, sizeof(geom->why),
 			 "cannot use the driver mpiio: MPI does not run. Try it between "
 			 "MPI_Init_thread and MPI_Finalize");
@@ -128,78 +182,84 @@ static int check_mpi(struct ummap_geom *geom)
 	return -EINVAL;
 }
 
-static int open_file(struct mpiio *m, int oflags, struct ummap_geom *geom)
+static int open_file(struct mpiio_handle *h, int oflags, struct ummap_geom *geom)
 {
 	int mode = oflags & UMMAP_O_WRITE ? MPI_MODE_RDWR : MPI_MODE_RDONLY, code;
 	MPI_Offset size = 0;
 	MPI_Info info;
 
-	/* MPI creates only what it may write. */
+	/* MPI does not create a file that it may only read. */
 	if ((oflags & UMMAP_O_CREATE) && (oflags & UMMAP_O_WRITE))
 		mode |= MPI_MODE_CREATE;
 	errno = 0;
-	code = mpiio_info(m->hints, &info);
+	code = mpiio_make_info(h->hints, &info);
 	if (code == MPI_SUCCESS)
-		code = PMPI_File_open(MPI_COMM_SELF, m->path, mode, info, &m->file);
+		code = PMPI_File_open(MPI_COMM_SELF, h->path, mode, info, &h->file);
 	if (info != MPI_INFO_NULL)
 		PMPI_Info_free(&info);
 	if (code == MPI_SUCCESS)
-		code = PMPI_File_get_size(m->file, &size);
-	geom->size = layout_size(&m->layout, (uint64_t)size);
+		code = PMPI_File_get_size(h->file, &size);
+	geom->size = stripes_store_size(&h->stripes, (uint64_t)size);
 	geom->align = 1;
-	geom->optimal = (uint32_t)m->layout.stripe;
+	geom->optimal = (uint32_t)h->stripes.stripe;
 	geom->caps = UMMAP_CAP_PARALLEL;
 	if (oflags & UMMAP_O_WRITE)
 		geom->caps |= UMMAP_CAP_WRITE | UMMAP_CAP_GROW;
-	return shareio_errno(code);
+	return mpiio_errno(code);
 }
 
-/* Where the file system knows the file by the same name. Shares are stores of their own. */
-static void identify(struct mpiio *m, struct ummap_geom *geom)
+/* Opens the file without MPI, if the kernel knows it by this name. Stores of one file that have
+ * other stripes get other identities. */
+static void identify(struct mpiio_handle *h, struct ummap_geom *geom)
 {
+	const struct stripes *s = &h->stripes;
 	struct stat st;
 
-	m->fd = open(m->path, O_RDONLY | O_CLOEXEC);
-	if (m->fd < 0 || fstat(m->fd, &st) < 0)
+	h->fd = open(h->path, O_RDONLY | O_CLOEXEC);
+	if (h->fd < 0 || fstat(h->fd, &st) < 0)
 		return;
 	geom->id[0] = st.st_ino;
-	geom->id[1] = st.st_dev ^ m->layout.offset << 16 ^ m->layout.stripe << 32 ^ (uint64_t)m->layout.rank << 44;
+	geom->id[1] = st.st_dev ^ s->offset << 16 ^ s->stripe << 32 ^ (uint64_t)s->rank << 44;
 }
 
-static void free_handle(struct mpiio *m)
+static void free_handle(struct mpiio_handle *h)
 {
-	staging_free(&m->staging);
-	pthread_mutex_destroy(&m->lock);
-	if (m->fd >= 0)
-		close(m->fd);
-	free(m->path);
-	free(m->hints);
-	free(m);
+	staging_free(&h->staging);
+	pthread_mutex_destroy(&h->drain);
+	pthread_mutex_destroy(&h->lock);
+	if (h->fd >= 0)
+		close(h->fd);
+	free(h->path);
+	free(h->hints);
+	free(h);
 }
 
-static struct mpiio *new_handle(const struct ummap_uri *uri)
+static struct mpiio_handle *new_handle(const struct ummap_uri *uri)
 {
-	const char *hints = key_of(uri, "hints");
-	struct mpiio *m = calloc(1, sizeof(*m));
+	const char *hints = find_key(uri, "hints");
+	struct mpiio_handle *h = calloc(1, sizeof(*h));
 
-	if (!m)
+	if (!h)
 		return NULL;
-	staging_init(&m->staging);
-	pthread_mutex_init(&m->lock, NULL);
-	m->pid = getpid();
-	m->fd = -1;
-	m->file = MPI_FILE_NULL;
-	m->path = strdup(uri->path);
-	m->hints = strdup(hints ? hints : "");
-	if (m->path && m->hints)
-		return m;
-	free_handle(m);
+	staging_init(&h->staging);
+	pthread_mutex_init(&h->drain, NULL);
+	pthread_mutex_init(&h->lock, NULL);
+	h->pid = getpid();
+	h->opener = pthread_self();
+	h->fd = -1;
+	h->file = MPI_FILE_NULL;
+	h->path = strdup(uri->path);
+	h->hints = strdup(hints ? hints : "");
+	if (h->path && h->hints)
+		return h;
+	free_handle(h);
 	return NULL;
 }
 
-static int mpiio_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+static int mpiio_open(const struct ummap_uri *uri, int oflags, void **handle,
+		      struct ummap_geom *geom)
 {
-	struct mpiio *m;
+	struct mpiio_handle *h;
 	int err = check_mpi(geom);
 
 	if (!err && oflags & UMMAP_O_WRITERS) {
@@ -210,239 +270,167 @@ static int mpiio_open(const struct ummap_uri *uri, int oflags, void **h, struct 
 	}
 	if (err)
 		return err;
-	m = new_handle(uri);
-	if (!m)
+	h = new_handle(uri);
+	if (!h)
 		return -ENOMEM;
-	err = read_layout(uri, &m->layout, geom);
+	err = read_stripes(uri, &h->stripes, geom);
 	if (!err)
-		err = open_file(m, oflags, geom);
+		err = open_file(h, oflags, geom);
 	if (err) {
-		if (m->file != MPI_FILE_NULL)
-			PMPI_File_close(&m->file);
-		free_handle(m);
+		if (h->file != MPI_FILE_NULL)
+			PMPI_File_close(&h->file);
+		free_handle(h);
 		return err;
 	}
-	identify(m, geom);
+	identify(h, geom);
 	pthread_mutex_lock(&lock);
-	m->next = handles;
-	handles = m;
+	h->number = ++last_number;
+	h->next = handles;
+	handles = h;
 	pthread_mutex_unlock(&lock);
-	*h = opened = m;
+	*handle = h;
 	return 0;
 }
 
-/* A forked child has no MPI, and maybe a lock that somebody held. */
-static int mpiio_close(void *h)
+/* A forked child cannot call MPI, and a lock may be held by a thread that it does not have. */
+static int mpiio_close(void *handle)
 {
-	struct mpiio *m = h, **at = &handles;
+	struct mpiio_handle *h = handle, **at = &handles;
 	int err = 0;
 
-	if (m->pid != getpid())
+	if (h->pid != getpid())
 		return 0;
 	pthread_mutex_lock(&lock);
-	while (*at != m)
+	while (*at != h)
 		at = &(*at)->next;
-	*at = m->next;
+	*at = h->next;
 	pthread_mutex_unlock(&lock);
-	if (shareio_runs())
-		err = shareio_errno(PMPI_File_close(&m->file));
-	free_handle(m);
+	errno = 0;
+	if (is_mpi_running())
+		err = mpiio_errno(PMPI_File_close(&h->file));
+	free_handle(h);
 	return err;
 }
 
 /* ---- Transfers ---- */
 
-static size_t total(const struct iovec *iov, int n)
+/* If a staged write has moved to the file after the file was read, the bytes were missed in both,
+ * and the read is repeated. */
+static int mpiio_readv(void *handle, const struct iovec *iov, int n, uint64_t off)
 {
-	size_t len = 0;
-
-	while (n-- > 0)
-		len += iov[n].iov_len;
-	return len;
-}
-
-static void overlay(const struct mpiio *m, const struct iovec *iov, int n, uint64_t off)
-{
-	for (int i = 0; i < n; off += iov[i++].iov_len)
-		staging_overlay(&m->staging, iov[i].iov_base, iov[i].iov_len, off);
-}
-
-static int read_plain(const struct mpiio *m, const struct iovec *iov, int n, uint64_t off)
-{
-	for (int i = 0; i < n; i++) {
-		uint64_t row;
-
-		for (size_t done = 0; done < iov[i].iov_len; ) {
-			uint64_t at = layout_place(&m->layout, off, &row);
-			size_t len = iov[i].iov_len - done < row ? iov[i].iov_len - done : row;
-			ssize_t got = pread(m->fd, (char *)iov[i].iov_base + done, len, (off_t)at);
-
-			if (got < 0 && errno != EINTR)
-				return -errno;
-			if (got == 0)
-				memset((char *)iov[i].iov_base + done, 0, len);
-			len = got > 0 ? (size_t)got : got == 0 ? len : 0;
-			done += len;
-			off += len;
-		}
-	}
-	return 0;
-}
-
-/* What has gone from the staging buffer to the file meanwhile was in neither. */
-static int mpiio_readv(void *h, const struct iovec *iov, int n, uint64_t off)
-{
-	struct mpiio *m = h;
-	uint64_t drops;
+	struct mpiio_handle *h = handle;
+	uint64_t removals, at;
 	bool again;
 	int err;
 
 	do {
-		pthread_mutex_lock(&m->lock);
-		drops = m->staging.drops;
-		pthread_mutex_unlock(&m->lock);
-		if (gate_enter()) {
-			err = shareio(m->file, &m->layout, iov, n, off, false);
-			gate_leave();
+		pthread_mutex_lock(&h->lock);
+		removals = h->staging.removals;
+		pthread_mutex_unlock(&h->lock);
+		if (enter_gate()) {
+			err = stripes_read(&h->stripes, h->file, -1, iov, n, off);
+			leave_gate();
 		} else {
-			err = m->fd >= 0 ? read_plain(m, iov, n, off) : -EBUSY;
+			err = h->fd < 0 ? -EBUSY
+					: stripes_read(&h->stripes, h->file, h->fd, iov, n, off);
 		}
-		pthread_mutex_lock(&m->lock);
-		overlay(m, iov, n, off);
-		again = drops != m->staging.drops;
-		pthread_mutex_unlock(&m->lock);
+		pthread_mutex_lock(&h->lock);
+		at = off;
+		for (int i = 0; i < n; at += iov[i++].iov_len)
+			staging_overlay(&h->staging, iov[i].iov_base, iov[i].iov_len, at);
+		again = removals != h->staging.removals;
+		pthread_mutex_unlock(&h->lock);
 	} while (!err && again);
 	return err;
 }
 
-static int mpiio_read(void *h, void *buf, size_t len, uint64_t off)
+static int mpiio_read(void *handle, void *buf, size_t len, uint64_t off)
 {
-	struct iovec iov = { buf, len };
-
-	return mpiio_readv(h, &iov, 1, off);
+	return mpiio_readv(handle, &(struct iovec){ buf, len }, 1, off);
 }
 
-/* In writes that go into a round. */
-static int put_all(struct mpiio *m, const struct iovec *iov, int n, uint64_t off)
+static int stage(struct mpiio_handle *h, const struct iovec *iov, int n, uint64_t off)
 {
+	bool good = true;
+
+	pthread_mutex_lock(&h->lock);
 	for (int i = 0; i < n; i++) {
-		for (size_t done = 0, len; done < iov[i].iov_len; done += len, off += len) {
-			len = iov[i].iov_len - done < STAGED_MAX ? iov[i].iov_len - done : STAGED_MAX;
-			if (!staging_put(&m->staging, (char *)iov[i].iov_base + done, len, off))
-				return -ENOMEM;
+		const char *from = iov[i].iov_base, *end = from + iov[i].iov_len;
+
+		for (size_t len; good && from < end; from += len, off += len) {
+			len = min_size((size_t)(end - from), MAX_STAGED_BYTES);
+			good = staging_add(&h->staging, from, len, off);
 		}
 	}
-	return 0;
+	pthread_mutex_unlock(&h->lock);
+	return good ? 0 : -ENOMEM;
 }
 
-/* Makes a write of the staging buffer, if there is one that can be. Called by who has entered. *more: there was. */
-static int write_staged(struct mpiio *m, bool *more)
+/* Writes the staged data. The caller is in the gate, so no collective write takes any. */
+static int write_staged(struct mpiio_handle *h)
 {
-	struct staged *p = NULL;
+	struct staged_write *w = NULL;
 	int err = 0;
 
-	pthread_mutex_lock(&m->lock);
-	*more = staging_submit(&m->staging, &p, 1, SIZE_MAX) == 1;
-	pthread_mutex_unlock(&m->lock);
-	if (!*more)
-		return 0;
-	err = shareio(m->file, &m->layout, &(struct iovec){ p->data, p->len }, 1, p->off, true);
-	m->unsynced = true;
-	pthread_mutex_lock(&m->lock);
-	staging_complete(&m->staging, &p, 1, !err);
-	pthread_mutex_unlock(&m->lock);
+	pthread_mutex_lock(&h->drain);
+	pthread_mutex_lock(&h->lock);
+	while (!err && staging_take(&h->staging, &w, 1) > 0) {
+		struct iovec iov = { w->data, w->len };
+
+		pthread_mutex_unlock(&h->lock);
+		err = stripes_write(&h->stripes, h->file, &iov, 1, w->off);
+		h->is_unsynced = true;
+		pthread_mutex_lock(&h->lock);
+		staging_end_take(&h->staging, !err);
+	}
+	pthread_mutex_unlock(&h->lock);
+	pthread_mutex_unlock(&h->drain);
 	return err;
 }
 
-/* Past the staging buffer, and takes along what was left there. */
-static int write_through(struct mpiio *m, const struct iovec *iov, int n, uint64_t off)
+/* Staged data that this write may replace goes to the file before it. */
+static int mpiio_writev(void *handle, const struct iovec *iov, int n, uint64_t off)
 {
-	bool more;
-	int err = shareio(m->file, &m->layout, iov, n, off, true);
+	struct mpiio_handle *h = handle;
+	int err;
 
-	m->unsynced = true;
-	/* If it fails it stays there, for flush to tell. */
-	write_staged(m, &more);
+	if (!enter_gate())
+		return stage(h, iov, n, off);
+	err = write_staged(h);
+	if (!err) {
+		err = stripes_write(&h->stripes, h->file, iov, n, off);
+		h->is_unsynced = true;
+	}
+	leave_gate();
 	return err;
 }
 
-static int mpiio_writev(void *h, const struct iovec *iov, int n, uint64_t off)
+static int mpiio_write(void *handle, const void *buf, size_t len, uint64_t off)
 {
-	struct mpiio *m = h;
-	bool entered = gate_enter(), pass;
-	int err = 0;
-
-	pthread_mutex_lock(&m->lock);
-	pass = entered && staging_bypass(&m->staging, total(iov, n), off);
-	if (!pass)
-		err = put_all(m, iov, n, off);
-	pthread_mutex_unlock(&m->lock);
-	if (pass)
-		err = write_through(m, iov, n, off);
-	if (entered)
-		gate_leave();
-	return err;
+	return mpiio_writev(handle, &(struct iovec){ (void *)(uintptr_t)buf, len }, 1, off);
 }
 
-static int mpiio_write(void *h, const void *buf, size_t len, uint64_t off)
+/* Data that cannot be written stays in the staging buffer: the positive error says that it is not
+ * lost. */
+static int mpiio_flush(void *handle, uint64_t off, uint64_t len)
 {
-	struct iovec iov = { (void *)(uintptr_t)buf, len };
-
-	return mpiio_writev(h, &iov, 1, off);
-}
-
-static int mpiio_flush(void *h, uint64_t off, uint64_t len)
-{
-	struct mpiio *m = h;
-	bool more = true;
-	int err = gate_wait(), failed;
+	struct mpiio_handle *h = handle;
+	int err;
 
 	(void)off, (void)len;
-	if (err)
-		return -err;
-	while (!err && more)
-		err = write_staged(m, &more);
-	/* What could not be written is in the staging buffer. */
-	err = -err;
-	pthread_mutex_lock(&m->lock);
-	failed = m->failed;
-	m->failed = 0;
-	pthread_mutex_unlock(&m->lock);
-	if (!err && atomic_exchange(&m->unsynced, false)) {
+	if (!wait_for_gate())
+		return EBUSY;
+	err = -write_staged(h);
+	if (!err && atomic_exchange(&h->is_unsynced, false)) {
 		errno = 0;
-		err = shareio_runs() ? shareio_errno(PMPI_File_sync(m->file)) : -EIO;
+		err = is_mpi_running() ? mpiio_errno(PMPI_File_sync(h->file)) : -EIO;
 		if (err)
-			m->unsynced = true;
+			h->is_unsynced = true;
 	}
-	gate_leave();
-	return err < 0 || !failed ? err : failed;
-}
-
-/* ---- For collective syncs ---- */
-
-struct mpiio *mpiio_find(const void *addr)
-{
-	struct mpiio *m;
-
-	pthread_mutex_lock(&lock);
-	for (m = handles; m; m = m->next) {
-		if (m->base && (const char *)addr >= m->base && (const char *)addr < m->base + m->size)
-			break;
-	}
-	pthread_mutex_unlock(&lock);
-	return m;
-}
-
-/* One without a descriptor could not be read. */
-bool mpiio_close_gate(void)
-{
-	bool mine = true;
-
-	pthread_mutex_lock(&lock);
-	for (const struct mpiio *m = handles; m; m = m->next)
-		mine = mine && m->fd >= 0;
-	pthread_mutex_unlock(&lock);
-	return mine && gate_close();
+	leave_gate();
+	if (atomic_exchange(&h->is_lost, false))
+		err = -EIO;
+	return err;
 }
 
 /* ---- The table ---- */
@@ -462,23 +450,45 @@ static const struct ummap_driver driver = {
 	.writev = mpiio_writev,
 };
 
-/* With the library, so that it is there before any URI can name it. */
+/* The library registers the driver when it is loaded, before a URI can name it. */
 __attribute__((constructor)) static void register_driver(void)
 {
 	ummap_driver_register(&driver);
 }
 
-int ummpi_open(const char *uri, size_t size, off_t offset, int prot, const struct ummap_attr *attr, void **addr)
+/* ---- Mappings ---- */
+
+struct mpiio_handle *mpiio_find(const void *addr)
 {
+	struct mpiio_handle *h;
+
+	pthread_mutex_lock(&lock);
+	for (h = handles; h; h = h->next)
+		if (h->base && (uintptr_t)addr - (uintptr_t)h->base < h->size)
+			break;
+	pthread_mutex_unlock(&lock);
+	return h;
+}
+
+/* The driver may be behind filters, so its handle is found as the newest one of this thread. */
+int ummpi_open(const char *uri, size_t size, off_t offset, int prot, const struct ummap_attr *attr,
+	       void **addr)
+{
+	struct mpiio_handle *h;
+	uint64_t before;
 	int result;
 
-	opened = NULL;
+	pthread_mutex_lock(&lock);
+	before = last_number;
+	pthread_mutex_unlock(&lock);
 	result = ummap_open(uri, size, offset, prot, attr, addr);
-	if (result == 0 && opened) {
-		pthread_mutex_lock(&lock);
-		opened->base = *addr;
-		opened->size = size;
-		pthread_mutex_unlock(&lock);
-	}
+	pthread_mutex_lock(&lock);
+	for (h = handles; h && h->number > before; h = h->next)
+		if (result == 0 && pthread_equal(h->opener, pthread_self())) {
+			h->base = *addr;
+			h->size = size;
+			break;
+		}
+	pthread_mutex_unlock(&lock);
 	return result;
 }

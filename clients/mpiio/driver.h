@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The driver mpiio: a share of a file that MPI-IO reads and writes, and what collective syncs do with its handles. */
-#ifndef MPIIO_H
-#define MPIIO_H
+/* The driver mpiio: handles of a store in a file of MPI-IO, and the gate in front of MPI-IO. */
+#ifndef MPIIO_DRIVER_H
+#define MPIIO_DRIVER_H
 
-#include "mpiio/layout.h"
 #include "mpiio/staging.h"
+#include "mpiio/stripes.h"
 
 #include <mpi.h>
 #include <pthread.h>
@@ -12,29 +12,37 @@
 #include <stdbool.h>
 #include <ummap-driver.h>
 
-struct mpiio {
-	struct mpiio *next;
-	char *path;
-	char *hints;              /* "name=value;...", as in the URI */
-	struct layout layout;
-	MPI_File file;            /* this process's own */
-	pid_t pid;                /* of the process that has opened it */
-	const char *base;         /* what ummpi_open has mapped; NULL: not by that */
-	size_t size;
-	int fd;                   /* the same file without MPI; -1: it is not one of this machine's */
-	_Atomic bool unsynced;    /* something was written to `file` since it was last synced */
-	pthread_mutex_t lock;     /* around what follows, never across a call of MPI */
-	int failed;               /* of a collective write or sync, for the next flush to tell */
-	struct staging staging;
+struct mpiio_handle {
+	struct mpiio_handle *next;
+	char *path;               /* name of the file */
+	char *hints;              /* hints of MPI-IO, "name=value;..." */
+	struct stripes stripes;   /* the bytes of the file that the store has */
+	MPI_File file;            /* the file, opened by this process alone */
+	int fd;                   /* the same file without MPI; -1: the kernel does not know it */
+	pid_t pid;                /* process that has opened the handle */
+	pthread_t opener;         /* thread that has opened the handle */
+	uint64_t number;          /* number of the handle, in the order of opening */
+	const char *base;         /* mapping of ummpi_open; NULL: none */
+	size_t size;              /* bytes of this mapping */
+	_Atomic bool is_unsynced; /* whether the file has data that no sync has made durable */
+	_Atomic bool is_lost;     /* whether written data may be lost: the next flush reports it */
+	pthread_mutex_t drain;    /* held while staged writes are written; taken before `lock` */
+	pthread_mutex_t lock;     /* protects staging; no call of MPI is made with it */
+	struct staging staging;   /* writes that are not in the file */
 };
 
-/* The handle behind the memory at addr, if ummpi_open has mapped it; NULL: none. */
-struct mpiio *mpiio_find(const void *addr);
+/* Returns the handle behind the mapping of ummpi_open that has this address, or NULL. */
+struct mpiio_handle *mpiio_find(const void *addr);
 
-/* gate_close, if all handles can do without MPI-IO that long. */
+/*
+ * Closes the gate: waits until the threads that use MPI-IO have left it. Until mpiio_open_gate,
+ * which the same thread must call, transfers of all handles make no call of MPI-IO. Returns false
+ * if the gate is closed already, or if a handle cannot be read without MPI-IO.
+ */
 bool mpiio_close_gate(void);
+void mpiio_open_gate(void);
 
-/* MPI_Info for hints as in the URI. Returns an MPI code. */
-int mpiio_info(const char *hints, MPI_Info *info);
+/* Makes an info object from the hints of a handle. Returns an MPI error code. */
+int mpiio_make_info(const char *hints, MPI_Info *info);
 
 #endif

@@ -11,7 +11,8 @@
 #define MPIIO_KEYS(KEY)                                                                            \
 	KEY("offset", A_SIZE, "0", "First byte of the file, or of the first stripe.")              \
 	KEY("stripe", A_SIZE " of at least 1", "none", "Size of a stripe.")                        \
-	KEY("rank", "a number less than ranks", "0", "Stripes of the mapping: rank, rank + ranks ...") \
+	KEY("rank", "a number less than ranks", "0",                                               \
+	    "Stripes of the mapping: rank, rank + ranks ...")                                      \
 	KEY("ranks", "a number", "1", "Number of mappings that the stripes are divided among.")    \
 	KEY("hints", "hints for MPI-IO (NAME=VALUE;NAME=VALUE)", "none",                           \
 	    "Hints passed to MPI_File_open.")

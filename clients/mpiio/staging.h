@@ -1,40 +1,46 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Writes that were accepted and are not in the file yet: copies, in the order in which they came. The owner locks. */
-#ifndef STAGING_H
-#define STAGING_H
+/*
+ * The staging buffer: copies of writes that the driver has accepted and that are not in the file
+ * yet, in the order in which they came. The caller locks. Only one thread at a time takes or
+ * removes writes; other threads may add some in the meantime.
+ */
+#ifndef MPIIO_STAGING_H
+#define MPIIO_STAGING_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-struct staged {
-	struct staged *next;
-	uint64_t off;      /* in the share */
-	size_t len;
-	bool submitted;    /* being written: its bytes and its place stay as they are */
-	char data[];
+struct staged_write {
+	struct staged_write *next;
+	uint64_t off;  /* offset in the store */
+	size_t len;    /* number of bytes */
+	char data[];   /* the bytes */
 };
 
 struct staging {
-	struct staged *first, **end;
-	size_t bytes;      /* of those that are not submitted */
-	uint64_t top;      /* none reaches beyond it */
-	uint64_t drops;    /* counts those that have left: who reads the file meanwhile looks again */
+	struct staged_write *first, **end; /* the list, and the pointer behind its last element */
+	size_t count;      /* number of writes */
+	size_t bytes;      /* bytes of all writes */
+	size_t taken;      /* the first writes, which are being written: they must not change */
+	uint64_t top;      /* all writes end at this offset or before it */
+	uint64_t removals; /* number of removed writes, for reads that the file may have missed */
 };
 
 void staging_init(struct staging *s);
-/* Adds a copy, which takes the place of what it covers. false: there is no memory. */
-bool staging_put(struct staging *s, const void *buf, size_t len, uint64_t off);
-/* Whether a write past the buffer would be undone by one in it, or undo one. What it covers it replaces, if not. */
-bool staging_bypass(struct staging *s, size_t len, uint64_t off);
-/* Puts what is newer than the file over [off, off + len), which was read from there. */
-void staging_overlay(const struct staging *s, char *buf, size_t len, uint64_t off);
-
-/* Submits up to max that have no bytes in common, in the order of their offsets, and no more when they have
- * `enough` bytes; returns how many. */
-size_t staging_submit(struct staging *s, struct staged **list, size_t max, size_t enough);
-/* They are complete: in the file, or not. */
-void staging_complete(struct staging *s, struct staged **list, size_t n, bool written);
 void staging_free(struct staging *s);
+
+/* Adds a copy, which replaces the writes that it covers. Returns false without memory. */
+bool staging_add(struct staging *s, const void *from, size_t len, uint64_t off);
+
+/* Copies the staged bytes of [off, off + len), which are newer than those of the file, to `to`. */
+void staging_overlay(const struct staging *s, char *to, size_t len, uint64_t off);
+
+/* Stores the oldest writes in `list`, in order of offsets: those before the first one that overlaps
+ * an older one, and not many more than max_bytes. Returns their number, at most s->count. */
+size_t staging_take(struct staging *s, struct staged_write **list, size_t max_bytes);
+
+/* Ends what staging_take has begun. are_written: the writes are in the file, and are removed. */
+void staging_end_take(struct staging *s, bool are_written);
 
 #endif

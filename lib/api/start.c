@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "engine/engine.h"
 #include "paging/fault.h"
+#include "common/fork.h"
 #include "cache/group.h"
 #include "paging/handover.h"
 #include "paging/inplace.h"
@@ -28,7 +29,6 @@
 #include "paging/writeback.h"
 #include "paging/flusher.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@
 #define PLACES_LEFT 16
 
 static _Atomic uint32_t starting;    /* lock */
-static _Atomic bool started;         /* handler, pool and fork hooks are installed */
+static _Atomic bool started;         /* handler and pool are installed */
 static _Atomic bool threads_started; /* threads run; false in a forked child */
 
 /* Counts the VMAs of the process: lines of the file. Reads large blocks, because a program may have
@@ -90,21 +90,11 @@ static void forget_map(struct mapping *map)
 	}
 }
 
-static void fork_prepare(void)
+static void forget_in_child(void)
 {
-	map_fork_prepare();
-	sigsegv_fork_prepare();
-	node_fork_prepare();
-}
-
-static void fork_parent(void)
-{
-	node_fork_parent();
-	map_fork_parent();
-}
-
-static void fork_child(void)
-{
+	starting = 0;
+	if (!started)
+		return;
 	map_fork_child(forget_map);
 	pagecache_forget_all();
 	group_forget();
@@ -125,7 +115,14 @@ static void fork_child(void)
 	sys_forget();
 	config.stats = NULL;
 	threads_started = false;
-	starting = 0;
+}
+
+static int fork_error;
+
+__attribute__((constructor))
+static void register_fork_handler(void)
+{
+	fork_error = fork_register(FORK_LIBRARY, NULL, sigsegv_fork_prepare, forget_in_child);
 }
 
 /* Prints the counters and leaves the node. Writes nothing to stores, and waits for nothing. */
@@ -193,9 +190,9 @@ static int start_process(void)
 	err = engine_start(fault_by_signal, fault_by_message);
 	if (err)
 		return err;
-	err = pthread_atfork(fork_prepare, fork_parent, fork_child);
-	if (err)
-		return fail(err, "cannot start the library: pthread_atfork(3): %s", strerror(err));
+	if (fork_error)
+		return fail(fork_error, "cannot start the library: pthread_atfork(3): %s",
+			    strerror(fork_error));
 	atexit(at_exit);
 	started = true;
 	return 0;

@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "common/fork.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,34 +28,10 @@ static struct var *vars;
 static size_t count;
 static _Atomic uint32_t lock;
 
-/* fork(2) copies one page after the other while other threads go on: a child would find the list in pieces. */
-static void before_fork(void)
+__attribute__((constructor))
+static void register_fork_handler(void)
 {
-	futex_lock(&lock);
-}
-
-static void in_parent(void)
-{
-	futex_unlock(&lock);
-}
-
-static void in_child(void)
-{
-	lock = 0;
-}
-
-static void watch_forks(void)
-{
-	pthread_atfork(before_fork, in_parent, in_child);
-}
-
-/* Variables may be set before anything else of the library runs. */
-static void lock_vars(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, watch_forks);
-	futex_lock(&lock);
+	fork_register(FORK_VARIABLES, &lock, NULL, NULL);
 }
 
 /* Launchers tell each process its number in one of these. */
@@ -127,7 +103,7 @@ int vars_get(const char *name, size_t len, char value[static VARS_VALUE_MAX + 1]
 
 	if (builtin)
 		return builtin->put(value);
-	lock_vars();
+	futex_lock(&lock);
 	var = *find(name, len);
 	if (var)
 		n = sprintf(value, "%s", var->value);
@@ -202,7 +178,7 @@ int vars_set(const char *name, const char *value)
 		if (!var)
 			return fail(ENOMEM, "cannot set the variable {%s}: no memory", name);
 	}
-	lock_vars();
+	futex_lock(&lock);
 	old = take_out(name);
 	room = !var || put_in(var);
 	futex_unlock(&lock);

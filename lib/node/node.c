@@ -10,6 +10,7 @@
 #include "node/node.h"
 
 #include "base/log.h"
+#include "common/fork.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -326,14 +327,11 @@ struct registry_page *node_page(void)
 
 /* ---- fork ---- */
 
-void node_fork_prepare(void)
+/* The lock is held while descriptors are open, so the child inherits none. */
+__attribute__((constructor))
+static void register_fork_handler(void)
 {
-	futex_lock(&lock);
-}
-
-void node_fork_parent(void)
-{
-	futex_unlock(&lock);
+	fork_register(FORK_NODE, &lock, NULL, NULL);
 }
 
 void node_forget(void)
@@ -341,5 +339,4 @@ void node_forget(void)
 	table = NULL;
 	mine = NULL;
 	attending = 0;
-	lock = 0;
 }

@@ -43,9 +43,7 @@ void node_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms);
 /* The page for the counters; NULL: there is none. */
 struct registry_page *node_page(void);
 
-/* Around fork: no descriptor of the library is open meanwhile. The child has joined nothing. */
-void node_fork_prepare(void);
-void node_fork_parent(void);
+/* In a forked child: it has joined no node. */
 void node_forget(void);
 
 #endif

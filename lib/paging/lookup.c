@@ -7,6 +7,7 @@
 #include "paging/lookup.h"
 
 #include "base/log.h"
+#include "common/fork.h"
 
 #include <limits.h>
 #include <sched.h>
@@ -293,14 +294,10 @@ size_t map_count(void)
 	return count;
 }
 
-void map_fork_prepare(void)
+__attribute__((constructor))
+static void register_fork_handler(void)
 {
-	futex_lock(&lock);
-}
-
-void map_fork_parent(void)
-{
-	futex_unlock(&lock);
+	fork_register(FORK_MAPPINGS, &lock, NULL, NULL);
 }
 
 void map_fork_child(void (*fn)(struct mapping *map))
@@ -308,5 +305,4 @@ void map_fork_child(void (*fn)(struct mapping *map))
 	for (size_t i = 0; i < count; i++)
 		fn(table[i].map);
 	count = 0;
-	lock = 0;
 }

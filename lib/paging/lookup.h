@@ -31,10 +31,7 @@ struct mapping *map_find_alone(const void *base);
 struct mapping *map_nth(size_t n);
 size_t map_count(void);
 
-/* Around fork: keep the table consistent. In the child, map_fork_child passes each mapping to fn, and then the table is
- * empty. */
-void map_fork_prepare(void);
-void map_fork_parent(void);
+/* In a forked child: passes each mapping to fn, and then empties the table. */
 void map_fork_child(void (*fn)(struct mapping *map));
 
 #endif

@@ -10,13 +10,13 @@
 
 #include "memory/frame.h"
 #include "base/log.h"
+#include "common/fork.h"
 #include "common/try_lock.h"
 #include "common/process.h"
 #include "memory/shared_pool.h"
 #include "peer/export.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,6 @@ struct umimport {
 
 static struct umimport *peers;
 static _Atomic uint32_t lock;
-static pthread_once_t hooked = PTHREAD_ONCE_INIT;
 
 /* ---- Opening ---- */
 
@@ -191,26 +190,16 @@ static void shut(struct umimport *p)
 
 /* ---- Fork ---- */
 
-static void fork_prepare(void)
-{
-	futex_lock(&lock);
-}
-
-static void fork_parent(void)
-{
-	futex_unlock(&lock);
-}
-
-static void fork_child(void)
+static void shut_all_in_child(void)
 {
 	for (struct umimport *p = peers; p; p = p->next)
 		shut(p);
-	lock = 0;
 }
 
-static void hook(void)
+__attribute__((constructor))
+static void register_fork_handler(void)
 {
-	pthread_atfork(fork_prepare, fork_parent, fork_child);
+	fork_register(FORK_IMPORTS, &lock, NULL, shut_all_in_child);
 }
 
 /* ---- Peers ---- */
@@ -252,7 +241,6 @@ int import_open(const struct umexport *offer, struct umimport **peer)
 	if (!p)
 		return fail(ENOMEM, "cannot import the mapping: no memory");
 	p->control = p->pool = -1;
-	pthread_once(&hooked, hook);
 	enlist(p);
 	err = open_objects(p, &o);
 	if (!err)
