@@ -288,7 +288,7 @@ struct check {
 	struct losses losses;  /* losses of the last pass */
 };
 
-static void report(struct check *k, const char *message, bool repaired)
+static void report_problem(struct check *k, const char *message, bool repaired)
 {
 	char name[UMOBJECT_NAME_MAX + sizeof(k->label)], text[1100];
 
@@ -302,10 +302,10 @@ static void report(struct check *k, const char *message, bool repaired)
 
 static void report_chunk(void *check, const char *message)
 {
-	report(check, message, false);
+	report_problem(check, message, false);
 }
 
-static bool restore(const struct check *k, const struct loss *loss)
+static bool restore_loss(const struct check *k, const struct loss *loss)
 {
 	struct umobject_container *c = k->container;
 	umobject_version *v;
@@ -334,7 +334,7 @@ static bool report_loss(struct check *k, const struct loss *loss)
 	/* check_name reports a damaged record without a replacement. */
 	if (loss->is_damaged && !loss->found)
 		return false;
-	restored = restore(k, loss);
+	restored = restore_loss(k, loss);
 	k->name = loss->name;
 	*k->label = '\0';
 	if (loss->version)
@@ -346,11 +346,11 @@ static bool report_loss(struct check *k, const struct loss *loss)
 			 loss->found);
 	else
 		snprintf(text, sizeof(text), "the name is missing, and no version can be read");
-	report(k, text, restored);
+	report_problem(k, text, restored);
 	if (loss->bad_version > loss->found) {
 		snprintf(text, sizeof(text), "version %" PRIu64 " has damaged chunks and is not "
 			 "restored: the next gc removes it", loss->bad_version);
-		report(k, text, false);
+		report_problem(k, text, false);
 	}
 	return restored;
 }
@@ -390,7 +390,7 @@ static void check_view(struct check *k, const umobject_version *v)
 	if (result == 0)
 		return;
 	failure_keep(&why);
-	report(k, why.text, k->repair && version_write_view(v) == 0);
+	report_problem(k, why.text, k->repair && version_write_view(v) == 0);
 }
 
 /* Checks that users find the newest version's view by the name. A commit changes the records of a
@@ -411,8 +411,8 @@ static void check_shown(struct check *k, const umobject_version *v)
 		repaired = k->repair && locked && ops->names->settle &&
 			ops->names->settle(c->b, k->name, &o->id, o->version) == 0 &&
 			ops->views->is_shown(c->b, k->name, &o->id);
-		report(k, "the link in h5/ does not lead to the view of the newest version",
-		       repaired);
+		report_problem(k, "the link in h5/ does not lead to the view of the newest version",
+			       repaired);
 	}
 	if (locked)
 		container_unlock(c, lock);
@@ -436,7 +436,7 @@ static int check_kept(struct check *k, const struct kept *kept)
 			if (errno == ENOMEM)
 				result = -1;
 			else if (errno != ENOENT)
-				report(k, umobject_errormsg(), false);
+				report_problem(k, umobject_errormsg(), false);
 			continue;
 		}
 		if (version_check(v, newer ? newer->object : NULL, report_chunk, k) < 0)
@@ -471,7 +471,7 @@ static int check_name(void *arg, const char *name)
 	/* report_loss has reported a damaged record that a version can replace. */
 	loss = errno == EBADMSG ? find_loss(&k->losses, name, 0) : NULL;
 	if (!loss || !loss->is_damaged || !loss->found)
-		report(k, umobject_errormsg(), false);
+		report_problem(k, umobject_errormsg(), false);
 	return 0;
 }
 
@@ -495,7 +495,7 @@ static int check_all(struct check *k, const char *name)
 		return -1;
 	/* The name itself is among what is damaged. */
 	k->name = "names";
-	report(k, umobject_errormsg(), false);
+	report_problem(k, umobject_errormsg(), false);
 	return 0;
 }
 

@@ -45,7 +45,7 @@ struct sends {
 /* ---- Errors ---- */
 
 /* Collective. If a rank has failed, returns -1 on all ranks, with the message of the lowest one. */
-static int agree(MPI_Comm comm, int result)
+static int agree_on(MPI_Comm comm, int result)
 {
 	struct failure why;
 	int rank, ranks, failed, first;
@@ -65,7 +65,7 @@ static int agree(MPI_Comm comm, int result)
 }
 
 /* Returns -1. */
-static int abandon(umobject_put *put)
+static int abandon_put(umobject_put *put)
 {
 	struct failure why;
 
@@ -88,8 +88,8 @@ static int check_same(MPI_Comm comm, const char *name, const struct umobject_sha
 	       s.rank == shape->rank &&
 	       memcmp(s.dims, shape->dims, s.rank * sizeof(*s.dims)) == 0 &&
 	       memcmp(s.chunk, shape->chunk, s.rank * sizeof(*s.chunk)) == 0;
-	return agree(comm, same ? 0 : object_fail(EINVAL, "cannot put the array: the name or the "
-						  "shape differs from that of rank 0"));
+	return agree_on(comm, same ? 0 : object_fail(EINVAL, "cannot put the array: the name or "
+						     "the shape differs from that of rank 0"));
 }
 
 /* ---- Blocks ---- */
@@ -311,16 +311,16 @@ int umobject_begin_all(MPI_Comm comm, umobject_container *container, const char 
 	if (!valid)
 		result = object_fail(EINVAL, "cannot put the array: the name or the shape is NULL, "
 				     "or the shape's rank is too large");
-	if (agree(comm, result) < 0 || check_same(comm, name, shape) < 0)
+	if (agree_on(comm, result) < 0 || check_same(comm, name, shape) < 0)
 		return -1;
 	if (rank == 0)
 		result = umobject_begin(container, name, shape, put, &id);
-	if (agree(comm, result) < 0)
+	if (agree_on(comm, result) < 0)
 		return -1;
 	MPI_Bcast(&id, sizeof(id), MPI_BYTE, 0, comm);
 	if (rank > 0)
 		result = umobject_join(container, &id, put);
-	if (agree(comm, result) == 0)
+	if (agree_on(comm, result) == 0)
 		return 0;
 	if (result == 0)
 		umobject_abandon(*put);
@@ -345,9 +345,9 @@ int umobject_put_blocks(MPI_Comm comm, umobject_put *put, const struct umobject_
 				     "shape with which the put began");
 	else if (!b.all)
 		result = fail_no_memory("put the array");
-	if (agree(comm, result) < 0) {
+	if (agree_on(comm, result) < 0) {
 		free(b.all);
-		return abandon(put);
+		return abandon_put(put);
 	}
 	mine = make_box(&shape, start, count);
 	MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, b.all, sizeof(mine), MPI_BYTE, comm);
@@ -355,16 +355,16 @@ int umobject_put_blocks(MPI_Comm comm, umobject_put *put, const struct umobject_
 	if (result == 0 && shape.rank && box_bytes(&shape, &mine) && !data)
 		result = object_fail(EINVAL, "cannot transfer the block: data is NULL, and the "
 				     "block is not empty");
-	result = agree(comm, result);
+	result = agree_on(comm, result);
 	if (result == 0 && shape.rank == 0) {
-		result = agree(comm, b.rank == 0 ? umobject_put_chunk(put, 0, data) : 0);
+		result = agree_on(comm, b.rank == 0 ? umobject_put_chunk(put, 0, data) : 0);
 	} else if (result == 0) {
 		MPI_Comm_dup(comm, &b.comm);
-		result = agree(comm, put_parts(&b, put));
+		result = agree_on(comm, put_parts(&b, put));
 		MPI_Comm_free(&b.comm);
 	}
 	free(b.all);
-	return result < 0 ? abandon(put) : 0;
+	return result < 0 ? abandon_put(put) : 0;
 }
 
 int umobject_commit_all(MPI_Comm comm, umobject_put *put, unsigned flags, uint64_t *version)
@@ -375,9 +375,9 @@ int umobject_commit_all(MPI_Comm comm, umobject_put *put, unsigned flags, uint64
 	MPI_Comm_rank(comm, &rank);
 	/* The chunks of the other ranks are durable, and their puts have ended, before rank 0
 	 * commits. */
-	if (agree(comm, rank > 0 ? umobject_put_end(put) : 0) < 0)
-		return rank == 0 ? abandon(put) : -1;
-	result = agree(comm, rank == 0 ? umobject_commit(put, flags, &made) : 0);
+	if (agree_on(comm, rank > 0 ? umobject_put_end(put) : 0) < 0)
+		return rank == 0 ? abandon_put(put) : -1;
+	result = agree_on(comm, rank == 0 ? umobject_commit(put, flags, &made) : 0);
 	MPI_Bcast(&made, 1, MPI_UINT64_T, 0, comm);
 	if (version)
 		*version = made;
@@ -408,17 +408,17 @@ int umobject_get_all(MPI_Comm comm, umobject_container *container, const char *n
 	MPI_Comm_rank(comm, &rank);
 	if (rank == 0 && (result = umobject_hold(container, name, version, &held)) == 0)
 		result = umobject_stat(held, &st);
-	result = agree(comm, result);
+	result = agree_on(comm, result);
 	if (result == 0) {
 		MPI_Bcast(&st, sizeof(st), MPI_BYTE, 0, comm);
 		/* Rank 0 holds the version until all ranks do. */
-		result = agree(comm, rank > 0 ? umobject_hold_id(container, &st.id, &held) : 0);
+		result = agree_on(comm, rank > 0 ? umobject_hold_id(container, &st.id, &held) : 0);
 	}
 	if (result == 0) {
 		mine = make_box(&st.shape, start, count);
 		if (st.shape.rank == 0 ? count != NULL : box_bytes(&st.shape, &mine) > 0)
 			result = umobject_read(held, mine.start, mine.count, data);
-		result = agree(comm, result);
+		result = agree_on(comm, result);
 	}
 	failure_keep(&why);
 	umobject_release(held);

@@ -49,7 +49,7 @@ struct keys {
 	unsigned chunk_rank;
 };
 
-static int fail(struct ummap_geom *geom, int error, const char *format, const char *what)
+static int fail_with(struct ummap_geom *geom, int error, const char *format, const char *what)
 {
 	snprintf(geom->why, sizeof(geom->why), format, what);
 	return -error;
@@ -98,8 +98,8 @@ static int pass_key(const struct ummap_key *k, struct keys *keys, struct ummap_g
 			 k->value);
 
 	return n < 0 || (size_t)n >= room ?
-		fail(geom, ENAMETOOLONG, "cannot use the key '%s': its value is too long",
-		     k->name) : 0;
+		fail_with(geom, ENAMETOOLONG, "cannot use the key '%s': its value is too long",
+			  k->name) : 0;
 }
 
 static const struct {
@@ -154,11 +154,11 @@ static int parse_keys(const struct ummap_uri *uri, struct keys *keys, struct umm
 	if (keys->shape.rank && !keys->shape.type)
 		keys->shape.type = UMOBJECT_UINT8;
 	if (keys->chunk_rank && keys->shape.rank && keys->chunk_rank != keys->shape.rank)
-		return fail(geom, EINVAL, "%s",
-			    "cannot use dims and chunk: they must have the same number of numbers");
+		return fail_with(geom, EINVAL, "%s", "cannot use dims and chunk: they must have "
+				 "the same number of numbers");
 	if (!keys->shape.rank && (keys->shape.type || keys->chunk_rank > 1))
-		return fail(geom, EINVAL, "%s",
-			    "cannot use type and chunk without dims. Try dims=, as 1000x200");
+		return fail_with(geom, EINVAL, "%s",
+				 "cannot use type and chunk without dims. Try dims=, as 1000x200");
 	return 0;
 }
 
@@ -271,8 +271,8 @@ static int object_open(const struct ummap_uri *uri, int oflags, void **handle,
 	if (!err)
 		err = hold_base(h, &keys, oflags, geom);
 	if (!err && oflags & UMMAP_O_WRITE && (keys.version || keys.has_id))
-		err = fail(geom, EROFS, "%s", "cannot write to a version: versions do not change. "
-			   "Try without version= and id=, to make a new version");
+		err = fail_with(geom, EROFS, "%s", "cannot write to a version: versions do not "
+				"change. Try without version= and id=, to make a new version");
 	if (!err && oflags & UMMAP_O_WRITE)
 		err = check_access(h, geom);
 	if (!err && umobject_draft_begin(h->base, &h->shape, &h->draft) < 0)

@@ -39,7 +39,7 @@ const char *const folder_names[FOLDERS] = { "live", "names", "versions", "views"
 
 /* Lets those who may make and remove files in a folder read, write and lock this file, even if the
  * umask of its owner forbids it. In a folder like /tmp, users remove only their own files. */
-static void share(int folder, int fd)
+static void share_rights(int folder, int fd)
 {
 	struct stat in, st;
 	mode_t more = 0;
@@ -60,7 +60,7 @@ int share_file(int folder, const char *name, int flags)
 	int fd = openat(folder, name, flags | O_CREAT | O_CLOEXEC, 0666);
 
 	if (fd >= 0)
-		share(folder, fd);
+		share_rights(folder, fd);
 	return fd;
 }
 
@@ -72,7 +72,7 @@ int create_shared_file(int folder, const char *name)
 	/* File systems without O_TMPFILE, and systems without /proc, name the file first. */
 	if (fd < 0)
 		return share_file(folder, name, O_RDWR | O_EXCL);
-	share(folder, fd);
+	share_rights(folder, fd);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	if (linkat(AT_FDCWD, path, folder, name, AT_SYMLINK_FOLLOW) == 0)
 		return fd;
@@ -130,7 +130,7 @@ int replace_link(const struct folders *f, int from_folder, const char *from, int
 
 /* ---- Creating ---- */
 
-static void join(char out[static PATH_MAX], const char *folder, const char *name)
+static void join_path(char out[static PATH_MAX], const char *folder, const char *name)
 {
 	bool absolute = *name == '/';
 
@@ -141,7 +141,7 @@ static int ensure_folder(const char *container, const char *name)
 {
 	char path[PATH_MAX];
 
-	join(path, container, name);
+	join_path(path, container, name);
 	return mkdir(path, 0777) == 0 || errno == EEXIST ? 0 :
 		object_fail(errno, "cannot create the folder '%s': %m", path);
 }
@@ -158,7 +158,7 @@ static int write_description(const char *path, const struct bytes *description)
 		return -1;
 	id_text(&own, text);
 	snprintf(temporary, sizeof(temporary), "%.4000s/.%s", path, text);
-	join(file, path, "container");
+	join_path(file, path, "container");
 	fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || folder < 0)
@@ -186,7 +186,7 @@ static int check_lengths(const char *path, const struct description *d)
 	return 0;
 }
 
-static int create(const char *path, const struct bytes *wanted)
+static int create_container(const char *path, const struct bytes *wanted)
 {
 	struct description d;
 	int result = ensure_folder(path, "");
@@ -209,7 +209,7 @@ static int read_description(const char *path, struct bytes *description)
 	char file[PATH_MAX];
 	int fd, error;
 
-	join(file, path, "container");
+	join_path(file, path, "container");
 	fd = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT ?
@@ -248,7 +248,7 @@ static int open_folders(struct folders *f)
 	char path[PATH_MAX];
 
 	for (unsigned i = 0; i < FOLDERS; i++) {
-		join(path, f->path, folder_names[i]);
+		join_path(path, f->path, folder_names[i]);
 		f->folder[i] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (f->folder[i] < 0)
 			return object_fail(errno, "cannot open the folder '%s' of the container: "
@@ -256,7 +256,7 @@ static int open_folders(struct folders *f)
 	}
 	/* A missing device is an error only if a chunk on it is needed. */
 	for (unsigned i = 0; i < f->ndevices; i++) {
-		join(path, f->path, f->devices[i]);
+		join_path(path, f->path, f->devices[i]);
 		f->device_fds[i] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	}
 	return 0;
@@ -307,7 +307,8 @@ static int folders_open(const char *where, const struct bytes *wanted, struct by
 		return object_fail(ENAMETOOLONG, "cannot open the container '%.200s...': the path "
 				   "has %zu bytes, and at most %d are possible", where,
 				   strlen(where), CONTAINER_PATH_MAX);
-	if ((wanted && create(where, wanted) < 0) || read_description(where, description) < 0)
+	if ((wanted && create_container(where, wanted) < 0) ||
+	    read_description(where, description) < 0)
 		return -1;
 	result = description_unpack(description, where, &d);
 	if (result == 0) {

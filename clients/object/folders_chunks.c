@@ -166,7 +166,7 @@ static int open_temporary(struct folders *f, int device, const char *temporary)
 /* Writes a temporary file and renames it, so that a replaced chunk is whole at any time. Another
  * machine may write the same chunk, so the temporary name is random. */
 static int write_chunk(struct backend *b, const struct umobject_id *id, uint64_t number,
-			const struct iovec *iov, int n)
+		       const struct iovec *iov, int n)
 {
 	struct folders *f = of(b);
 	char name[CHUNK_TEXT], temporary[CHUNK_TEXT + 32];
@@ -326,8 +326,8 @@ static int sweep_device(const struct folders *f, unsigned device, garbage_fn *ga
 }
 
 /* Removes chunks from all devices, also after a device has failed. */
-static int sweep(struct backend *b, garbage_fn *garbage, void *arg,
-		 struct umobject_garbage *removed)
+static int sweep_devices(struct backend *b, garbage_fn *garbage, void *arg,
+			 struct umobject_garbage *removed)
 {
 	const struct folders *f = of(b);
 	int error = 0;
@@ -351,5 +351,5 @@ const struct chunk_ops folders_chunks = {
 	.open = open_chunk,
 	.exists = chunk_exists,
 	.remove = remove_chunks,
-	.sweep = sweep,
+	.sweep = sweep_devices,
 };

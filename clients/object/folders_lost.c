@@ -137,7 +137,7 @@ static bool is_damaged(const struct folders *f, const char *name, const char *es
 }
 
 int folders_restore(struct backend *b, const char *name, const struct umobject_id *id,
-			 uint64_t version, bool is_newest)
+		    uint64_t version, bool is_newest)
 {
 	const struct folders *f = of(b);
 	int folder = is_newest ? NAMES : VERSIONS, error = 0;

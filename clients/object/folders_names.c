@@ -218,8 +218,8 @@ static int sync_version(struct folders *f, const struct folder_lease *lease, con
  * durable; the name refers to the version, durably; only then the view is shown, and links of
  * versions that are too old are dropped.
  */
-static int publish(struct backend *b, struct lease *held, const char *name, uint64_t version,
-		    unsigned keep, const struct bytes *record)
+static int publish_version(struct backend *b, struct lease *held, const char *name,
+			   uint64_t version, unsigned keep, const struct bytes *record)
 {
 	struct folder_lease *lease = (struct folder_lease *)held;
 	struct folders *f = of(b);
@@ -267,8 +267,8 @@ static int restore_link(const struct folders *f, int folder, const char *file, c
 				   "%m", f->path, folder_names[folder], file) : 0;
 }
 
-static int settle(struct backend *b, const char *name, const struct umobject_id *newest,
-		  uint64_t version)
+static int complete_publish(struct backend *b, const char *name, const struct umobject_id *newest,
+			    uint64_t version)
 {
 	const struct folders *f = of(b);
 	uint64_t number = first_kept(version, f->keep);
@@ -467,7 +467,7 @@ static int list_all(struct backend *b, visit_name_fn *each, void *arg)
 	return result || !l.failed.error ? result : failure_restore(&l.failed);
 }
 
-static int list_versions(struct backend *b, const char *name, visit_number_fn *each, void *arg)
+static int list_numbers(struct backend *b, const char *name, visit_number_fn *each, void *arg)
 {
 	const struct folders *f = of(b);
 	char escaped[NAME_TEXT], text[VERSION_NAME_TEXT];
@@ -491,11 +491,11 @@ const struct name_ops folders_names = {
 	.hold = hold_name,
 	.lock = folders_lock,
 	.unlock = folders_unlock,
-	.publish = publish,
+	.publish = publish_version,
 	.remove = remove_name,
 	.list = list_all,
-	.list_versions = list_versions,
-	.settle = settle,
+	.list_versions = list_numbers,
+	.settle = complete_publish,
 	.end_removals = folders_end_removals,
 	.list_lost = folders_list_lost,
 	.restore = folders_restore,

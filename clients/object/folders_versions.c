@@ -249,7 +249,7 @@ static int remove_version(const struct folders *f, const char *name)
 }
 
 static int claim_version(struct backend *b, const struct umobject_id *id, struct lease **claim,
-			  struct bytes *record)
+			 struct bytes *record)
 {
 	const struct folders *f = of(b);
 	char name[ID_TEXT];

@@ -44,7 +44,7 @@ static int compare_ids(const void *a, const void *b)
 	return memcmp(a, b, sizeof(struct umobject_id));
 }
 
-static void sort(void *list, size_t n, size_t size)
+static void sort_by_id(void *list, size_t n, size_t size)
 {
 	if (n)
 		qsort(list, n, size, compare_ids);
@@ -75,7 +75,7 @@ static bool is_needed(const struct collection *c, const struct umobject_id *id, 
 }
 
 /* Appends to a list, whose capacity is the next power of two. */
-static int append(void *list, size_t *n, size_t size, const void *item)
+static int append_item(void *list, size_t *n, size_t size, const void *item)
 {
 	char *grown = *n & (*n - 1) ? *(char **)list :
 		realloc(*(void **)list, (*n ? 2 * *n : 1) * size);
@@ -90,7 +90,7 @@ static int append(void *list, size_t *n, size_t size, const void *item)
 
 static int add_needed(struct collection *c, const struct source *s)
 {
-	return append(&c->needed, &c->nneeded, sizeof(*s), s);
+	return append_item(&c->needed, &c->nneeded, sizeof(*s), s);
 }
 
 /* Notes which chunks a version needs. A version without a record or a number is in progress: only
@@ -112,7 +112,7 @@ static int add_alive(struct collection *c, const struct umobject_id *id, const s
 	if (result == 0 && (!o || !o->version))
 		result = add_needed(c, &(struct source){ *id, 0, ALL_CHUNKS });
 	object_free(o);
-	return result < 0 ? -1 : append(&c->alive, &c->nalive, sizeof(*id), id);
+	return result < 0 ? -1 : append_item(&c->alive, &c->nalive, sizeof(*id), id);
 }
 
 static int visit_version(void *arg, const struct umobject_id *id)
@@ -124,13 +124,13 @@ static int visit_version(void *arg, const struct umobject_id *id)
 
 	if (is_in(c->seen, c->nsorted, sizeof(*c->seen), id))
 		return 0;
-	if (append(&c->seen, &c->nseen, sizeof(*c->seen), id) < 0)
+	if (append_item(&c->seen, &c->nseen, sizeof(*c->seen), id) < 0)
 		return -1;
 	if (c->b->ops->versions->claim(c->b, id, &claimed.lease, &record) == 0) {
 		c->removed += !claimed.lease;
 		if (!claimed.lease)
 			return 0;
-		if (append(&c->claimed, &c->nclaimed, sizeof(claimed), &claimed) == 0)
+		if (append_item(&c->claimed, &c->nclaimed, sizeof(claimed), &claimed) == 0)
 			return 0;
 		c->b->ops->versions->release(c->b, claimed.lease);
 		return -1;
@@ -174,19 +174,19 @@ static int visit_versions(struct collection *c)
 		before = c->nseen;
 		if (c->b->ops->versions->list(c->b, visit_version, c) != 0)
 			return -1;
-		sort(c->seen, c->nseen, sizeof(*c->seen));
+		sort_by_id(c->seen, c->nseen, sizeof(*c->seen));
 		c->nsorted = c->nseen;
 	} while (c->nseen > before && ++passes < MAX_PASSES);
 	return 0;
 }
 
-static int collect(struct collection *c, struct umobject_garbage *removed)
+static int collect_garbage(struct collection *c, struct umobject_garbage *removed)
 {
 	if (visit_versions(c) < 0)
 		return -1;
-	sort(c->needed, c->nneeded, sizeof(*c->needed));
-	sort(c->alive, c->nalive, sizeof(*c->alive));
-	sort(c->claimed, c->nclaimed, sizeof(*c->claimed));
+	sort_by_id(c->needed, c->nneeded, sizeof(*c->needed));
+	sort_by_id(c->alive, c->nalive, sizeof(*c->alive));
+	sort_by_id(c->claimed, c->nclaimed, sizeof(*c->claimed));
 	return c->b->ops->chunks->sweep(c->b, is_garbage, c, removed) < 0 || c->has_failed ? -1 : 0;
 }
 
@@ -200,7 +200,7 @@ static int collect_locked(struct umobject_container *container, struct umobject_
 
 	if (container_lock(container, "", &lock) < 0)
 		return -1;
-	result = collect(&c, removed);
+	result = collect_garbage(&c, removed);
 	error = errno;
 	for (size_t i = 0; i < c.nclaimed; i++) {
 		if (result == 0)

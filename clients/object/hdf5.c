@@ -195,8 +195,8 @@ void frame_release(struct frame *f)
 	pthread_mutex_unlock(&hdf5_lock);
 }
 
-static bool fits(const struct frame *f, const struct umobject_shape *shape, const uint64_t *count,
-		 size_t user_block)
+static bool frame_fits(const struct frame *f, const struct umobject_shape *shape,
+		       const uint64_t *count, size_t user_block)
 {
 	return f && f->type == shape->type && f->rank == shape->rank &&
 		f->user_block == user_block &&
@@ -230,16 +230,16 @@ struct frame *frame_fit(struct frame *frame, const struct umobject_shape *shape,
 	static struct frame *last;
 	struct frame *made;
 
-	if (fits(frame, shape, count, user_block))
+	if (frame_fits(frame, shape, count, user_block))
 		return frame;
 	pthread_mutex_lock(&hdf5_lock);
 	release_locked(frame);
-	if (!fits(last, shape, count, user_block) &&
+	if (!frame_fits(last, shape, count, user_block) &&
 	    (made = make_frame_locked(shape, count, user_block))) {
 		release_locked(last);
 		last = made;
 	}
-	frame = fits(last, shape, count, user_block) ? last : NULL;
+	frame = frame_fits(last, shape, count, user_block) ? last : NULL;
 	if (frame)
 		frame->refs++;
 	pthread_mutex_unlock(&hdf5_lock);

@@ -73,7 +73,7 @@ static struct object *make_object(const char *name, const struct umobject_shape 
 }
 
 /* Makes the version of a put in the back end. */
-static int create_version(umobject_version *v)
+static int begin_version(umobject_version *v)
 {
 	struct backend *b = v->container->b;
 	struct bytes record;
@@ -92,7 +92,7 @@ static int complete_put(umobject_put *p)
 	const struct object *o = p->made->object;
 
 	p->own = make_object(o->name, &o->shape);
-	if (!p->own || (!p->made->lease && create_version(p->made) < 0))
+	if (!p->own || (!p->made->lease && begin_version(p->made) < 0))
 		return -1;
 	return o->has_base ? umobject_hold_id(p->container, &o->base, &p->base) : 0;
 }
@@ -246,8 +246,8 @@ static bool refers_to(const struct object *o, const struct umobject_id *id)
 }
 
 /* Whether a kept version refers to chunks of a version that is no longer kept. */
-static bool is_needed(struct umobject_container *c, const struct object *old,
-		      const struct object *newest)
+static bool is_still_needed(struct umobject_container *c, const struct object *old,
+			    const struct object *newest)
 {
 	bool needed = refers_to(newest, &old->id);
 
@@ -269,7 +269,7 @@ static void remove_replaced(umobject_version *v, const struct object *newest)
 	const struct object *old = v->object;
 	struct umobject_id id = old->id;
 	struct source *own = calloc(old->nsources + 1, sizeof(*own));
-	bool is_garbage = own && !is_needed(c, old, newest);
+	bool is_garbage = own && !is_still_needed(c, old, newest);
 	size_t n = 0;
 
 	for (size_t i = 0; own && i < old->nsources; i++)
@@ -282,7 +282,7 @@ static void remove_replaced(umobject_version *v, const struct object *newest)
 }
 
 /* The caller holds the name's lock, if the back end has locks. */
-static int publish_locked(umobject_put *p)
+static int publish_put_locked(umobject_put *p)
 {
 	struct umobject_container *c = p->container;
 	struct object *o = p->made->object;
@@ -308,7 +308,7 @@ static int publish_locked(umobject_put *p)
 	return result;
 }
 
-static int publish(umobject_put *p)
+static int publish_put(umobject_put *p)
 {
 	bool has_locks = p->container->b->ops->names->lock;
 	void *lock;
@@ -318,7 +318,7 @@ static int publish(umobject_put *p)
 		return -1;
 	/* Each EAGAIN means that another put has committed, so the loop ends. */
 	do
-		result = publish_locked(p);
+		result = publish_put_locked(p);
 	while (result < 0 && errno == EAGAIN && !has_locks);
 	container_unlock(p->container, lock);
 	return result;
@@ -334,14 +334,14 @@ static bool is_small(const struct object *own)
 		shape_bytes(&own->shape) <= MAX_BYTES_WITH_VERSION;
 }
 
-static int commit(umobject_put *p, unsigned flags)
+static int commit_put(umobject_put *p, unsigned flags)
 {
 	if (flags & ~UMOBJECT_SPARSE)
 		object_fail(EINVAL, "cannot use the flags %#x: the only flag is UMOBJECT_SPARSE",
 			    flags);
 	else if (find_sources(p, flags & UMOBJECT_SPARSE) == 0 &&
 		 version_write_view(p->made) == 0 &&
-		 (is_small(p->own) || umobject_put_sync(p) == 0) && publish(p) == 0)
+		 (is_small(p->own) || umobject_put_sync(p) == 0) && publish_put(p) == 0)
 		return 0;
 	umobject_abandon(p);
 	return -1;
@@ -349,7 +349,7 @@ static int commit(umobject_put *p, unsigned flags)
 
 int umobject_commit(umobject_put *p, unsigned flags, uint64_t *version)
 {
-	if (commit(p, flags) < 0)
+	if (commit_put(p, flags) < 0)
 		return -1;
 	if (version)
 		*version = p->made->object->version;
@@ -359,7 +359,7 @@ int umobject_commit(umobject_put *p, unsigned flags, uint64_t *version)
 
 int umobject_commit_hold(umobject_put *p, unsigned flags, umobject_version **held)
 {
-	if (commit(p, flags) < 0)
+	if (commit_put(p, flags) < 0)
 		return -1;
 	*held = p->made;
 	p->made = NULL;

@@ -393,8 +393,8 @@ static bool parse_chunk(const char *oid, struct umobject_id *id, uint64_t *numbe
 	return rest && *rest == '.' && size_parse_count(rest + 1, number) == 0;
 }
 
-static int sweep(struct backend *b, garbage_fn *garbage, void *arg,
-		 struct umobject_garbage *removed)
+static int sweep_chunks(struct backend *b, garbage_fn *garbage, void *arg,
+			struct umobject_garbage *removed)
 {
 	struct removals r = { .c = of(b) };
 	rados_list_ctx_t list;
@@ -424,5 +424,5 @@ const struct chunk_ops rados_chunks = {
 	.exists = chunk_exists,
 	.remove = remove_chunks,
 	.prefetch = prefetch_chunk,
-	.sweep = sweep,
+	.sweep = sweep_chunks,
 };

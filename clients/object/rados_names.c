@@ -366,8 +366,8 @@ static int name_version(const struct cluster *c, struct rados_lease *l, const ch
 	return result == -ECANCELED ? -EAGAIN : result;
 }
 
-static int publish(struct backend *b, struct lease *lease, const char *name, uint64_t version,
-		   unsigned keep, const struct bytes *record)
+static int publish_version(struct backend *b, struct lease *lease, const char *name,
+			   uint64_t version, unsigned keep, const struct bytes *record)
 {
 	struct rados_lease *l = (struct rados_lease *)lease;
 	struct cluster *c = of(b);
@@ -510,7 +510,7 @@ static int list_lost(struct backend *b, visit_name_fn *each, void *arg)
 			   .arg = arg });
 }
 
-static int list_versions(struct backend *b, const char *name, visit_number_fn *each, void *arg)
+static int list_numbers(struct backend *b, const char *name, visit_number_fn *each, void *arg)
 {
 	struct version_list l = { .each = each, .arg = arg };
 	int result = list_name(of(b), name, &l);
@@ -520,10 +520,10 @@ static int list_versions(struct backend *b, const char *name, visit_number_fn *e
 
 const struct name_ops rados_names = {
 	.hold = hold_name,
-	.publish = publish,
+	.publish = publish_version,
 	.remove = remove_name,
 	.list = list_names,
-	.list_versions = list_versions,
+	.list_versions = list_numbers,
 	.list_lost = list_lost,
 	.restore = restore_name,
 };

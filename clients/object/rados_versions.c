@@ -175,7 +175,7 @@ static struct lease *hold_version(struct backend *b, const struct umobject_id *i
 	return result < 0 ? refuse_hold(of(b), result, id) : lease;
 }
 
-static void release(struct backend *b, struct lease *lease)
+static void release_lease(struct backend *b, struct lease *lease)
 {
 	/* A version that may have a name must not become garbage. */
 	if (!((struct rados_lease *)lease)->is_doubtful)
@@ -285,7 +285,7 @@ static void remove_version(struct backend *b, struct lease *lease)
 const struct version_ops rados_versions = {
 	.create = create_version,
 	.hold = hold_version,
-	.release = release,
+	.release = release_lease,
 	.list = list_versions,
 	.exists = version_exists,
 	.claim = claim_version,

@@ -127,8 +127,8 @@ static bool is_open(const umobject_version *v, uint64_t number)
 }
 
 /* Opens a chunk, unless it is open. Makes room for descriptors if there are too many. */
-static struct chunk *open_chunk(umobject_version *v, const struct source *s, uint64_t number,
-				uint64_t size)
+static struct chunk *open_slot(umobject_version *v, const struct source *s, uint64_t number,
+			       uint64_t size)
 {
 	size_t slot = number % CHUNK_SLOTS;
 	struct umobject_container *c = v->container;
@@ -160,7 +160,7 @@ static int read_chunk(umobject_version *v, uint64_t number, const struct box *pa
 
 	if (!box_meet(shape->rank, &chunk_box, part, &common))
 		return 0;
-	if (s && !(c = open_chunk(v, s, number, size)))
+	if (s && !(c = open_slot(v, s, number, size)))
 		return -1;
 	runs_begin(&r, shape, &common, part, &chunk_box);
 	do {

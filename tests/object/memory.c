@@ -308,7 +308,7 @@ static struct lease *hold_name(struct backend *b, const char *name, uint64_t ver
 	return lease;
 }
 
-static void release(struct backend *b, struct lease *lease)
+static void release_lease(struct backend *b, struct lease *lease)
 {
 	struct item *i = ((struct memory_lease *)lease)->version;
 
@@ -348,8 +348,8 @@ static uint64_t newest_number(const struct memory *m, const char *name)
 	return 0;
 }
 
-static int publish(struct backend *b, struct lease *lease, const char *name, uint64_t version,
-		   unsigned keep, const struct bytes *record)
+static int publish_version(struct backend *b, struct lease *lease, const char *name,
+			   uint64_t version, unsigned keep, const struct bytes *record)
 {
 	struct item *i = ((struct memory_lease *)lease)->version;
 	struct memory *m = of(b);
@@ -472,8 +472,8 @@ static void remove_version(struct backend *b, struct lease *claim)
 	free(claim);
 }
 
-static int sweep(struct backend *b, garbage_fn *garbage, void *arg,
-		 struct umobject_garbage *removed)
+static int sweep_chunks(struct backend *b, garbage_fn *garbage, void *arg,
+			struct umobject_garbage *removed)
 {
 	struct item **at = &of(b)->chunks;
 
@@ -530,13 +530,13 @@ static const struct chunk_ops chunk_ops = {
 	.open = open_chunk,
 	.exists = chunk_exists,
 	.remove = remove_chunks,
-	.sweep = sweep,
+	.sweep = sweep_chunks,
 };
 
 static const struct version_ops version_ops = {
 	.create = create_version,
 	.hold = hold_version,
-	.release = release,
+	.release = release_lease,
 	.list = list_versions,
 	.exists = version_exists,
 	.claim = claim_version,
@@ -545,7 +545,7 @@ static const struct version_ops version_ops = {
 
 static const struct name_ops name_ops = {
 	.hold = hold_name,
-	.publish = publish,
+	.publish = publish_version,
 	.remove = remove_name,
 	.list = list_names,
 	.list_versions = list_numbers,
