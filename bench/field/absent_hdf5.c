@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where there is no parallel HDF5 for the MPI. */
+/* Replaces outputs_hdf5.c without a parallel HDF5 for the MPI. */
 #include <stddef.h>
 
 #include "outputs.h"

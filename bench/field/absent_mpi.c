@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* For programs without MPI: no kinds of memory that need it. */
+/* Replaces alloc_mpi.c in programs without MPI. */
 #include "alloc.h"
 
 const struct alloc_kind *const alloc_mpi_kinds[] = { NULL };

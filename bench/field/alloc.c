@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Kinds of memory without MPI: of the process, of the library, and the kernel's mmap. Files under memory are as long
- * as it, so that a store past the end of the file, which mmap cannot do, is not what is measured.
- */
+/* Kinds of memory without MPI: of the process, of the library, and the kernel's mmap. Files are as
+ * long as the memory over them, because mmap cannot extend a file. */
 #include "alloc.h"
 
 #include "kit/data.h"
@@ -16,7 +14,8 @@
 static void plain_open(struct memory *m)
 {
 	size_t len = (m->size + 2 * HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
-	char *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (p == MAP_FAILED)
 		die("no memory for %zu bytes", m->size);
@@ -48,7 +47,8 @@ static void library_open(struct memory *m)
 	int prot = m->write ? PROT_READ | PROT_WRITE : PROT_READ;
 	void *addr = NULL;
 
-	if (ummap(m->size, m->alloc->seg, prot, m->fd, 0, -1, !m->fresh || alloc_writers(), m->alloc->ptype, &addr))
+	if (ummap(m->size, m->alloc->seg, prot, m->fd, 0, -1, !m->fresh || alloc_writers(),
+		  m->alloc->ptype, &addr))
 		die("ummap: %s", umerrormsg());
 	m->base = addr;
 }
@@ -85,15 +85,16 @@ static void library_close(struct memory *m)
 }
 
 static const struct alloc_kind library = {
-	"ummap", true, false, library_open, library_sync, library_chill, library_advise, library_expect,
-	library_close,
+	"ummap",       true,           false,          library_open,  library_sync,
+	library_chill, library_advise, library_expect, library_close,
 };
 
 /* ---- The kernel's mmap. ---- */
 
 static void kernel_open(struct memory *m)
 {
-	m->base = mmap(NULL, m->size, m->write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, m->fd, 0);
+	m->base = mmap(NULL, m->size, m->write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
+		       m->fd, 0);
 	if (m->base == MAP_FAILED)
 		die("mmap: %s", strerror(errno));
 }
@@ -133,7 +134,8 @@ static void kernel_close(struct memory *m)
 }
 
 static const struct alloc_kind kernel = {
-	"mmap", true, true, kernel_open, kernel_sync, kernel_chill, kernel_advise, kernel_expect, kernel_close,
+	"mmap",       true,          true,          kernel_open,  kernel_sync,
+	kernel_chill, kernel_advise, kernel_expect, kernel_close,
 };
 
 /* ---- The command line. ---- */
@@ -206,16 +208,18 @@ void alloc_limit(const struct alloc *a, unsigned processes, pid_t leader)
 }
 
 /*
- * Touches so much memory twice over and gives it back. A virtual machine may have left memory to its host, which takes
- * milliseconds for a MiB of it: who measures does this before, or whoever comes first pays for all. Twice, because who
- * needs it next need not get the same pages; but no more than an eighth of what is free, because others do the same.
+ * Touches twice this amount of memory, and frees it. If a virtual machine has returned memory to
+ * its host, getting it back takes milliseconds for each MiB, which the first measurement would pay
+ * for. The amount is doubled because the next user of memory may get other pages. It is at most an
+ * eighth of the free memory, because other ranks do the same.
  */
 static void warm_memory(size_t len)
 {
 	size_t most = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / 8;
 	size_t twice = 2 * len < most ? 2 * len : most;
 	size_t padded = (twice + 2 * HUGE_PAGE - 1) & ~(HUGE_PAGE - 1), i;
-	char *p = mmap(NULL, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *p = mmap(NULL, padded, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (p == MAP_FAILED)
 		die("no memory for %zu bytes", twice);
@@ -246,7 +250,11 @@ static struct memory *open_as(struct memory wanted)
 
 struct memory *memory_open(const struct alloc *a, int fd, size_t size, bool write, bool fresh)
 {
-	return open_as((struct memory){ .alloc = a, .size = size, .fd = fd, .write = write, .fresh = fresh });
+	return open_as((struct memory){ .alloc = a,
+					.size = size,
+					.fd = fd,
+					.write = write,
+					.fresh = fresh });
 }
 
 /* A file without a name, so that nothing is left behind. */
@@ -266,7 +274,12 @@ struct memory *memory_scratch(const struct alloc *a, const char *dir, size_t siz
 {
 	int fd = a->kind->stored ? scratch_file(dir, size) : -1;
 
-	return open_as((struct memory){ .alloc = a, .size = size, .fd = fd, .write = true, .fresh = true, .dir = dir });
+	return open_as((struct memory){ .alloc = a,
+					.size = size,
+					.fd = fd,
+					.write = true,
+					.fresh = true,
+					.dir = dir });
 }
 
 void memory_sync(struct memory *m)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Kinds of memory with MPI: that of a window, as MPI allocates it, in memory or, by hints, on storage. And windows over
- * all kinds, open for everybody as long as they are there (MPI_Win_lock_all).
- */
+/* Kinds of memory with MPI: window memory, which MPI allocates, or which hints place in storage;
+ * and windows over all kinds of memory, which are locked for all ranks (MPI_Win_lock_all). */
 #include "job.h"
 
 #include <limits.h>
@@ -40,7 +38,8 @@ static void add_hints(const struct memory *m, MPI_Info info)
 	char text[PATH_MAX];
 
 	MPI_Info_set(info, "alloc_type", "storage");
-	snprintf(text, sizeof(text), "%s/ummap-%s-%u.%%r", m->dir, getenv("UMMAP_GROUP"), windows++);
+	snprintf(text, sizeof(text), "%s/ummap-%s-%u.%%r", m->dir, getenv("UMMAP_GROUP"),
+		 windows++);
 	MPI_Info_set(info, "storage_alloc_filename", text);
 	MPI_Info_set(info, "storage_alloc_unlink", "true");
 	MPI_Info_set(info, "storage_alloc_discard", "true");
@@ -67,7 +66,8 @@ static void check_hints(const struct memory *m)
 	MPI_Info_get(info, "alloc_type", MPI_MAX_INFO_VAL, type, &found);
 	MPI_Info_free(&info);
 	if (!found || strcmp(type, "storage"))
-		die("mpi-storage-window: this program has been linked without the library for MPI windows");
+		die("mpi-storage-window: this program has been linked without the library for MPI "
+		    "windows");
 }
 
 static void storage_open(struct memory *m)
@@ -87,11 +87,13 @@ static void storage_sync(struct memory *m)
 	MPI_Win_sync(*(MPI_Win *)m->own);
 }
 
-static const struct alloc_kind window = { .name = "mpi-window", .open = window_open, .close = window_close };
-/* Nobody but the library lets go of memory behind a window. */
+static const struct alloc_kind window = { .name = "mpi-window",
+					  .open = window_open,
+					  .close = window_close };
+/* Window memory cannot be evicted by the program. */
 static const struct alloc_kind storage = {
-	.name = "mpi-storage-window", .open = storage_open, .sync = storage_sync, .chill = storage_sync,
-	.close = window_close,
+	.name = "mpi-storage-window", .open = storage_open, .sync = storage_sync,
+	.chill = storage_sync, .close = window_close,
 };
 
 const struct alloc_kind *const alloc_mpi_kinds[] = { &window, &storage, NULL };

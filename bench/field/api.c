@@ -53,14 +53,17 @@ static void mpiio_open(struct file *f, const struct access *a, const char *path,
 {
 	MPI_Comm comm = a->per_process ? MPI_COMM_SELF : MPI_COMM_WORLD;
 
-	job_check(MPI_File_open(comm, path, write ? MPI_MODE_RDWR : MPI_MODE_RDONLY, MPI_INFO_NULL, &f->mpi), path);
+	job_check(MPI_File_open(comm, path, write ? MPI_MODE_RDWR : MPI_MODE_RDONLY, MPI_INFO_NULL,
+				&f->mpi),
+		  path);
 }
 
 static void mpiio_read(struct file *f, void *buf, size_t len, uint64_t off)
 {
 	MPI_Status status;
 
-	job_check(MPI_File_read_at(f->mpi, (MPI_Offset)off, buf, (int)len, MPI_BYTE, &status), "MPI_File_read_at");
+	job_check(MPI_File_read_at(f->mpi, (MPI_Offset)off, buf, (int)len, MPI_BYTE, &status),
+		  "MPI_File_read_at");
 	check_moved(&status, len, "MPI_File_read_at");
 }
 
@@ -68,7 +71,8 @@ static void mpiio_write(struct file *f, const void *buf, size_t len, uint64_t of
 {
 	MPI_Status status;
 
-	job_check(MPI_File_write_at(f->mpi, (MPI_Offset)off, buf, (int)len, MPI_BYTE, &status), "MPI_File_write_at");
+	job_check(MPI_File_write_at(f->mpi, (MPI_Offset)off, buf, (int)len, MPI_BYTE, &status),
+		  "MPI_File_write_at");
 	check_moved(&status, len, "MPI_File_write_at");
 }
 
@@ -117,7 +121,7 @@ static void memory_end(struct file *f)
 	memory_close(f->memory);
 }
 
-/* As close(2), which leaves what is not durable yet to the system: all is with the store, none is waited for. */
+/* Like close(2), hands all changes to the store without waiting until they are durable. */
 static void library_end(struct file *f)
 {
 	if (f->memory->write && umsync_range(f->memory->base, f->memory->size, UMMAP_NOFLUSH))
@@ -147,13 +151,18 @@ static void alone_close(struct file *f)
 }
 
 static const struct api apis[] = {
-	{ "POSIX", NULL, true, true, posix_open, posix_read, posix_write, NULL, posix_sync, posix_close },
-	{ "MPIIO", NULL, true, true, mpiio_open, mpiio_read, mpiio_write, NULL, mpiio_sync, mpiio_close },
-	{ "UMMAP", "ummap", true, false, memory_begin, memory_read, memory_write, memory_foresee, memory_fsync,
+	{ "POSIX", NULL, true, true, posix_open, posix_read, posix_write, NULL, posix_sync,
+	  posix_close },
+	{ "MPIIO", NULL, true, true, mpiio_open, mpiio_read, mpiio_write, NULL, mpiio_sync,
+	  mpiio_close },
+	{ "UMMAP", "ummap", true, false, memory_begin, memory_read, memory_write, memory_foresee,
+	  memory_fsync,
 	  library_end },
-	{ "MMAP", "mmap", true, true, memory_begin, memory_read, memory_write, memory_foresee, memory_fsync,
+	{ "MMAP", "mmap", true, true, memory_begin, memory_read, memory_write, memory_foresee,
+	  memory_fsync,
 	  memory_end },
-	{ "MEMORY", "memory", false, false, alone_open, memory_read, memory_write, NULL, memory_fsync, alone_close },
+	{ "MEMORY", "memory", false, false, alone_open, memory_read, memory_write, NULL,
+	  memory_fsync, alone_close },
 };
 
 void access_choose(struct access *a, const char *name)
@@ -190,17 +199,19 @@ void access_cool(const struct access *a, const char *path)
 	close(fd);
 }
 
-/* Two ranks that had one segment in memory would overwrite each other's part of it, unless UMMAP_WRITERS is 1. All map the
- * whole file, but where no segment has two owners, each stores into its own only. */
+/* Two ranks with the same segment would overwrite each other's part of it, unless UMMAP_WRITERS is
+ * 1. All ranks map the whole file, but each stores only into its own segments. */
 void access_check_segments(const struct access *a, size_t unit)
 {
 	if (!access_is(a, "ummap") || a->per_process || alloc_writers())
 		return;
 	setenv("UMMAP_LOCK", "no", 1);
 	if (!a->alloc.seg)
-		die("--seg: say which segment: ranks share the file, each %zu bytes, and a segment must not have two owners",
+		die("--seg: say which segment: ranks share the file, each %zu bytes, and a segment "
+		    "must not have two owners",
 		    unit);
 	if (unit % a->alloc.seg)
-		die("--seg: segments of %zu would be shared by ranks, whose parts are of %zu bytes; take smaller ones, or -F",
+		die("--seg: segments of %zu would be shared by ranks, whose parts are of %zu "
+		    "bytes; take smaller ones, or -F",
 		    a->alloc.seg, unit);
 }

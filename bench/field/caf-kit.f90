@@ -1,12 +1,14 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! What the benchmarks of coarrays share: their arguments, times, and what they report. They know nothing of storage: the same
-! program has its coarrays in memory, or in files by ummap-cafrun(1).
+! The common parts of the benchmarks of coarrays: arguments, times and reports. The same program has
+! its coarrays in memory, or in files with ummap-cafrun(1).
 module caf_kit
 	use, intrinsic :: iso_fortran_env, only: int64, real64, output_unit, error_unit
 	implicit none
 	private
-	public :: int64, real64, seconds, kit_begin, kit_refuse, kit_number, kit_flag, kit_report
+	public :: int64, real64, nl, seconds
+	public :: kit_begin, kit_refuse, kit_number, kit_flag, kit_report
 
+	character, parameter :: nl = new_line('a')
 	character(1000) :: json = ''
 contains
 	real(real64) function seconds()
@@ -16,7 +18,7 @@ contains
 		seconds = real(count, real64) / real(rate, real64)
 	end function
 
-	! "--help" prints the usage and ends; "--json FILE" is where kit_report adds its lines, too.
+	! Handles --help, and --json FILE, to which kit_report adds its lines.
 	subroutine kit_begin(usage)
 		character(*), intent(in) :: usage
 		character(1000) :: argument
@@ -27,12 +29,13 @@ contains
 			if (argument == '--json') call get_command_argument(i + 1, json)
 			if (argument /= '--help') cycle
 			if (this_image() == 1) print '(a)', usage
-			! OpenCoarrays' `stop` is an abort.
+			! `stop` of OpenCoarrays aborts the job.
 			call exit(0)
 		end do
 	end subroutine
 
-	! What is wrong, once, and the end of all images. `error stop` is an abort, in which mpirun may lose what was said just before.
+	! Prints an error message once, and ends all images. `error stop` would abort the job, and
+	! mpirun could lose the message.
 	subroutine kit_refuse(sentence)
 		character(*), intent(in) :: sentence
 
@@ -70,7 +73,8 @@ contains
 			call get_command_argument(i + 1, argument)
 			read (argument, *, iostat=error) kit_number
 			if (error == 0 .and. kit_number > 0) return
-			call kit_refuse(name // ' must be a number of at least 1, and not ' // trim(argument))
+			call kit_refuse(name // ' must be a number of at least 1, not ' // &
+				trim(argument))
 		end do
 	end function
 

@@ -1,6 +1,7 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! caf-micro - what image 1 does with a coarray of image 2, of the kind of EPCC's microbenchmarks for coarrays: puts and gets of
-! contiguous elements, of every second one, and of sections of two dimensions; and sync all, sync images and locks.
+! caf-micro - operations of image 1 on a coarray of image 2, like EPCC's microbenchmarks for
+! coarrays: puts and gets of contiguous elements, of every second element, and of two-dimensional
+! sections; sync all, sync images, and locks.
 program caf_micro
 	use caf_kit
 	use, intrinsic :: iso_fortran_env, only: lock_type
@@ -11,10 +12,10 @@ program caf_micro
 	type(lock_type) :: key[*]
 	integer :: n, turns, limit
 
-	call kit_begin('usage: caf-micro [--ms MS] [--json FILE]' // new_line('a') // &
-		'Two images: MB/s of puts and gets, and microseconds of synchronisation.' // new_line('a') // &
-		'  --ms MS      how long each is measured (50)' // new_line('a') // &
-		'  --json FILE  adds a line for each to it' // new_line('a') // '  --help')
+	call kit_begin('usage: caf-micro [--ms MS] [--json FILE]' // nl // &
+		'Two images: MB/s of puts and gets, and microseconds of synchronization.' // nl // &
+		'  --ms MS      time of each measurement (50)' // nl // &
+		'  --json FILE  add a line for each measurement to FILE' // nl // '  --help')
 	if (num_images() /= 2) call kit_refuse('it needs two images')
 	limit = kit_number('--ms', 50)
 	allocate(x(2 * most)[*], plane(side, side)[*])
@@ -111,7 +112,8 @@ contains
 		character(100) :: what
 
 		write (what, '(5a,i0)') '"op":"', op, '","kind":"', kind, '","bytes":', bytes
-		call kit_report(trim(what), 'mb_s', real(turns, real64) * bytes / (seconds() - start) / 1e6_real64)
+		call kit_report(trim(what), 'mb_s', &
+			real(turns, real64) * bytes / (seconds() - start) / 1e6_real64)
 	end subroutine
 
 	subroutine synchronisation
@@ -130,7 +132,8 @@ contains
 		do i = 1, rounds
 			sync images (3 - this_image())
 		end do
-		call kit_report('"op":"sync images"', 'us', (seconds() - start) / rounds * 1e6_real64)
+		call kit_report('"op":"sync images"', 'us', &
+			(seconds() - start) / rounds * 1e6_real64)
 		sync all
 		start = seconds()
 		if (this_image() == 1) then

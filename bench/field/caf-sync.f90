@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! caf-sync - what a `sync all` writes: in each round every image changes a part of its coarray, in pieces, and then all sync. What
-! the processes have written to storage is the kernel's count.
+! caf-sync - the bytes that a `sync all` writes. In each round, every image changes some pieces of
+! its coarray, and then all images sync. The kernel counts the bytes that processes have written.
 program caf_sync
 	use caf_kit
 	implicit none
@@ -9,11 +9,12 @@ program caf_sync
 	real(real64) :: before, written, changed, start
 	integer :: pieces, part, rounds, round, i
 
-	call kit_begin('usage: caf-sync [--pieces N] [--part P] [--rounds N] [--json FILE]' // new_line('a') // &
-		'  --pieces N   of 64 KiB, a coarray (512)' // new_line('a') // &
-		'  --part P     of them change in each round, in percent (100)' // new_line('a') // &
-		'  --rounds N   (20)' // new_line('a') // &
-		'  --json FILE  adds a line to it' // new_line('a') // '  --help')
+	call kit_begin('usage: caf-sync [--pieces N] [--part P] [--rounds N] ' // &
+		'[--json FILE]' // nl // &
+		'  --pieces N   pieces of a coarray, of 64 KiB each (512)' // nl // &
+		'  --part P     percentage of pieces that change in each round (100)' // nl // &
+		'  --rounds N   number of rounds (20)' // nl // &
+		'  --json FILE  add a line to FILE' // nl // '  --help')
 	pieces = kit_number('--pieces', 512)
 	part = kit_number('--part', 100)
 	rounds = kit_number('--rounds', 20)
@@ -26,7 +27,7 @@ program caf_sync
 	start = seconds()
 	do round = 1, rounds
 		do i = 1, pieces
-			! Others in each round, all over the coarray.
+			! Other pieces change in each round, in all parts of the coarray.
 			if (mod(37 * i + 13 * round, 100) >= part) cycle
 			x(:, i) = round
 			changed = changed + 8 * piece
@@ -40,7 +41,7 @@ program caf_sync
 	call kit_report('"of":"sync all"', 'ms', start / rounds * 1e3_real64)
 	call kit_report('"of":"changed"', 'ratio', written / changed)
 contains
-	! Of this process.
+	! Returns the bytes that this process has written.
 	real(real64) function storage_bytes()
 		character(100) :: line
 		integer :: unit, error

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dht - a hash table over all ranks, by one-sided MPI alone: each has a volume of slots, a heap for what finds its slot
- * taken, and a counter of that heap. Whoever inserts claims the slot by Compare_and_swap; if that fails, it takes a
- * place in the heap by Fetch_and_op, fills it, and hangs it into the slot's chain by Compare_and_swap. Nobody waits
- * for the owner of a volume. Keys are known, so afterwards all of them are looked for where they must be.
+ * dht - a hash table over all ranks, by one-sided MPI only. Each rank has a volume of slots, a heap
+ * for keys whose slots are taken, and a counter of the heap. To insert a key, a rank claims the
+ * slot by MPI_Compare_and_swap. If that fails, it takes a place in the heap by MPI_Fetch_and_op,
+ * fills it, and links it into the slot's chain by MPI_Compare_and_swap. No rank waits for the owner
+ * of a volume. At the end, all keys are checked.
  */
 #include <getopt.h>
 
@@ -45,7 +46,8 @@ static const char help[] =
 "  --alloc KIND     memory of its volumes: %s (memory)\n"
 "  --dir DIR        for scratch files without names, one for each rank (.)\n"
 "  --slots N        of each rank; 16 bytes each (1000000)\n"
-"  --heap N         places of each rank for what finds its slot taken; 16 bytes each (half the slots)\n"
+"  --heap N         places of each rank for keys whose slots are taken, of 16 bytes each (half\n"
+"                   the slots)\n"
 "  --fill PERCENT   of all slots: how many keys are inserted (80)\n"
 "  --keys N         the same as a number, of each rank\n"
 "  --lookups N      of each rank, for keys of any rank, afterwards (1000)\n"
@@ -68,7 +70,9 @@ static uint64_t key_of(uint64_t number)
 /* Where a key belongs, among the slots of all ranks. */
 static uint64_t home_of(const struct table *t, uint64_t key)
 {
-	return (uint64_t)(((unsigned __int128)(key * 0x9E3779B97F4A7C15ull) * (t->slots * (uint64_t)job.ranks)) >> 64);
+	return (uint64_t)(((unsigned __int128)(key * 0x9E3779B97F4A7C15ull) *
+			   (t->slots * (uint64_t)job.ranks)) >>
+			  64);
 }
 
 /* ---- One-sided steps; each ends when the owner's memory has it. ---- */
@@ -140,7 +144,8 @@ static bool contains(const struct table *t, uint64_t key)
 	struct entry e = get(t, owner, home % t->slots);
 
 	/* A broken chain may have no end. */
-	for (uint64_t hops = 0; e.key != key && e.next && e.next <= t->heap && hops < t->heap; hops++)
+	for (uint64_t hops = 0; e.key != key && e.next && e.next <= t->heap && hops < t->heap;
+	     hops++)
 		e = get(t, owner, t->slots + e.next - 1);
 	return e.key == key;
 }
@@ -172,8 +177,8 @@ struct found {
 static void see(const struct table *t, struct found *f, uint64_t key, uint64_t slot)
 {
 	if (home_of(t, key) != (uint64_t)job.rank * t->slots + slot)
-		die("key %016llx is in slot %llu of rank %d, where it does not belong", (unsigned long long)key,
-		    (unsigned long long)slot, job.rank);
+		die("key %016llx is in slot %llu of rank %d, where it does not belong",
+		    (unsigned long long)key, (unsigned long long)slot, job.rank);
 	f->keys++;
 	f->sum += key;
 }
@@ -190,7 +195,8 @@ static struct found look_through(const struct table *t)
 			see(t, &f, e.key, slot);
 		while (e.next) {
 			if (e.next > t->heap || f.keys > t->slots + t->heap)
-				die("the chain of slot %llu of rank %d is broken", (unsigned long long)slot, job.rank);
+				die("the chain of slot %llu of rank %d is broken",
+				    (unsigned long long)slot, job.rank);
 			e = t->volume->entries[t->slots + e.next - 1];
 			see(t, &f, e.key, slot);
 		}
@@ -209,8 +215,10 @@ static void check(struct table *t, uint64_t mine)
 	f = look_through(t);
 	for (uint64_t i = 0; i < mine; i++)
 		wanted += key_of(first + i);
-	if (job_total(f.keys) != mine * (uint64_t)job.ranks || job_total(f.sum) != job_total(wanted))
-		die("keys are missing, or there twice: %llu found, %llu inserted", (unsigned long long)job_total(f.keys),
+	if (job_total(f.keys) != mine * (uint64_t)job.ranks ||
+	    job_total(f.sum) != job_total(wanted))
+		die("keys are missing, or there twice: %llu found, %llu inserted",
+		    (unsigned long long)job_total(f.keys),
 		    (unsigned long long)mine * (unsigned long long)job.ranks);
 }
 
@@ -230,19 +238,22 @@ static double look_up(const struct table *t, uint64_t mine, unsigned lookups)
 
 /* ---- Running ---- */
 
-static void print(const struct options *o, const struct table *t, uint64_t mine, double insert_s, double sync_s,
-		  double lookup_s)
+static void print(const struct options *o, const struct table *t, uint64_t mine, double insert_s,
+		  double sync_s, double lookup_s)
 {
-	double keys = (double)mine * job.ranks, overflow = (double)job_total(t->volume->used) / keys;
+	double keys = (double)mine * job.ranks,
+	       overflow = (double)job_total(t->volume->used) / keys;
 	struct report r;
 
 	if (job.rank)
 		return;
-	printf("%s, %d ranks, %.1f MiB each, %.0f keys, %.1f %% of them in heaps\n", o->alloc.kind->name, job.ranks,
-	       (double)t->memory->size / (double)MIB, keys, 100 * overflow);
+	printf("%s, %d ranks, %.1f MiB each, %.0f keys, %.1f %% of them in heaps\n",
+	       o->alloc.kind->name, job.ranks, (double)t->memory->size / (double)MIB, keys,
+	       100 * overflow);
 	printf("inserts %10.3f s %12.0f a second\n", insert_s, keys / insert_s);
 	printf("sync    %10.3f s\n", sync_s);
-	printf("lookups %10.3f s %12.0f a second\n", lookup_s, o->lookups * (double)job.ranks / lookup_s);
+	printf("lookups %10.3f s %12.0f a second\n", lookup_s,
+	       o->lookups * (double)job.ranks / lookup_s);
 	puts("all keys are where they belong");
 	r = report_begin(o->json, "dht");
 	report_text(&r, "alloc", o->alloc.kind->name);
@@ -283,7 +294,8 @@ static void run(const struct options *o)
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		ALLOC_OPTIONS, ALLOC_ADVICE, ALLOC_PART, { "dir", 1, 0, 'd' }, { "slots", 1, 0, 's' }, { "heap", 1, 0, 'p' },
+		ALLOC_OPTIONS, ALLOC_ADVICE, ALLOC_PART,
+		{ "dir", 1, 0, 'd' }, { "slots", 1, 0, 's' }, { "heap", 1, 0, 'p' },
 		{ "fill", 1, 0, 'f' }, { "keys", 1, 0, 'k' }, { "lookups", 1, 0, 'l' },
 		{ "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
@@ -313,7 +325,8 @@ static void parse_options(struct options *o, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	struct options o = {
-		.alloc = { .kind = alloc_find("memory") }, .dir = ".", .slots = 1000000, .fill = 80, .lookups = 1000,
+		.alloc = { .kind = alloc_find("memory") }, .dir = ".",
+		.slots = 1000000, .fill = 80, .lookups = 1000,
 	};
 
 	parse_options(&o, argc, argv);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The file is made anew before each run, and its cache is removed by opening it to delete it. */
+/* The file is made anew before each run. Opening and deleting it removes its cache. */
 #include "filepair.h"
 
 #include <getopt.h>
@@ -19,8 +19,9 @@ void filepair_begin(struct filepair *p, int argc, char **argv, const char *what)
 {
 	enum { FILE_ = 1, CACHE, SIZE, BLOCK, COUNT_, WORK, RUNS, HELP };
 	static const struct option options[] = {
-		{ "file", 1, 0, FILE_ }, { "cache", 1, 0, CACHE }, { "size", 1, 0, SIZE }, { "block", 1, 0, BLOCK },
-		{ "count", 1, 0, COUNT_ }, { "work", 1, 0, WORK }, { "runs", 1, 0, RUNS }, { "help", 0, 0, HELP }, { 0 },
+		{ "file", 1, 0, FILE_ }, { "cache", 1, 0, CACHE }, { "size", 1, 0, SIZE },
+		{ "block", 1, 0, BLOCK }, { "count", 1, 0, COUNT_ }, { "work", 1, 0, WORK },
+		{ "runs", 1, 0, RUNS }, { "help", 0, 0, HELP }, { 0 },
 	};
 	struct alloc none = { 0 };
 	int c;
@@ -66,23 +67,31 @@ static void renew_file(const struct filepair *p)
 
 	MPI_Info_create(&info);
 	MPI_Info_set(info, "pmem_path", p->cache);
-	job_check(MPI_File_open(MPI_COMM_WORLD, p->file, MPI_MODE_RDWR | MPI_MODE_CREATE | MPI_MODE_DELETE_ON_CLOSE, info, &file), p->file);
+	job_check(MPI_File_open(MPI_COMM_WORLD, p->file,
+				MPI_MODE_RDWR | MPI_MODE_CREATE | MPI_MODE_DELETE_ON_CLOSE, info,
+				&file),
+		  p->file);
 	MPI_Info_free(&info);
 	job_check(MPI_File_close(&file), p->file);
-	job_check(MPI_File_open(MPI_COMM_WORLD, p->file, MPI_MODE_RDWR | MPI_MODE_CREATE, MPI_INFO_NULL, &file), p->file);
+	job_check(MPI_File_open(MPI_COMM_WORLD, p->file, MPI_MODE_RDWR | MPI_MODE_CREATE,
+				MPI_INFO_NULL, &file),
+		  p->file);
 	for (size_t i = 0; i < sizeof(block); i++)
 		block[i] = (char)(i * 31 + i / 256);
 	for (size_t at = (size_t)job.rank * MIB; at < p->size; at += (size_t)job.ranks * MIB) {
 		size_t len = p->size - at < MIB ? p->size - at : MIB;
 
-		job_check(MPI_File_write_at(file, (MPI_Offset)at, block, (int)len, MPI_BYTE, MPI_STATUS_IGNORE), p->file);
+		job_check(MPI_File_write_at(file, (MPI_Offset)at, block, (int)len, MPI_BYTE,
+					    MPI_STATUS_IGNORE),
+			  p->file);
 	}
 	job_check(MPI_File_sync(file), p->file);
 	job_check(MPI_File_close(&file), p->file);
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-void filepair_compare(const struct filepair *p, const char *const *names, void (*run)(const struct filepair *p, bool cached, double *steps))
+void filepair_compare(const struct filepair *p, const char *const *names,
+		      void (*run)(const struct filepair *p, bool cached, double *steps))
 {
 	static double found[2][FILEPAIR_STEPS][FILEPAIR_RUNS];
 
@@ -102,7 +111,8 @@ void filepair_compare(const struct filepair *p, const char *const *names, void (
 	for (int s = 0; names[s] && job.rank == 0; s++) {
 		double far = median(found[0][s], p->runs), near = median(found[1][s], p->runs);
 
-		printf("%-26s MPI-IO %12.3f  cache %12.3f  %8.2f times\n", names[s], far, near, far / near);
+		printf("%-26s MPI-IO %12.3f  cache %12.3f  %8.2f times\n", names[s], far, near,
+		       far / near);
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (job.rank == 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* For programs that measure files of MPI-IO's with and without a cache: both take turns, and what counts are medians. */
+/* For programs that measure MPI-IO with and without the cache, in turns, and compare medians. */
 #ifndef FIELD_FILEPAIR_H
 #define FIELD_FILEPAIR_H
 
@@ -16,12 +16,14 @@ struct filepair {
 	unsigned seed;
 };
 
-/* Reads the options; `what`: a line on the program. Begins MPI. */
-void filepair_begin(struct filepair *p, int argc, char **argv, const char *what);
-/* All ranks open the file, which is there. */
+/* Parses the options, and begins MPI. summary: a line that describes the program. */
+void filepair_begin(struct filepair *p, int argc, char **argv, const char *summary);
+/* Opens the existing file; collective. */
 MPI_File filepair_open(const struct filepair *p, bool cached);
-/* Runs `run` with and without a cache in turns. It puts seconds, or microseconds a call, of all ranks into steps, whose names are
- * printed with the medians of both. Ends MPI. */
-void filepair_compare(const struct filepair *p, const char *const *names, void (*run)(const struct filepair *p, bool cached, double *steps));
+/* Calls `run` with and without the cache in turns, prints the medians of its steps under their
+ * names, and ends MPI. `run` stores seconds, or microseconds for each call, of all ranks in
+ * steps. */
+void filepair_compare(const struct filepair *p, const char *const *names,
+		      void (*run)(const struct filepair *p, bool cached, double *steps));
 
 #endif

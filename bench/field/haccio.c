@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * haccio - checkpoint and restart of the particles of HACC: 38 bytes a particle in nine variables, each of which a rank
- * writes, and later reads, as one piece, behind a header of 24 MiB. Ranks have their parts of a shared file one
- * after the other, or with -F a file each. A checkpoint ends when it is durable. A restart reads all of it into fresh
- * memory, and every particle is compared.
+ * haccio - checkpoint and restart of the particles of HACC. A particle has nine variables with 38
+ * bytes. A rank writes and reads each variable as one piece, behind a header of 24 MiB. The parts
+ * of the ranks follow each other in a shared file; with -F, each rank has a file. A checkpoint ends
+ * when it is durable. A restart reads it into new memory, and compares all particles.
  */
 #include <getopt.h>
 #include <math.h>
@@ -21,7 +21,8 @@ struct variable {
 };
 
 static const struct variable variables[VARIABLES] = {
-	{ "xx", 4 }, { "yy", 4 }, { "zz", 4 }, { "vx", 4 }, { "vy", 4 }, { "vz", 4 }, { "phi", 4 }, { "pid", 8 },
+	{ "xx", 4 }, { "yy", 4 }, { "zz", 4 }, { "vx", 4 }, { "vy", 4 }, { "vz", 4 }, { "phi", 4 },
+	{ "pid", 8 },
 	{ "mask", 2 },
 };
 
@@ -58,7 +59,7 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 31;
 }
 
-/* What variable v of a particle must be. */
+/* Returns the value that variable v of a particle must have. */
 static void value_of(unsigned v, uint64_t particle, void *value)
 {
 	uint64_t bits = mix(particle * VARIABLES + v + 1);
@@ -110,7 +111,8 @@ static uint64_t part_offset(const struct options *o)
 	return HEADER + (o->io.per_process ? 0 : o->first * PARTICLE);
 }
 
-static void move(const struct options *o, struct file *f, char *data, size_t len, uint64_t off, bool write)
+static void move(const struct options *o, struct file *f, char *data, size_t len, uint64_t off,
+		 bool write)
 {
 	size_t piece;
 
@@ -165,8 +167,8 @@ static double restart(const struct options *o, char **data)
 	if (in_charge(o))
 		o->io.api->read(&f, &total, sizeof(total), 0);
 	if (total != o->total)
-		die("%s is a checkpoint of %llu particles: wanted %llu", file_of(o), (unsigned long long)total,
-		    (unsigned long long)o->total);
+		die("%s is a checkpoint of %llu particles: wanted %llu", file_of(o),
+		    (unsigned long long)total, (unsigned long long)o->total);
 	move_all(o, &f, data, false);
 	o->io.api->close(&f);
 	return job_seconds(start);
@@ -181,11 +183,13 @@ static void print(const struct options *o, double written_s, double read_s)
 
 	if (job.rank)
 		return;
-	printf("%s, %d ranks, %llu particles, %.1f MiB\n", o->io.api->name, job.ranks, (unsigned long long)o->total, mib);
+	printf("%s, %d ranks, %llu particles, %.1f MiB\n", o->io.api->name, job.ranks,
+	       (unsigned long long)o->total, mib);
 	if (o->write)
 		printf("checkpoint %10.3f s %10.1f MiB/s\n", written_s, mib / written_s);
 	if (o->read)
-		printf("restart    %10.3f s %10.1f MiB/s\nall particles are right\n", read_s, mib / read_s);
+		printf("restart    %10.3f s %10.1f MiB/s\nall particles are right\n", read_s,
+		       mib / read_s);
 	r = report_begin(o->json, "haccio");
 	report_text(&r, "api", o->io.api->name);
 	report_number(&r, "tasks", job.ranks);
@@ -252,7 +256,8 @@ static void share_out(struct options *o)
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		ALLOC_KNOBS, { "cold", 0, 0, 'c' }, { "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		ALLOC_KNOBS, { "cold", 0, 0, 'c' }, { "json", 1, 0, 'j' }, { "help", 0, 0, 'h' },
+		{ 0, 0, 0, 0 },
 	};
 	int c;
 
@@ -280,7 +285,8 @@ static void parse_options(struct options *o, int argc, char **argv)
 	if (access_is(&o->io, "memory") && !o->write)
 		die("-a MEMORY: has no checkpoint but its own; it needs -w");
 	if (!o->io.per_process && (access_is(&o->io, "ummap") || access_is(&o->io, "memory")))
-		die("-a %s: needs -F: parts of particles do not end where segments do", o->io.api->name);
+		die("-a %s: needs -F: parts of particles do not end where segments do",
+		    o->io.api->name);
 }
 
 int main(int argc, char **argv)

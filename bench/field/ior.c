@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ior - IOR's tests, with its letters: ranks write and read blocks of a shared file, or of a file each, in transfers,
- * in order, strided (-b as -t, -s many) or at random. A file has SEGMENTS parts, each with a block of every rank, one
- * after the other; with -F, of one rank. Times are of open, transfers and close of the slowest rank; bandwidth is of
- * all bytes over all of that.
+ * ior - the tests of IOR, with the same letters. Ranks write and read blocks of a shared file, or
+ * of a file for each rank (-F), in transfers: in order, strided (-b as -t, many -s) or at random. A
+ * file has SEGMENTS parts, each with a block of every rank. Times are those of open, transfers and
+ * close at the slowest rank; the bandwidth is all bytes divided by this time.
  */
 #include "api.h"
 
@@ -37,7 +37,7 @@ enum phase { PHASE_WRITE, PHASE_READ, PHASES };
 
 static const char *const phase_names[] = { "write", "read" };
 
-/* What one phase came to: the same for all ranks. */
+/* The result of a phase, the same at all ranks. */
 struct result {
 	double open_s, xfer_s, close_s, total_s;
 	uint64_t bytes, transfers;
@@ -51,13 +51,15 @@ struct results {
 static const char help[] =
 "usage: mpirun ior [OPTION ...]\n"
 "Writes and reads a file by all ranks, as IOR does. Without -w, -r, -W and -R: both.\n"
-"  -a API           POSIX, MPIIO, UMMAP, MMAP, or MEMORY: memory of each rank, no file, -F only (POSIX)\n"
+"  -a API           POSIX, MPIIO, UMMAP, MMAP, or MEMORY: memory of each rank without a file,\n"
+"                   only with -F (POSIX)\n"
 "  -b SIZE          block: what a rank has in one segment of the file (1m)\n"
 "  -t SIZE          transfer (256k)\n"
 "  -s N             segments of the file (1)\n"
 "  -i N             repetitions (1)\n"
 "  -o FILE          (testFile)\n"
-"  -z               transfers at random: each goes once, to the rank that chance has chosen, or with -F to its own\n"
+"  -z               random transfers: each transfer once, at a random rank, or with -F at the\n"
+"                   rank of the file\n"
 "  -F               a file for each rank\n"
 "  -C               ranks read, and check, what the next one wrote\n"
 "  -e               writing ends when all is durable\n"
@@ -67,8 +69,8 @@ static const char help[] =
 "  -D SECONDS       each phase ends after that time, with what was moved until then\n"
 "  --cold           the page cache has nothing of the files when reading begins\n"
 "  --odirect        POSIX with O_DIRECT\n"
-"  --spread SIZE    reads go into so much memory in turn, as if all were kept, not into one buffer (-t)\n"
-"  --ahead N        UMMAP and MMAP are told of a transfer when the one N before it begins to be read\n"
+"  --spread SIZE    read into buffers of this total size in turn, not into one buffer (-t)\n"
+"  --ahead N        tell UMMAP and MMAP of each transfer N transfers before it is read\n"
 "  --json FILE      add a line for each phase to FILE\n"
 ALLOC_KNOBS_HELP ALLOC_ADVICE_HELP
 "                   where nothing else is said, --seg is the transfer\n"
@@ -164,7 +166,8 @@ static void remove_files(const struct ior *t)
 /* ---- Phases ---- */
 
 /* How many transfers were done before the deadline. */
-static size_t write_all(const struct ior *t, struct file *f, const uint64_t *offsets, size_t n, uint64_t end)
+static size_t write_all(const struct ior *t, struct file *f, const uint64_t *offsets, size_t n,
+			uint64_t end)
 {
 	size_t i;
 
@@ -177,8 +180,8 @@ static size_t write_all(const struct ior *t, struct file *f, const uint64_t *off
 	return i;
 }
 
-static size_t read_all(const struct ior *t, struct file *f, const uint64_t *offsets, size_t n, uint64_t end,
-		       int owner, bool check)
+static size_t read_all(const struct ior *t, struct file *f, const uint64_t *offsets, size_t n,
+		       uint64_t end, int owner, bool check)
 {
 	size_t buffers = t->spread / t->transfer, i;
 
@@ -192,7 +195,8 @@ static size_t read_all(const struct ior *t, struct file *f, const uint64_t *offs
 			continue;
 		stamp(t->pattern, t->transfer, offsets[i], t->io.per_process ? owner : 0);
 		if (memcmp(buf, t->pattern, t->transfer))
-			die("%s: wrong data in the transfer at %llu", file_of(t, owner), (unsigned long long)offsets[i]);
+			die("%s: wrong data in the transfer at %llu", file_of(t, owner),
+			    (unsigned long long)offsets[i]);
 	}
 	return i;
 }
@@ -228,7 +232,8 @@ static struct result write_phase(const struct ior *t, uint64_t seed, size_t *wri
 }
 
 /* Reads the first n transfers of the owner. */
-static struct result read_phase(const struct ior *t, uint64_t seed, int owner, size_t n, bool check, unsigned seconds)
+static struct result read_phase(const struct ior *t, uint64_t seed, int owner, size_t n, bool check,
+				unsigned seconds)
 {
 	uint64_t *offsets = plan(t, owner, seed), start, at;
 	struct file f = { .fd = -1 };
@@ -269,26 +274,33 @@ static void print_head(const struct ior *t)
 		return;
 	printf("api                 : %s\n", t->io.api->name);
 	printf("test filename       : %s\n", t->file);
-	printf("access              : %s\n", t->io.per_process ? "file-per-process" : "single-shared-file");
-	printf("ordering in a file  : %s\n", t->io.random ? "random" : t->block == t->transfer ? "strided" : "sequential");
-	printf("ordering inter file : %s\n", t->reorder ? "constant task offset, 1" : "no tasks offsets");
+	printf("access              : %s\n",
+	       t->io.per_process ? "file-per-process" : "single-shared-file");
+	printf("ordering in a file  : %s\n", t->io.random            ? "random" :
+					     t->block == t->transfer ? "strided" :
+								       "sequential");
+	printf("ordering inter file : %s\n",
+	       t->reorder ? "constant task offset, 1" : "no tasks offsets");
 	printf("tasks               : %d\n", job.ranks);
 	printf("repetitions         : %u\n", t->reps);
 	printf("xfersize            : %zu bytes\n", t->transfer);
 	printf("blocksize           : %zu bytes\n", t->block);
 	printf("aggregate filesize  : %.2f MiB\n\n",
 	       (double)t->io.file_size * (t->io.per_process ? job.ranks : 1) / (double)MIB);
-	printf("%-6s %10s %10s %10s %11s %10s %9s %9s %9s %9s %5s\n", "access", "bw(MiB/s)", "IOPS", "Latency(s)",
-	       "block(KiB)", "xfer(KiB)", "open(s)", "wr/rd(s)", "close(s)", "total(s)", "iter");
+	printf("%-6s %10s %10s %10s %11s %10s %9s %9s %9s %9s %5s\n", "access", "bw(MiB/s)", "IOPS",
+	       "Latency(s)", "block(KiB)", "xfer(KiB)", "open(s)", "wr/rd(s)", "close(s)",
+	       "total(s)", "iter");
 }
 
-static void print_result(const struct ior *t, enum phase phase, const struct result *r, unsigned rep)
+static void print_result(const struct ior *t, enum phase phase, const struct result *r,
+			 unsigned rep)
 {
 	if (job.rank)
 		return;
-	printf("%-6s %10.2f %10.2f %10.6f %11.2f %10.2f %9.6f %9.6f %9.6f %9.6f %5u\n", phase_names[phase], mib_s(r),
-	       ops_s(r), (double)job.ranks / ops_s(r), (double)t->block / 1024, (double)t->transfer / 1024, r->open_s,
-	       r->xfer_s, r->close_s, r->total_s, rep);
+	printf("%-6s %10.2f %10.2f %10.6f %11.2f %10.2f %9.6f %9.6f %9.6f %9.6f %5u\n",
+	       phase_names[phase], mib_s(r), ops_s(r), (double)job.ranks / ops_s(r),
+	       (double)t->block / 1024, (double)t->transfer / 1024, r->open_s, r->xfer_s,
+	       r->close_s, r->total_s, rep);
 	fflush(stdout);
 }
 
@@ -344,17 +356,19 @@ static void print_summary(const struct ior *t, const struct results *all)
 	if (job.rank || !all->n)
 		return;
 	puts("\nSummary of all tests:");
-	printf("%-9s %9s %9s %9s %9s %9s %6s %4s %6s %5s %10s %10s %4s\n", "Operation", "Max(MiB)", "Min(MiB)",
-	       "Mean(MiB)", "StdDev", "Mean(s)", "#Tasks", "fPP", "random", "segs", "blksiz", "xsize", "reps");
+	printf("%-9s %9s %9s %9s %9s %9s %6s %4s %6s %5s %10s %10s %4s\n", "Operation", "Max(MiB)",
+	       "Min(MiB)", "Mean(MiB)", "StdDev", "Mean(s)", "#Tasks", "fPP", "random", "segs",
+	       "blksiz", "xsize", "reps");
 	for (int p = 0; p < PHASES; p++) {
 		struct summary s;
 
 		if (!(p == PHASE_WRITE ? t->write : t->read))
 			continue;
 		s = sum_up(all->of[p], all->n);
-		printf("%-9s %9.2f %9.2f %9.2f %9.2f %9.5f %6d %4d %6d %5u %10zu %10zu %4u\n", phase_names[p], s.max, s.min,
-		       s.mean, s.deviation, s.seconds, job.ranks, t->io.per_process, t->io.random, t->segments, t->block,
-		       t->transfer, t->reps);
+		printf("%-9s %9.2f %9.2f %9.2f %9.2f %9.5f %6d %4d %6d %5u %10zu %10zu %4u\n",
+		       phase_names[p], s.max, s.min, s.mean, s.deviation, s.seconds, job.ranks,
+		       t->io.per_process, t->io.random, t->segments, t->block, t->transfer,
+		       t->reps);
 		report(t, (enum phase)p, &s);
 	}
 	if (t->check_write || t->check_read)
@@ -363,7 +377,7 @@ static void print_summary(const struct ior *t, const struct results *all)
 
 /* ---- Running ---- */
 
-/* What the rank wrote whose data this one is to read. */
+/* Returns the number of transfers that the rank wrote whose data this one reads. */
 static size_t written_by(int owner, size_t mine)
 {
 	uint64_t *all = calloc((size_t)job.ranks, sizeof(*all)), value = mine;
@@ -388,7 +402,8 @@ static void repeat(const struct ior *t, struct results *all, unsigned rep)
 		read_phase(t, rep + 1, owner, n, true, 0);
 	if (t->read) {
 		cool_files(t);
-		all->of[PHASE_READ][rep] = read_phase(t, rep + 1, owner, n, t->check_read, t->deadline);
+		all->of[PHASE_READ][rep] =
+			read_phase(t, rep + 1, owner, n, t->check_read, t->deadline);
 		print_result(t, PHASE_READ, &all->of[PHASE_READ][rep], rep);
 	}
 	remove_files(t);
@@ -438,8 +453,9 @@ static void check_options(struct ior *t)
 static void parse_options(struct ior *t, int argc, char **argv)
 {
 	static const struct option known[] = {
-		ALLOC_KNOBS, ALLOC_ADVICE, { "cold", 0, 0, 'c' }, { "odirect", 0, 0, 'd' }, { "json", 1, 0, 'j' },
-		{ "spread", 1, 0, 'S' }, { "ahead", 1, 0, 'A' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		ALLOC_KNOBS, ALLOC_ADVICE, { "cold", 0, 0, 'c' }, { "odirect", 0, 0, 'd' },
+		{ "json", 1, 0, 'j' }, { "spread", 1, 0, 'S' }, { "ahead", 1, 0, 'A' },
+		{ "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	int c;
 

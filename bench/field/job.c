@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Times are taken by each rank from a barrier on, and the greatest counts: clocks of two machines are never compared.
- * A memory cgroup is for one machine, so it is refused to jobs on several.
- */
+/* Each rank takes times from a barrier on, and the greatest counts: clocks of two machines are
+ * never compared. A memory cgroup works on one machine only, so jobs on several machines are
+ * refused. */
 #include "job.h"
 
 #include "kit/memcg.h"
@@ -15,7 +14,8 @@ static struct memcg group;
 static void share_group(size_t bytes)
 {
 	if (here != job.ranks)
-		die("--budget: a memory cgroup cannot hold ranks of several machines; run them on one");
+		die("--budget: a memory cgroup cannot hold ranks of several machines; run them on "
+		    "one");
 	if (!job.rank && !memcg_create(&group, bytes))
 		die("--budget: %s", group.why);
 	MPI_Bcast(&group, sizeof(group), MPI_BYTE, 0, MPI_COMM_WORLD);
@@ -31,7 +31,7 @@ static void remove_group(void)
 	}
 }
 
-/* OpenMPI's osc/rdma has the kernel copy between processes, and tries for ever where that gives EFAULT. */
+/* Open MPI's osc/rdma lets the kernel copy between processes, and retries forever after EFAULT. */
 void job_reach_windows(void)
 {
 	setenv("OMPI_MCA_osc", "^rdma,ucx", 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the programs with MPI share: beginning and ending, memory limits for all ranks, times and sums over them. */
+/* The common parts of programs with MPI: start and end, memory limits for all ranks, and times and
+ * sums over all ranks. */
 #ifndef FIELD_JOB_H
 #define FIELD_JOB_H
 
@@ -16,34 +17,38 @@ struct job {
 
 extern struct job job;
 
-/* Begins MPI and holds the library to --budget. */
+/* Begins MPI, and limits the library to --budget. */
 void job_begin(const struct alloc *a);
-/* Holds all ranks together to it, by a memory cgroup: what they touch for the first time from here on counts, and so
- * does the page cache. Touch buffers before, for the library does not count them either. */
+/* Limits all ranks together to --budget by a memory cgroup. Memory that they touch for the first
+ * time from then on counts, and so does the page cache. Touch buffers before, because the limit of
+ * the library does not count them either. */
 void job_limit(const struct alloc *a);
-/* Before a time is taken: has the machine provide what a rank will touch, `bytes` or as much as --budget allows. */
+/* Lets the machine provide the memory that a rank touches in a measurement: `bytes`, or as much as
+ * --budget allows. */
 void job_warm(const struct alloc *a, size_t bytes);
-/* Ends both. Only for success: a rank that ends the program without this ends the others too. */
+/* Ends MPI and the program successfully. A rank that ends otherwise ends all ranks. */
 void job_end(void);
 
-/* Before job_begin: transports that also reach windows which fault in user space, where the user has not chosen. */
+/* Selects transports that reach windows with faults in user space, unless the user has selected
+ * some; must be called before job_begin. */
 void job_reach_windows(void);
-/* A window over memory of any kind, all of it, in bytes, open for everybody; it ends before the memory. */
+/* Makes a window over memory of any kind, in bytes, locked for all ranks. It must be freed before
+ * the memory. */
 MPI_Win job_window(struct memory *m);
 void job_window_free(struct memory *m, MPI_Win win);
 
-/* Ends the program where a call of MPI's has failed, with what MPI says; `what`: of which call or file. */
-void job_check(int code, const char *what);
+/* Ends the program if a call of MPI has failed. name: the call or the file, for the message. */
+void job_check(int code, const char *name);
 
-/* Of all ranks, for all: the greatest, the sum. */
+/* Return the greatest value or the sum of all ranks, at all ranks. */
 double job_max(double value);
 double job_sum(double value);
 uint64_t job_total(uint64_t value);
-/* All ranks begin here together. Returns the time. */
+/* Waits for all ranks, and returns the time. */
 uint64_t job_start(void);
-/* The time that the slowest rank took since then, in seconds, for all. */
+/* Returns the seconds of the slowest rank since then, at all ranks. */
 double job_seconds(uint64_t start);
-/* The file of this rank: "PREFIX.RANK". */
+/* Returns the name of a rank's file: "PREFIX.RANK". */
 const char *job_path(const char *prefix, int rank);
 
 #endif

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * mapsearch - looks for pixels in a two-dimensional map, a rank its rows; from each that is found it follows a line down the map and
- * looks at what is around it, as long as there is more of the same.
- */
+/* mapsearch - looks for pixels in a two-dimensional map, of which each rank has rows. From each
+ * pixel that it finds, it follows a line down the map, and looks at the pixels around it. */
 #include "filepair.h"
 
 #define FOUND 7                          /* values of bytes below are what is looked for: few */
 #define RADIUS 64
 
-static const char *const names[] = { "open (ms)", "search (s)", "close (ms)", "all of it (s)", NULL };
+static const char *const names[] = { "open (ms)", "search (s)", "close (ms)", "all of it (s)",
+				     NULL };
 
 static unsigned char pixel(MPI_File file, MPI_Offset at)
 {
@@ -41,7 +40,8 @@ static void run(const struct filepair *p, bool cached, double *steps)
 		width *= 2;
 	steps[0] = job_seconds(start) * 1e3;
 	start = job_start();
-	for (MPI_Offset at = job.rank * (MPI_Offset)p->block; at + (MPI_Offset)p->block <= (MPI_Offset)p->size;
+	for (MPI_Offset at = job.rank * (MPI_Offset)p->block;
+	     at + (MPI_Offset)p->block <= (MPI_Offset)p->size;
 	     at += job.ranks * (MPI_Offset)p->block) {
 		MPI_File_read_at(file, at, block, (int)p->block, MPI_BYTE, MPI_STATUS_IGNORE);
 		for (size_t i = 0; i < p->block; i++) {
@@ -63,7 +63,9 @@ int main(int argc, char **argv)
 {
 	struct filepair p;
 
-	filepair_begin(&p, argc, argv, "usage: mpirun mapsearch [OPTION ...]\nSearches a map in a file of MPI-IO's.\n");
+	filepair_begin(
+		&p, argc, argv,
+		"usage: mpirun mapsearch [OPTION ...]\nSearches a map in a file of MPI-IO's.\n");
 	if (p.block > MIB)
 		die("--block: at most 1M");
 	filepair_compare(&p, names, run);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mpi-rma - how long operations take from one rank to another that is within MPI, on windows in storage which are in
- * memory as a whole, and on windows in memory: of MPI_Win_create and of MPI_Win_allocate. They are a put or a get with its
- * flush; a get within a lock of its own, as coarrays do it; a fetch-and-op; a get and a put of a square of doubles in the
- * corner of a larger one; and making and freeing a window, by both ranks. Every repetition has all windows in turn, so that
- * ratios are of neighbours. What was moved is looked at each time.
+ * mpi-rma - times of operations from one rank to another that waits in MPI, on windows in storage
+ * that are resident, and on windows in memory of MPI_Win_create and MPI_Win_allocate. The
+ * operations are put and get with a flush, a get within a lock as coarrays make it, fetch-and-op,
+ * get and put of a square of doubles in the corner of a larger one, and making and freeing a
+ * window. Each repetition measures all windows in turn, so ratios compare neighboring measurements.
+ * The moved data is checked each time.
  */
 #include <getopt.h>
 
@@ -29,11 +30,16 @@ struct options {
 enum op { GET, PUT, LOCK_GET, FETCH, GET_SQUARE, PUT_SQUARE, MAKE, OPS };
 
 static const char *const names[OPS] = {
-	[GET] = "get", [PUT] = "put", [LOCK_GET] = "lock-get-unlock", [FETCH] = "fetch-and-op", [GET_SQUARE] = "get-square",
-	[PUT_SQUARE] = "put-square", [MAKE] = "make-and-free",
+	[GET] = "get",
+	[PUT] = "put",
+	[LOCK_GET] = "lock-get-unlock",
+	[FETCH] = "fetch-and-op",
+	[GET_SQUARE] = "get-square",
+	[PUT_SQUARE] = "put-square",
+	[MAKE] = "make-and-free",
 };
 
-/* What is measured on each window. */
+/* The operations that are measured on each window. */
 struct cell {
 	enum op op;
 	size_t bytes;
@@ -195,7 +201,7 @@ static void look(const char *p, size_t bytes, char want)
 	}
 }
 
-/* What has to be there afterwards; the square's first line stands for all. */
+/* Checks the moved data. Of the square, the first line is checked. */
 static void check(const struct kind *k, const struct cell *c, char mark, uint64_t calls)
 {
 	uint64_t sum;
@@ -203,22 +209,25 @@ static void check(const struct kind *k, const struct cell *c, char mark, uint64_
 	if (c->op == FETCH) {
 		memcpy(&sum, k->base, sizeof(sum));
 		if (job.rank && sum != calls)
-			die("%llu additions make %llu", (unsigned long long)calls, (unsigned long long)sum);
+			die("%llu additions make %llu", (unsigned long long)calls,
+			    (unsigned long long)sum);
 	} else if (is_put(c->op) == !!job.rank) {
-		look(job.rank ? k->base : buffer, c->op == PUT_SQUARE ? SQUARE * sizeof(double) : c->bytes, mark);
+		look(job.rank ? k->base : buffer,
+		     c->op == PUT_SQUARE ? SQUARE * sizeof(double) : c->bytes, mark);
 	}
 }
 
 /* The time of one call in ns, at rank 0; the other one waits within MPI. */
-static double measure(struct kind *k, const struct options *o, unsigned rep, const struct cell *c, unsigned *calls)
+static double measure(struct kind *k, const struct options *o, unsigned rep, const struct cell *c,
+		      unsigned *calls)
 {
 	char mark = (char)(1 + (rep * OPS + c->op + c->bytes / 8) % 100);
 	bool from = is_put(c->op) == !job.rank;
 	uint64_t all = 0;
 	double ns = 0;
 
-	memset(job.rank ? k->base : buffer, from && c->op != FETCH ? mark : 0, job.rank ? SQUARE * LINE * sizeof(double) + c->bytes :
-	       c->bytes);
+	memset(job.rank ? k->base : buffer, from && c->op != FETCH ? mark : 0,
+	       job.rank ? SQUARE * LINE * sizeof(double) + c->bytes : c->bytes);
 	__sync_synchronize();
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (c->op == LOCK_GET)
@@ -234,7 +243,7 @@ static double measure(struct kind *k, const struct options *o, unsigned rep, con
 	}
 	if (c->op == LOCK_GET)
 		MPI_Win_lock_all(0, k->win);
-	/* What was fetched last is what was there before it. */
+	/* The last operation has returned the value before it. */
 	MPI_Bcast(&all, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
 	__sync_synchronize();
 	check(k, c, mark, all);
@@ -290,8 +299,9 @@ static void run(const struct options *o, const char *mpi)
 					    measure(k, o, rep, c, &k->calls[cell]);
 
 				if (!job.rank)
-					printf("%u,%s,%s,%s,%s,%s,%zu,%.4f\n", rep, mpi, k->name, k->engine, k->local,
-					       names[c->op], c->bytes, ns / 1000);
+					printf("%u,%s,%s,%s,%s,%s,%zu,%.4f\n", rep, mpi, k->name,
+					       k->engine, k->local, names[c->op], c->bytes,
+					       ns / 1000);
 			}
 		}
 	}
@@ -307,7 +317,8 @@ static void set_quick(struct options *o)
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		{ "dir", 1, 0, 'd' }, { "sizes", 1, 0, 's' }, { "reps", 1, 0, 'r' }, { "time", 1, 0, 't' },
+		{ "dir", 1, 0, 'd' }, { "sizes", 1, 0, 's' }, { "reps", 1, 0, 'r' },
+		{ "time", 1, 0, 't' },
 		{ "quick", 0, 0, 'q' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	int c;
@@ -333,7 +344,10 @@ static void parse_options(struct options *o, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	struct options o = { .alloc = { .kind = alloc_find("memory") }, .dir = ".", .reps = 5, .ms = 15 };
+	struct options o = { .alloc = { .kind = alloc_find("memory") },
+			     .dir = ".",
+			     .reps = 5,
+			     .ms = 15 };
 	char library[MPI_MAX_LIBRARY_VERSION_STRING];
 	int len;
 

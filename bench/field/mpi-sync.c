@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mpi-sync - windows whose segments take turns in one file, made durable by all ranks together (ummpi_sync_all) and by each
- * for itself (MPI_Win_sync). Both ways go through the driver mpiio, have the same segments to write, and take turns as to
- * which is first; afterwards the file is read and compared.
+ * mpi-sync - windows whose segments alternate in one file, made durable by all ranks together
+ * (ummpi_sync_all) and by each rank by itself (MPI_Win_sync). Both ways use the driver mpiio, write
+ * the same segments, and take turns in being first. At the end, the file is read and compared.
  */
 #include <getopt.h>
 #include <limits.h>
@@ -21,7 +21,8 @@ struct options {
 
 static const char help[] =
 "usage: mpirun mpi-sync [OPTION ...]\n"
-"Makes windows durable whose segments take turns in one file: all ranks together, and each for itself.\n"
+"Makes windows durable whose segments alternate in one file: all ranks together, and each rank\n"
+"by itself.\n"
 "  --dir DIR        where the file is made (.)\n"
 "  --size SIZE      of each rank's window (64M)\n"
 "  --seg SIZE       of segments, and of their turns in the file (64K)\n"
@@ -35,10 +36,15 @@ static struct options parse(int argc, char **argv)
 {
 	enum { DIR_ = 1, SIZE, SEG, DIRTY, PAIRS, CSV, LABEL, HELP };
 	static const struct option options[] = {
-		{ "dir", 1, 0, DIR_ }, { "size", 1, 0, SIZE }, { "seg", 1, 0, SEG }, { "dirty", 1, 0, DIRTY },
-		{ "pairs", 1, 0, PAIRS }, { "csv", 1, 0, CSV }, { "label", 1, 0, LABEL }, { "help", 0, 0, HELP }, { 0 },
+		{ "dir", 1, 0, DIR_ }, { "size", 1, 0, SIZE }, { "seg", 1, 0, SEG },
+		{ "dirty", 1, 0, DIRTY }, { "pairs", 1, 0, PAIRS }, { "csv", 1, 0, CSV },
+		{ "label", 1, 0, LABEL }, { "help", 0, 0, HELP }, { 0 },
 	};
-	struct options o = { .dir = ".", .size = 64 * MIB, .seg = 64 * KIB, .pairs = 5, .dirty = 100 };
+	struct options o = { .dir = ".",
+			     .size = 64 * MIB,
+			     .seg = 64 * KIB,
+			     .pairs = 5,
+			     .dirty = 100 };
 	int c;
 
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -55,7 +61,8 @@ static struct options parse(int argc, char **argv)
 		}
 	}
 	if (optind < argc || o.size % o.seg)
-		die("%s", optind < argc ? "too many arguments" : "--size: it must be a multiple of --seg");
+		die("%s", optind < argc ? "too many arguments" :
+					  "--size: it must be a multiple of --seg");
 	if (!o.label)
 		o.label = o.dir;
 	return o;
@@ -106,7 +113,7 @@ static double timed(const struct options *o, char *base, MPI_Win win, bool toget
 	return job_seconds(start);
 }
 
-/* What the last change has left is where it belongs. */
+/* Checks that the file has the last changes. */
 static void verify(const struct options *o, const char *path, uint64_t salt)
 {
 	char *want = malloc(o->seg), *got = malloc(o->seg);
@@ -145,16 +152,18 @@ static void report(const struct options *o, double together, double alone)
 	double mib = (double)o->size * o->dirty / 100 * job.ranks / (double)MIB;
 	FILE *f;
 
-	printf("%s, %s, %d ranks, %zu KiB segments, %.0f MiB: together %.4f s (%.0f MiB/s), each for itself %.4f s (%.0f MiB/s): "
-	       "%.2f times as fast\nthe file is right\n", o->label, mpi_name(), job.ranks, o->seg / KIB, mib, together,
-	       mib / together, alone, mib / alone, alone / together);
+	printf("%s, %s, %d ranks, %zu KiB segments, %.0f MiB: together %.4f s (%.0f MiB/s), each "
+	       "for itself %.4f s (%.0f MiB/s): "
+	       "%.2f times as fast\nthe file is right\n",
+	       o->label, mpi_name(), job.ranks, o->seg / KIB, mib, together, mib / together, alone,
+	       mib / alone, alone / together);
 	if (!o->csv)
 		return;
 	f = fopen(o->csv, "ae");
 	if (!f)
 		die("%s: %s", o->csv, strerror(errno));
-	fprintf(f, "%s,%s,%d,%zu,%u,%.0f,%u,%.4f,%.4f,%.2f\n", o->label, mpi_name(), job.ranks, o->seg, o->dirty, mib, o->pairs,
-		together, alone, alone / together);
+	fprintf(f, "%s,%s,%d,%zu,%u,%.0f,%u,%.4f,%.4f,%.2f\n", o->label, mpi_name(), job.ranks,
+		o->seg, o->dirty, mib, o->pairs, together, alone, alone / together);
 	fclose(f);
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mstream - throughput of one mapping: STREAM's four kernels on three arrays inside it, and large transfers of all of
- * it, in order, at random, and mixed, where every second one jumps. Storage is part of it: a kernel that writes ends
- * when what it wrote is durable, and one that reads begins with nothing in memory. All results are checked.
+ * mstream - throughput of one mapping: the four kernels of STREAM on three arrays, and large
+ * transfers of the whole mapping, in order, at random, and mixed, where every second one jumps.
+ * Storage is included: a kernel that writes ends when its data is durable, and a kernel that reads
+ * begins with no segment resident. All results are checked.
  */
 #include <getopt.h>
 #include <math.h>
@@ -128,7 +129,8 @@ static void stream_run(struct arrays *s, const char *name)
 	}
 }
 
-static void check_array(const struct memory *m, const double *array, size_t n, double want, const char *name)
+static void check_array(const struct memory *m, const double *array, size_t n, double want,
+			const char *name)
 {
 	size_t first = (size_t)((const char *)array - m->base), len, done, i;
 	double *buf = malloc(MIB), error = 0;
@@ -141,7 +143,8 @@ static void check_array(const struct memory *m, const double *array, size_t n, d
 	}
 	free(buf);
 	if (!(error / (double)n <= TOLERANCE * fabs(want)))
-		die("array %s: the elements are off by %g on average: wanted %g", name, error / (double)n, want);
+		die("array %s: the elements are off by %g on average: wanted %g", name,
+		    error / (double)n, want);
 }
 
 static void stream_check(struct memory *m, const struct arrays *s)
@@ -176,8 +179,8 @@ static uint32_t *plan(const struct kernel *k, size_t n, unsigned rep)
 	return order;
 }
 
-static void transfer_all(struct memory *m, const struct kernel *k, const uint32_t *order, size_t transfer,
-			 uint64_t salt)
+static void transfer_all(struct memory *m, const struct kernel *k, const uint32_t *order,
+			 size_t transfer, uint64_t salt)
 {
 	size_t i, off;
 
@@ -210,7 +213,8 @@ static double seconds_since(uint64_t start)
 	return (double)(now_ns() - start) * 1e-9;
 }
 
-static void repeat_stream(const struct options *o, struct memory *m, const struct kernel *k, struct times *t)
+static void repeat_stream(const struct options *o, struct memory *m, const struct kernel *k,
+			  struct times *t)
 {
 	struct arrays s = stream_begin(m);
 	uint64_t start, synced;
@@ -230,7 +234,8 @@ static void repeat_stream(const struct options *o, struct memory *m, const struc
 	stream_check(m, &s);
 }
 
-static void repeat_transfers(const struct options *o, struct memory *m, const struct kernel *k, struct times *t)
+static void repeat_transfers(const struct options *o, struct memory *m, const struct kernel *k,
+			     struct times *t)
 {
 	uint64_t salt = FILE_SALT, start, synced;
 	uint32_t *order;
@@ -260,7 +265,8 @@ static void repeat_transfers(const struct options *o, struct memory *m, const st
 
 static double bytes_of(const struct kernel *k, size_t size)
 {
-	return k->arrays ? (double)(k->arrays * (size / (3 * sizeof(double))) * sizeof(double)) : (double)size;
+	return k->arrays ? (double)(k->arrays * (size / (3 * sizeof(double))) * sizeof(double)) :
+			   (double)size;
 }
 
 static void print(const struct options *o, const struct kernel *k, const struct times *t)
@@ -274,8 +280,8 @@ static void print(const struct options *o, const struct kernel *k, const struct 
 		sum += t->all[rep];
 		sync += t->sync[rep];
 	}
-	printf("%-12s %12.1f %11.6f %11.6f %11.6f %8.1f\n", k->name, bytes / least * 1e-6, sum / o->reps, least,
-	       most, 100 * sync / sum);
+	printf("%-12s %12.1f %11.6f %11.6f %11.6f %8.1f\n", k->name, bytes / least * 1e-6,
+	       sum / o->reps, least, most, 100 * sync / sum);
 	fflush(stdout);
 	report_text(&r, "alloc", o->alloc.kind->name);
 	report_text(&r, "kernel", k->name);
@@ -303,9 +309,10 @@ static void run(const struct options *o)
 {
 	struct times *t = calloc(1, sizeof(*t));
 
-	printf("mstream: %s, %zu MiB, transfers of %zu KiB, %u repetitions\n", o->alloc.kind->name, o->size / MIB,
-	       o->transfer / KIB, o->reps);
-	printf("%-12s %12s %11s %11s %11s %8s\n", "kernel", "best MB/s", "avg time", "min time", "max time", "sync %");
+	printf("mstream: %s, %zu MiB, transfers of %zu KiB, %u repetitions\n", o->alloc.kind->name,
+	       o->size / MIB, o->transfer / KIB, o->reps);
+	printf("%-12s %12s %11s %11s %11s %8s\n", "kernel", "best MB/s", "avg time", "min time",
+	       "max time", "sync %");
 	for (unsigned i = 0; i < KERNELS; i++) {
 		struct memory *m;
 
@@ -363,8 +370,9 @@ static void check_options(struct options *o)
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		ALLOC_OPTIONS, ALLOC_ADVICE, { "dir", 1, 0, 'd' }, { "size", 1, 0, 's' }, { "transfer", 1, 0, 't' },
-		{ "kernels", 1, 0, 'k' }, { "reps", 1, 0, 'r' }, { "json", 1, 0, 'j' }, { "help", 0, 0, 'h' },
+		ALLOC_OPTIONS, ALLOC_ADVICE, { "dir", 1, 0, 'd' }, { "size", 1, 0, 's' },
+		{ "transfer", 1, 0, 't' }, { "kernels", 1, 0, 'k' }, { "reps", 1, 0, 'r' },
+		{ "json", 1, 0, 'j' }, { "help", 0, 0, 'h' },
 		{ 0, 0, 0, 0 },
 	};
 	int c;
@@ -391,8 +399,10 @@ static void parse_options(struct options *o, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	struct options o = {
-		.alloc = { .kind = alloc_find("memory") }, .dir = ".", .size = GIB, .transfer = 16 * MIB, .reps = 5,
-		.kernels = "copy,scale,add,triad,seq-write,seq-read,rand-write,rand-read,mixed-write,mixed-read",
+		.alloc = { .kind = alloc_find("memory") }, .dir = ".", .size = GIB,
+		.transfer = 16 * MIB, .reps = 5,
+		.kernels = "copy,scale,add,triad,seq-write,seq-read,rand-write,rand-read,"
+			   "mixed-write,mixed-read",
 	};
 
 	parse_options(&o, argc, argv);

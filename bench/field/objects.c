@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * objects - what arrays as objects cost against plain files with the same bytes and the same durability, in turn: puts of arrays in chunks of
- * several sizes, gets of parts, many small objects, mapped objects, and the skeleton application of Chien et al. (2018): cycles of
- * computation by several processes, of which each fifth ends with an output of all.
+ * objects - the costs of arrays as objects and as plain files with the same bytes and the same
+ * durability, in turn: puts of arrays in chunks of several sizes, gets of parts, many small
+ * objects, mapped objects, and the skeleton application of Chien et al. (2018), in which several
+ * processes compute in cycles, and write an output after every fifth cycle.
  */
 #include <getopt.h>
 #include <limits.h>
@@ -22,8 +23,10 @@ static const char help[] =
 "  --count N      small objects (10000)\n"
 "  --ranks LIST   processes of the skeleton application (1,2,4)\n"
 "  --cycles N     of it (200)\n"
-"  --store STORE  put alone, into this container in place of one in a folder: as rados:POOL/NAME?conf=FILE\n"
-"  --chunk SIZE   put alone, with chunks of this many bytes in place of 256, 512 and 1024 doubles square\n"
+"  --store STORE  only put, into this container instead of one in a folder, such as\n"
+"                 rados:POOL/NAME?conf=FILE\n"
+"  --chunk SIZE   only put, with chunks of SIZE bytes instead of squares of 256, 512 and 1024\n"
+"                 doubles\n"
 "  --reps N       pairs (5)\n"
 "  --help\n";
 
@@ -34,7 +37,9 @@ static struct options {
 	const char *dir, *only, *store;
 	size_t size, chunk, ranks[8];
 	unsigned count, cycles, reps, nranks;
-} options = { "cache", "put,get,small,mapped,skeleton", NULL, 64 * MIB, 0, { 1, 2, 4 }, 10000, 200, 5, 3 };
+} options = {
+	"cache", "put,get,small,mapped,skeleton", NULL, 64 * MIB, 0, { 1, 2, 4 }, 10000, 200, 5, 3
+};
 
 static char box[PATH_MAX], folder[PATH_MAX];
 static char *data;
@@ -63,7 +68,8 @@ static int sync_folder(const char *path)
 	return result;
 }
 
-static void row(unsigned rep, const char *figure, const char *of, double plain, double object, double ratio)
+static void row(unsigned rep, const char *figure, const char *of, double plain, double object,
+		double ratio)
 {
 	printf("%u,%s,%s,%.4g,%.4g,%.3f\n", rep, figure, of, plain, object, ratio);
 	fflush(stdout);
@@ -100,7 +106,10 @@ static double put_plain(size_t chunk)
 
 static double put_object(umobject_container *c, size_t chunk)
 {
-	struct umobject_shape shape = { .type = UMOBJECT_DOUBLE, .rank = 1, .dims = { options.size / 8 }, .chunk = { chunk / 8 } };
+	struct umobject_shape shape = { .type = UMOBJECT_DOUBLE,
+					.rank = 1,
+					.dims = { options.size / 8 },
+					.chunk = { chunk / 8 } };
 	uint64_t begin = now_ns(), i;
 	umobject_put *p;
 
@@ -121,10 +130,12 @@ static void put_figure(unsigned rep)
 	char of[32];
 
 	for (unsigned i = 0; i < (options.chunk ? 1 : 3); i++) {
-		size_t chunk = options.chunk ? options.chunk : squares[i] * squares[i] * sizeof(double);
+		size_t chunk =
+			options.chunk ? options.chunk : squares[i] * squares[i] * sizeof(double);
 		double plain = put_plain(chunk), object = put_object(c, chunk);
 
-		snprintf(of, sizeof(of), options.chunk ? "%zu" : "%zu^2", options.chunk ? options.chunk : squares[i]);
+		snprintf(of, sizeof(of), options.chunk ? "%zu" : "%zu^2",
+			 options.chunk ? options.chunk : squares[i]);
 		row(rep, options.store ? "put-store" : "put", of, plain, object, object / plain);
 	}
 	umobject_close(c);
@@ -149,10 +160,12 @@ static double get_plain(int fd, const uint64_t *count, uint64_t seed, double *to
 		part_at(&seed, count, start);
 		/* Rows that are whole stand together. */
 		if (count[1] == SIDE)
-			read_whole(fd, to, count[0] * SIDE * sizeof(double), start[0] * SIDE * sizeof(double));
+			read_whole(fd, to, count[0] * SIDE * sizeof(double),
+				   start[0] * SIDE * sizeof(double));
 		else
 			for (uint64_t r = 0; r < count[0]; r++)
-				read_whole(fd, to + r * count[1], count[1] * sizeof(double), ((start[0] + r) * SIDE + start[1]) * sizeof(double));
+				read_whole(fd, to + r * count[1], count[1] * sizeof(double),
+					   ((start[0] + r) * SIDE + start[1]) * sizeof(double));
 	}
 	return (double)(now_ns() - begin) / PARTS / 1e3;
 }
@@ -172,9 +185,13 @@ static double get_object(umobject_version *v, const uint64_t *count, uint64_t se
 static void get_figure(unsigned rep)
 {
 	static const struct { const char *name; uint64_t count[2]; } parts[] = {
-		{ "rows-64", { 64, SIDE } }, { "box-256", { 256, 256 } }, { "box-1024", { 1024, 1024 } }, { "box-64", { 64, 64 } },
+		{ "rows-64", { 64, SIDE } }, { "box-256", { 256, 256 } },
+		{ "box-1024", { 1024, 1024 } }, { "box-64", { 64, 64 } },
 	};
-	struct umobject_shape shape = { .type = UMOBJECT_DOUBLE, .rank = 2, .dims = { SIDE, SIDE }, .chunk = { 512, 512 } };
+	struct umobject_shape shape = { .type = UMOBJECT_DOUBLE,
+					.rank = 2,
+					.dims = { SIDE, SIDE },
+					.chunk = { 512, 512 } };
 	size_t bytes = (size_t)SIDE * SIDE * sizeof(double);
 	umobject_container *c = open_box();
 	double *array = (double *)huge_memory(bytes), *to = malloc(bytes);
@@ -193,7 +210,8 @@ static void get_figure(unsigned rep)
 	if (memcmp(to, array, bytes) != 0)
 		die("the object is another one than was put");
 	for (unsigned i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
-		double plain = get_plain(fd, parts[i].count, rep, to), object = get_object(v, parts[i].count, rep, to);
+		double plain = get_plain(fd, parts[i].count, rep, to),
+		       object = get_object(v, parts[i].count, rep, to);
 
 		row(rep, "get", parts[i].name, plain, object, object / plain);
 	}
@@ -223,7 +241,8 @@ static double small_plain(void)
 		snprintf(temporary, sizeof(temporary), "%s/new", folder);
 		fd = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC);
 		write_whole(fd, data + (size_t)i % 1024 * SMALL, SMALL, 0);
-		if (fsync(fd) < 0 || close(fd) < 0 || rename(temporary, path) < 0 || sync_folder(folder) < 0)
+		if (fsync(fd) < 0 || close(fd) < 0 || rename(temporary, path) < 0 ||
+		    sync_folder(folder) < 0)
 			die("%s: %s", path, strerror(errno));
 	}
 	begin = now_ns() - begin;
@@ -240,7 +259,8 @@ static double small_object(void)
 
 	for (unsigned i = 0; i < options.count; i++) {
 		snprintf(name, sizeof(name), "%u", i);
-		check_object(umobject_put_array(c, name, &shape, data + (size_t)i % 1024 * SMALL), "put");
+		check_object(umobject_put_array(c, name, &shape, data + (size_t)i % 1024 * SMALL),
+			     "put");
 	}
 	begin = now_ns() - begin;
 	umobject_close(c);
@@ -284,7 +304,10 @@ static void mapped_figure(unsigned rep)
 {
 	static const size_t segs[] = { 64 * KIB, 256 * KIB };
 	size_t size = 4 * options.size;
-	struct umobject_shape shape = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { size }, .chunk = { 4 * MIB } };
+	struct umobject_shape shape = { .type = UMOBJECT_UINT8,
+					.rank = 1,
+					.dims = { size },
+					.chunk = { 4 * MIB } };
 	umobject_container *c = open_box();
 	char *bytes = huge_memory(size), uri[PATH_MAX + 64], path[PATH_MAX + 32], of[32];
 	int fd;
@@ -327,7 +350,10 @@ struct job {
 /* Each phase has a name of its own, as each has a place of its own in the file. */
 static void output_object(umobject_container *c, struct job *j, unsigned rank, unsigned phase)
 {
-	struct umobject_shape shape = { .type = UMOBJECT_INT32, .rank = 2, .dims = { j->ranks * j->side, j->side }, .chunk = { j->side, j->side } };
+	struct umobject_shape shape = { .type = UMOBJECT_INT32,
+					.rank = 2,
+					.dims = { j->ranks * j->side, j->side },
+					.chunk = { j->side, j->side } };
 	umobject_put *p;
 	char name[32];
 
@@ -377,7 +403,8 @@ static void work(struct job *j, unsigned rank)
 /* Seconds for all of it. */
 static double run_job(unsigned ranks, size_t side, bool objects, uint64_t computing)
 {
-	struct job *j = mmap(NULL, sizeof(*j), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct job *j =
+		mmap(NULL, sizeof(*j), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pthread_barrierattr_t attr;
 	uint64_t begin;
 	int status;
@@ -415,8 +442,10 @@ static void skeleton_figure(unsigned rep)
 	for (unsigned i = 0; i < options.nranks; i++) {
 		for (unsigned k = 0; k < 3; k++) {
 			unsigned ranks = (unsigned)options.ranks[i];
-			uint64_t computing = (uint64_t)(run_job(ranks, sides[k], false, 0) / options.cycles * 3e9);
-			double plain = run_job(ranks, sides[k], false, computing), object = run_job(ranks, sides[k], true, computing);
+			uint64_t computing = (uint64_t)(run_job(ranks, sides[k], false, 0) /
+							options.cycles * 3e9);
+			double plain = run_job(ranks, sides[k], false, computing),
+			       object = run_job(ranks, sides[k], true, computing);
 
 			snprintf(of, sizeof(of), "%u-%zu^2", ranks, sides[k]);
 			row(rep, "skeleton", of, plain, object, plain / object);
@@ -429,13 +458,19 @@ static void skeleton_figure(unsigned rep)
 static const struct {
 	const char *name;
 	void (*run)(unsigned rep);
-} figures[] = { { "put", put_figure }, { "get", get_figure }, { "small", small_figure }, { "mapped", mapped_figure }, { "skeleton", skeleton_figure } };
+} figures[] = { { "put", put_figure },
+		{ "get", get_figure },
+		{ "small", small_figure },
+		{ "mapped", mapped_figure },
+		{ "skeleton", skeleton_figure } };
 
 enum { DIR_IS = 256, ONLY, SIZE, COUNT, RANKS, CYCLES, STORE, CHUNK, REPS, HELP };
 
 static const struct option long_options[] = {
-	{ "dir", 1, NULL, DIR_IS }, { "only", 1, NULL, ONLY }, { "size", 1, NULL, SIZE }, { "count", 1, NULL, COUNT }, { "ranks", 1, NULL, RANKS },
-	{ "cycles", 1, NULL, CYCLES }, { "store", 1, NULL, STORE }, { "chunk", 1, NULL, CHUNK }, { "reps", 1, NULL, REPS }, { "help", 0, NULL, HELP },
+	{ "dir", 1, NULL, DIR_IS }, { "only", 1, NULL, ONLY }, { "size", 1, NULL, SIZE },
+	{ "count", 1, NULL, COUNT }, { "ranks", 1, NULL, RANKS }, { "cycles", 1, NULL, CYCLES },
+	{ "store", 1, NULL, STORE }, { "chunk", 1, NULL, CHUNK }, { "reps", 1, NULL, REPS },
+	{ "help", 0, NULL, HELP },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -460,7 +495,8 @@ static bool is_wanted(const char *name)
 {
 	const char *at = strstr(options.only, name);
 
-	return at && (at == options.only || at[-1] == ',') && (at[strlen(name)] == ',' || !at[strlen(name)]);
+	return at && (at == options.only || at[-1] == ',') &&
+	       (at[strlen(name)] == ',' || !at[strlen(name)]);
 }
 
 int main(int argc, char **argv)
@@ -469,12 +505,13 @@ int main(int argc, char **argv)
 
 	while ((what = getopt_long(argc, argv, "", long_options, NULL)) != -1)
 		take_option(what);
-	if (options.size % (8 * MIB) || (options.chunk && (options.chunk % 8 || options.size % options.chunk)))
+	if (options.size % (8 * MIB) ||
+	    (options.chunk && (options.chunk % 8 || options.size % options.chunk)))
 		die("--size is in steps of 8M, and of --chunk, which is in steps of 8");
 	for (unsigned i = 0; i < options.nranks; i++)
 		if (options.ranks[i] > MOST_RANKS)
 			die("--ranks are at most %d", MOST_RANKS);
-	/* Pages of the kernel's that hold a file need no load at all; what is compared are loads. */
+	/* Files in the page cache need no load, and loads are compared. */
 	setenv("UMMAP_CACHED", "copy", 0);
 	snprintf(box, sizeof(box), "%s/objects.%d.box", options.dir, (int)getpid());
 	snprintf(folder, sizeof(folder), "%s/objects.%d.plain", options.dir, (int)getpid());

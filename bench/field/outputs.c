@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * outputs - the skeleton application of Chien et al. (2018) with MPI: cycles of computation, of which each fifth ends with an output
- * of all ranks, by objects, by parallel HDF5 to one shared file, or by MPI-IO alone.
+ * outputs - the skeleton application of Chien et al. (2018) with MPI. It computes in cycles, and
+ * all ranks write an output after every fifth cycle: as objects, by parallel HDF5 to one shared
+ * file, or by MPI-IO alone.
  */
 #include <getopt.h>
 
@@ -60,18 +61,24 @@ static const char *name_of(unsigned output)
 
 static void objects_write(const struct outputs *o, unsigned output, const double *chunk)
 {
-	struct umobject_shape shape = { .type = UMOBJECT_DOUBLE, .rank = 2, .dims = { (uint64_t)job.ranks * o->side, o->side },
-		.chunk = { o->side, o->side } };
+	struct umobject_shape shape = { .type = UMOBJECT_DOUBLE,
+					.rank = 2,
+					.dims = { (uint64_t)job.ranks * o->side, o->side },
+					.chunk = { o->side, o->side } };
 	uint64_t start[] = { (uint64_t)job.rank * o->side, 0 }, count[] = { o->side, o->side };
 
-	check_object(umobject_put_all(MPI_COMM_WORLD, container, name_of(output), &shape, start, count, chunk), "put");
+	check_object(umobject_put_all(MPI_COMM_WORLD, container, name_of(output), &shape, start,
+				      count, chunk),
+		     "put");
 }
 
 static void objects_read(const struct outputs *o, unsigned output, int of, double *chunk)
 {
 	uint64_t start[] = { (uint64_t)of * o->side, 0 }, count[] = { o->side, o->side };
 
-	check_object(umobject_get_all(MPI_COMM_WORLD, container, name_of(output), 0, start, count, chunk), "get");
+	check_object(umobject_get_all(MPI_COMM_WORLD, container, name_of(output), 0, start, count,
+				      chunk),
+		     "get");
 }
 
 static void objects_end(void)
@@ -79,7 +86,8 @@ static void objects_end(void)
 	umobject_close(container);
 }
 
-static const struct output_method objects = { "objects", objects_begin, objects_write, objects_read, objects_end };
+static const struct output_method objects = { "objects", objects_begin, objects_write, objects_read,
+					      objects_end };
 
 /* ---- MPI-IO ---- */
 
@@ -87,25 +95,30 @@ static MPI_File file;
 
 static void mpiio_begin(const struct outputs *o)
 {
-	job_check(MPI_File_open(MPI_COMM_WORLD, o->path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file), "MPI_File_open");
+	job_check(MPI_File_open(MPI_COMM_WORLD, o->path, MPI_MODE_CREATE | MPI_MODE_RDWR,
+				MPI_INFO_NULL, &file),
+		  "MPI_File_open");
 }
 
 /* Also what the words of the chunk depend on. */
 static MPI_Offset place_of(const struct outputs *o, unsigned output, int of)
 {
-	return (MPI_Offset)(((uint64_t)output * (unsigned)job.ranks + (unsigned)of) * o->side * o->side * sizeof(double));
+	return (MPI_Offset)(((uint64_t)output * (unsigned)job.ranks + (unsigned)of) * o->side *
+			    o->side * sizeof(double));
 }
 
 static void mpiio_write(const struct outputs *o, unsigned output, const double *chunk)
 {
-	job_check(MPI_File_write_at(file, place_of(o, output, job.rank), chunk, (int)(o->side * o->side), MPI_DOUBLE, MPI_STATUS_IGNORE),
+	job_check(MPI_File_write_at(file, place_of(o, output, job.rank), chunk,
+				    (int)(o->side * o->side), MPI_DOUBLE, MPI_STATUS_IGNORE),
 		  "MPI_File_write_at");
 	job_check(MPI_File_sync(file), "MPI_File_sync");
 }
 
 static void mpiio_read(const struct outputs *o, unsigned output, int of, double *chunk)
 {
-	job_check(MPI_File_read_at(file, place_of(o, output, of), chunk, (int)(o->side * o->side), MPI_DOUBLE, MPI_STATUS_IGNORE),
+	job_check(MPI_File_read_at(file, place_of(o, output, of), chunk, (int)(o->side * o->side),
+				   MPI_DOUBLE, MPI_STATUS_IGNORE),
 		  "MPI_File_read_at");
 }
 
@@ -114,7 +127,8 @@ static void mpiio_end(void)
 	job_check(MPI_File_close(&file), "MPI_File_close");
 }
 
-static const struct output_method mpiio = { "mpiio", mpiio_begin, mpiio_write, mpiio_read, mpiio_end };
+static const struct output_method mpiio = { "mpiio", mpiio_begin, mpiio_write, mpiio_read,
+					    mpiio_end };
 
 /* ---- The application ---- */
 
@@ -128,13 +142,16 @@ static const struct output_method *method_of(const char *name)
 	for (const struct output_method *const *m = outputs_hdf5; *m; m++)
 		if (strcmp((*m)->name, name) == 0)
 			return *m;
-	die(strncmp(name, "hdf5", 4) == 0 && !*outputs_hdf5 ? "-m %s: outputs was built without parallel HDF5" :
-	    "-m %s: there is no such method; see --help", name);
+	die(strncmp(name, "hdf5", 4) == 0 && !*outputs_hdf5 ?
+		    "-m %s: outputs was built without parallel HDF5" :
+		    "-m %s: there is no such method; see --help",
+	    name);
 }
 
 static void fill_chunk(const struct outputs *o, unsigned output, int of, double *chunk)
 {
-	fill_words(chunk, o->side * o->side * sizeof(double), (uint64_t)place_of(o, output, of), FILE_SALT);
+	fill_words(chunk, o->side * o->side * sizeof(double), (uint64_t)place_of(o, output, of),
+		   FILE_SALT);
 }
 
 /* Each rank looks at what its neighbour has written. */
@@ -172,12 +189,14 @@ static double run(const struct options *o, double *chunk, double *output_s)
 static void print(const struct options *o, double seconds, double output_s)
 {
 	const struct outputs *out = &o->outputs;
-	double mib = (double)out->count * job.ranks * (double)(out->side * out->side * sizeof(double)) / (double)MIB;
+	double mib = (double)out->count * job.ranks *
+		     (double)(out->side * out->side * sizeof(double)) / (double)MIB;
 	struct report r;
 
 	if (job.rank)
 		return;
-	printf("%s, %d ranks, %u outputs, %.1f MiB: %.3f s, of which %.3f s for output, %.1f MiB/s\nall outputs are right\n",
+	printf("%s, %d ranks, %u outputs, %.1f MiB: %.3f s, of which %.3f s for output, %.1f "
+	       "MiB/s\nall outputs are right\n",
 	       o->method->name, job.ranks, out->count, mib, seconds, output_s, mib / output_s);
 	r = report_begin(o->json, "outputs");
 	report_text(&r, "method", o->method->name);
@@ -192,7 +211,8 @@ static void print(const struct options *o, double seconds, double output_s)
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		{ "side", 1, 0, 's' }, { "cycles", 1, 0, 'n' }, { "computing", 1, 0, 'c' }, { "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "side", 1, 0, 's' }, { "cycles", 1, 0, 'n' }, { "computing", 1, 0, 'c' },
+		{ "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	int c;
 
@@ -219,7 +239,9 @@ static void parse_options(struct options *o, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	struct options o = { .outputs = { .path = "outputs", .side = 512 }, .method = &objects, .cycles = 200 };
+	struct options o = { .outputs = { .path = "outputs", .side = 512 },
+			     .method = &objects,
+			     .cycles = 200 };
 	const struct alloc none = { 0 };
 	double *chunk, *want, seconds, output_s = 0;
 	size_t bytes;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Ways to write what a simulation has computed, an array at each output, of which every rank has one chunk: side by side doubles, the
- * ranks' below each other. All calls are of all ranks together.
- */
+/* Ways to write the outputs of a simulation. Each output is an array of doubles, `side` in each
+ * row, and each rank has one chunk of it, the chunks below each other. All calls are collective. */
 #ifndef FIELD_OUTPUTS_H
 #define FIELD_OUTPUTS_H
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Parallel HDF5, to one shared file: a dataset of all outputs in the chunks of the ranks, all of which have their places from the
- * beginning and are written whole, so that nothing is filled before.
- */
+/* Parallel HDF5 with one shared file: a dataset of all outputs in the chunks of the ranks, whose
+ * space is allocated at the beginning. Chunks are written whole, so no fill values are needed. */
 #include <hdf5.h>
 
 #include "kit/common.h"
@@ -20,8 +18,10 @@ static hid_t checked(hid_t result, const char *call)
 
 static void begin(const struct outputs *o, H5FD_mpio_xfer_t how)
 {
-	hsize_t dims[] = { o->count, (uint64_t)job.ranks * o->side, o->side }, chunk[] = { 1, o->side, o->side };
-	hid_t access = checked(H5Pcreate(H5P_FILE_ACCESS), "H5Pcreate"), create = checked(H5Pcreate(H5P_DATASET_CREATE), "H5Pcreate");
+	hsize_t dims[] = { o->count, (uint64_t)job.ranks * o->side, o->side },
+		chunk[] = { 1, o->side, o->side };
+	hid_t access = checked(H5Pcreate(H5P_FILE_ACCESS), "H5Pcreate"),
+	      create = checked(H5Pcreate(H5P_DATASET_CREATE), "H5Pcreate");
 	hid_t space = checked(H5Screate_simple(3, dims, NULL), "H5Screate_simple");
 
 	checked(H5Pset_fapl_mpio(access, MPI_COMM_WORLD, MPI_INFO_NULL), "H5Pset_fapl_mpio");
@@ -30,7 +30,9 @@ static void begin(const struct outputs *o, H5FD_mpio_xfer_t how)
 	checked(H5Pset_chunk(create, 3, chunk), "H5Pset_chunk");
 	checked(H5Pset_fill_time(create, H5D_FILL_TIME_NEVER), "H5Pset_fill_time");
 	file = checked(H5Fcreate(o->path, H5F_ACC_TRUNC, H5P_DEFAULT, access), "H5Fcreate");
-	dataset = checked(H5Dcreate2(file, "outputs", H5T_NATIVE_DOUBLE, space, H5P_DEFAULT, create, H5P_DEFAULT), "H5Dcreate2");
+	dataset = checked(H5Dcreate2(file, "outputs", H5T_NATIVE_DOUBLE, space, H5P_DEFAULT, create,
+				     H5P_DEFAULT),
+			  "H5Dcreate2");
 	transfer = checked(H5Pcreate(H5P_DATASET_XFER), "H5Pcreate");
 	checked(H5Pset_dxpl_mpio(transfer, how), "H5Pset_dxpl_mpio");
 	H5Sclose(space);
@@ -54,7 +56,8 @@ static hid_t select_chunk(const struct outputs *o, unsigned output, int of, hid_
 	hsize_t start[] = { output, (uint64_t)of * o->side, 0 }, count[] = { 1, o->side, o->side };
 	hid_t space = checked(H5Dget_space(dataset), "H5Dget_space");
 
-	checked(H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL), "H5Sselect_hyperslab");
+	checked(H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL),
+		"H5Sselect_hyperslab");
 	*memory = checked(H5Screate_simple(3, count, NULL), "H5Screate_simple");
 	return space;
 }
@@ -85,7 +88,9 @@ static void end(void)
 	checked(H5Fclose(file), "H5Fclose");
 }
 
-static const struct output_method independent = { "hdf5", begin_independent, write_chunk, read_chunk, end };
-static const struct output_method collective = { "hdf5-collective", begin_collective, write_chunk, read_chunk, end };
+static const struct output_method independent = { "hdf5", begin_independent, write_chunk,
+						  read_chunk, end };
+static const struct output_method collective = { "hdf5-collective", begin_collective, write_chunk,
+						 read_chunk, end };
 
 const struct output_method *const outputs_hdf5[] = { &independent, &collective, NULL };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prk-stencil - the Stencil kernel of the Parallel Research Kernels: a star of radius 2 over a square grid of doubles,
- * shared out on a nearly square grid of ranks. Each iteration exchanges halos by messages, adds the stencil of `in` to
- * `out`, and 1 to `in`. Only `in` and `out` are of the memory under test; messages go out of and into buffers.
+ * prk-stencil - the Stencil kernel of the Parallel Research Kernels: a star of radius 2 over a
+ * square grid of doubles, which a nearly square grid of ranks shares. Each iteration exchanges
+ * halos by messages, adds the stencil of `in` to `out`, and adds 1 to `in`. Only `in` and `out` are
+ * in the memory under test; messages use buffers.
  */
 #include <math.h>
 
@@ -25,7 +26,7 @@ static const char help[] =
 ALLOC_KNOBS_HELP ALLOC_PART_HELP
 "  --help\n";
 
-/* The part of this rank: columns [x0, x0 + w) and rows [y0, y0 + h). `in` has a frame of RADIUS around it. */
+/* The part of this rank: columns [x0, x0 + w) and rows [y0, y0 + h). `in` has a frame of RADIUS. */
 struct part {
 	long n, x0, y0, w, h, stride;
 	int left, right, up, down;        /* ranks, or MPI_PROC_NULL */
@@ -47,7 +48,7 @@ static void split(struct part *p, long n)
 {
 	int px, py, x, y;
 
-	/* Rows are whole where they can be: the edges of columns are spread over all of the memory. */
+	/* Ranks have whole rows if possible: the edges of columns are spread over all memory. */
 	for (px = (int)sqrt(job.ranks); job.ranks % px; px--)
 		;
 	py = job.ranks / px;
@@ -108,7 +109,8 @@ static void rows(const struct part *p, double *buf, long y, bool out, int peer)
 static void exchange(struct part *p)
 {
 	const int peers[4] = { p->left, p->right, p->up, p->down };
-	const int lens[4] = { (int)p->h * RADIUS, (int)p->h * RADIUS, (int)p->w * RADIUS, (int)p->w * RADIUS };
+	const int lens[4] = { (int)p->h * RADIUS, (int)p->h * RADIUS, (int)p->w * RADIUS,
+			      (int)p->w * RADIUS };
 	MPI_Request requests[8];
 	MPI_Status statuses[8];
 
@@ -116,10 +118,12 @@ static void exchange(struct part *p)
 	columns(p, p->buf[SEND_RIGHT], p->w - RADIUS, true, p->right);
 	rows(p, p->buf[SEND_UP], 0, true, p->up);
 	rows(p, p->buf[SEND_DOWN], p->h - RADIUS, true, p->down);
-	/* What goes left arrives from the right: the tag is the side that it comes in by. */
+	/* Data sent to the left arrives from the right: the tag is the side of arrival. */
 	for (int i = 0; i < 4; i++) {
-		MPI_Irecv(p->buf[GOT_LEFT + i], lens[i], MPI_DOUBLE, peers[i], i, MPI_COMM_WORLD, &requests[i]);
-		MPI_Isend(p->buf[i], lens[i], MPI_DOUBLE, peers[i], i ^ 1, MPI_COMM_WORLD, &requests[4 + i]);
+		MPI_Irecv(p->buf[GOT_LEFT + i], lens[i], MPI_DOUBLE, peers[i], i, MPI_COMM_WORLD,
+			  &requests[i]);
+		MPI_Isend(p->buf[i], lens[i], MPI_DOUBLE, peers[i], i ^ 1, MPI_COMM_WORLD,
+			  &requests[4 + i]);
 	}
 	MPI_Waitall(8, requests, statuses);
 	columns(p, p->buf[GOT_LEFT], -RADIUS, false, p->left);
@@ -137,8 +141,10 @@ static long clamp(long value, long least, long most)
 static void apply(struct part *p)
 {
 	const double w1 = 1.0 / (2 * 1 * RADIUS), w2 = 1.0 / (2 * 2 * RADIUS);
-	const long x_from = clamp(RADIUS - p->x0, 0, p->w), x_to = clamp(p->n - RADIUS - p->x0, 0, p->w);
-	const long y_from = clamp(RADIUS - p->y0, 0, p->h), y_to = clamp(p->n - RADIUS - p->y0, 0, p->h);
+	const long x_from = clamp(RADIUS - p->x0, 0, p->w),
+		   x_to = clamp(p->n - RADIUS - p->x0, 0, p->w);
+	const long y_from = clamp(RADIUS - p->y0, 0, p->h),
+		   y_to = clamp(p->n - RADIUS - p->y0, 0, p->h);
 	const long s = p->stride;
 
 	for (long y = y_from; y < y_to; y++) {
@@ -147,7 +153,8 @@ static void apply(struct part *p)
 
 		for (long x = x_from; x < x_to; x++)
 			out[x] += w1 * (in[x + 1] - in[x - 1]) + w2 * (in[x + 2] - in[x - 2]) +
-				  w1 * (in[x + s] - in[x - s]) + w2 * (in[x + 2 * s] - in[x - 2 * s]);
+				  w1 * (in[x + s] - in[x - s]) +
+				  w2 * (in[x + 2 * s] - in[x - 2 * s]);
 	}
 }
 
@@ -186,7 +193,8 @@ int main(int argc, char **argv)
 
 	prk_begin(&k, argc, argv, help);
 	split(&p, k.order);
-	prk_arrays(&k, (size_t)(p.stride * (p.h + 2 * RADIUS)) * sizeof(double), (size_t)(p.w * p.h) * sizeof(double));
+	prk_arrays(&k, (size_t)(p.stride * (p.h + 2 * RADIUS)) * sizeof(double),
+		   (size_t)(p.w * p.h) * sizeof(double));
 	p.in = (double *)k.array[0]->base;
 	p.out = (double *)k.array[1]->base;
 	start_values(&p);
@@ -199,6 +207,6 @@ int main(int argc, char **argv)
 	check(&p, k.iterations);
 	for (i = 0; i < 8; i++)
 		free(p.buf[i]);
-	/* Each point has 4 * RADIUS + 1 weights, each multiplied and added, and the sum is added to out. */
+	/* Each point has 4 * RADIUS + 1 multiplications and additions, and one more addition. */
 	prk_end(&k, (2 * (4 * RADIUS + 1) + 1) * points(&p), "MFlops/s");
 }

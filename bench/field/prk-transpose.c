@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prk-transpose - the Transpose kernel of the Parallel Research Kernels: B += transpose of A, A += 1, for square
- * matrices of doubles, of which each rank has a block of columns. Blocks are exchanged in as many phases as there are
- * ranks, and transposed in tiles. Only A and B are of the memory under test; messages go out of and into buffers.
+ * prk-transpose - the Transpose kernel of the Parallel Research Kernels: B += transpose of A, A +=
+ * 1, for square matrices of doubles, of which each rank has a block of columns. Blocks are
+ * exchanged in as many phases as there are ranks, and transposed in tiles. Only A and B are in the
+ * memory under test; messages use buffers.
  */
 #include <math.h>
 
@@ -11,7 +12,8 @@
 
 static const char help[] =
 "usage: mpirun prk-transpose [OPTION ...] ITERATIONS ORDER\n"
-"Adds the transpose of a matrix of ORDER x ORDER doubles to another one; ORDER is a multiple of the ranks.\n"
+"Adds the transpose of a matrix of ORDER x ORDER doubles to another one. ORDER must be a multiple\n"
+"of the number of ranks.\n"
 "  --alloc KIND     memory of both matrices: %s (memory)\n"
 "  --dir DIR        for scratch files without names, two for each rank (.)\n"
 "  --sync N         both matrices are made durable after every N iterations\n"
@@ -42,8 +44,8 @@ static void start_values(struct part *p)
 }
 
 /*
- * Rows [from_row, from_row + block) of A, transposed, go to the columns of `to`, which are `to_stride` doubles apart,
- * or are added there. They then grow by 1.
+ * Rows [from_row, from_row + block) of A, transposed, go to the columns of `to`, which are
+ * `to_stride` doubles apart, or are added there. They then grow by 1.
  */
 static void transpose(struct part *p, size_t from_row, double *to, size_t to_stride, bool add)
 {
@@ -55,7 +57,8 @@ static void transpose(struct part *p, size_t from_row, double *to, size_t to_str
 				for (j = jt; j < least(p->block, jt + p->tile); j++) {
 					double *from = &p->a[j * p->order + from_row + i];
 
-					to[i * to_stride + j] = (add ? to[i * to_stride + j] : 0) + *from;
+					to[i * to_stride + j] =
+						(add ? to[i * to_stride + j] : 0) + *from;
 					*from += 1.0;
 				}
 }
@@ -77,8 +80,8 @@ static void iterate(struct part *p)
 		to = (job.rank - phase + job.ranks) % job.ranks;
 		from = (job.rank + phase) % job.ranks;
 		transpose(p, (size_t)to * p->block, p->sent, p->block, false);
-		MPI_Sendrecv(p->sent, len, MPI_DOUBLE, to, phase, p->got, len, MPI_DOUBLE, from, phase, MPI_COMM_WORLD,
-			     MPI_STATUS_IGNORE);
+		MPI_Sendrecv(p->sent, len, MPI_DOUBLE, to, phase, p->got, len, MPI_DOUBLE, from,
+			     phase, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 		add_block(p, (size_t)from * p->block);
 	}
 }
@@ -89,7 +92,8 @@ static void check(const struct part *p, unsigned iterations)
 
 	for (size_t j = 0; j < p->block; j++)
 		for (size_t i = 0; i < p->order; i++)
-			error += fabs(p->b[j * p->order + i] - ((double)(p->order * i + p->first + j) * times + added));
+			error += fabs(p->b[j * p->order + i] -
+				      ((double)(p->order * i + p->first + j) * times + added));
 	error = job_sum(error);
 	if (!(error < PRK_EPSILON))
 		die("ERROR: the sum of errors is %g, more than %g", error, PRK_EPSILON);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Time is that of the slowest rank, from the end of the first iteration to the end of the last one, checkpoints
- * included. The first iteration warms up and is not counted, as the kernels have it.
- */
+/* The time is that of the slowest rank, from the end of the first iteration, which warms up, to the
+ * end of the last one, with all checkpoints. */
 #include "prk.h"
 
 #include "kit/common.h"
@@ -12,7 +10,8 @@ static uint64_t started;
 static void parse_options(struct prk *k, int argc, char **argv, const char *help)
 {
 	static const struct option known[] = {
-		ALLOC_OPTIONS, ALLOC_PART, { "dir", 1, 0, 'd' }, { "sync", 1, 0, 's' }, { "tile", 1, 0, 't' },
+		ALLOC_OPTIONS, ALLOC_PART, { "dir", 1, 0, 'd' }, { "sync", 1, 0, 's' },
+		{ "tile", 1, 0, 't' },
 		{ "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	int c;
@@ -77,7 +76,8 @@ void prk_end(struct prk *k, double work, const char *unit)
 
 	if (!job.rank) {
 		puts("Solution validates");
-		printf("Rate (%s): %f  Avg time (s): %f  Checkpoints (s): %f\n", unit, rate, seconds, k->synced_s);
+		printf("Rate (%s): %f  Avg time (s): %f  Checkpoints (s): %f\n", unit, rate,
+		       seconds, k->synced_s);
 		r = report_begin(k->json, k->name);
 		report_text(&r, "alloc", k->alloc.kind->name);
 		report_number(&r, "tasks", job.ranks);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the two Parallel Research Kernels share: their command line, checkpoints, and what they print. */
+/* The common parts of the two Parallel Research Kernels: options, checkpoints and output. */
 #ifndef FIELD_PRK_H
 #define FIELD_PRK_H
 
@@ -13,18 +13,20 @@ struct prk {
 	struct alloc alloc;
 	const char *dir, *json;
 	unsigned iterations, order, tile;
-	unsigned sync;            /* checkpoint after so many iterations; 0: never */
-	struct memory *array[2];  /* what a checkpoint is of */
-	double seconds, synced_s; /* all timed iterations; of them in checkpoints */
+	unsigned sync;            /* iterations between two checkpoints; 0: no checkpoints */
+	struct memory *array[2];  /* memory that checkpoints make durable */
+	double seconds, synced_s; /* time of all iterations, and of checkpoints in them */
 };
 
-/* Takes the command line and begins MPI. */
+/* Parses the command line, and begins MPI. */
 void prk_begin(struct prk *k, int argc, char **argv, const char *help);
-/* The two arrays, of so many bytes; other memory has been touched before, if it is not to count against the budget. */
+/* Makes the two arrays. Other memory must have been touched before, so that the limit does not
+ * count it. */
 void prk_arrays(struct prk *k, size_t first, size_t second);
-/* The clock starts after the first of iterations + 1: call it at the end of each, from 0 on. */
+/* Must be called at the end of each iteration. The clock starts after iteration 0. */
 void prk_iterated(struct prk *k, unsigned iteration);
-/* Says that the result was right, and the rate, `work` being that of one iteration in `unit`; ends MPI and program. */
+/* Prints that the result is right, and the rate, and ends MPI and the program. work: work of an
+ * iteration, in `unit`. */
 _Noreturn void prk_end(struct prk *k, double work, const char *unit);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* randomwalk - reads a block somewhere, computes with it for a while (steps of Collatz's), writes it back, and goes on from there. */
+/* randomwalk - reads a block, computes with it (steps of the Collatz sequence), writes it back, and
+ * goes to a block that depends on the result. */
 #include "filepair.h"
 
 static const char *const names[] = { "open (ms)", "walk (s)", "close (ms)", "all of it (s)", NULL };
@@ -18,7 +19,8 @@ static uint64_t compute(uint64_t n, unsigned steps)
 static void run(const struct filepair *p, bool cached, double *steps)
 {
 	static uint64_t block[MIB / 8];
-	uint64_t begin = job_start(), start = begin, at = (uint64_t)job.rank * 12345 + p->seed, blocks = p->size / p->block;
+	uint64_t begin = job_start(), start = begin, at = (uint64_t)job.rank * 12345 + p->seed,
+		 blocks = p->size / p->block;
 	MPI_File file = filepair_open(p, cached);
 
 	steps[0] = job_seconds(start) * 1e3;
@@ -42,7 +44,9 @@ int main(int argc, char **argv)
 {
 	struct filepair p;
 
-	filepair_begin(&p, argc, argv, "usage: mpirun randomwalk [OPTION ...]\nWalks through a file of MPI-IO's.\n");
+	filepair_begin(
+		&p, argc, argv,
+		"usage: mpirun randomwalk [OPTION ...]\nWalks through a file of MPI-IO's.\n");
 	if (p.block > MIB || p.block < 8)
 		die("--block: from 8 to 1M");
 	filepair_compare(&p, names, run);

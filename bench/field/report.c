@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Keys are ours and need no escapes; texts come from the command line and may. */
+/* Keys need no escapes. Texts may come from the command line, and are escaped. */
 #include "report.h"
 
 #include "kit/common.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Results for programs: one JSON object a line, appended to the file of --json. */
+/* Results for programs: each is a JSON object in a line, appended to the file of --json. */
 #ifndef FIELD_REPORT_H
 #define FIELD_REPORT_H
 

@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rompio - small reads and writes of a file: in order, each rank a chunk, and at random all over it; open and close apart. */
+/* rompio - small reads and writes of a file: in order, with a chunk for each rank, and at random in
+ * the whole file. Opening and closing are timed separately. */
 #include "filepair.h"
 
 static const char *const names[] = {
-	"open (ms)", "write in order (us)", "read in order (us)", "first write at random (us)", "write at random (us)", "read at random (us)",
-	"close (ms)", NULL,
+	"open (ms)",
+	"write in order (us)",
+	"read in order (us)",
+	"first write at random (us)",
+	"write at random (us)",
+	"read at random (us)",
+	"close (ms)",
+	NULL,
 };
 
 static uint64_t state;
@@ -31,9 +38,11 @@ static double calls(const struct filepair *p, MPI_File file, bool writing, bool 
 		MPI_Offset at = place(p, i, random);
 
 		if (writing)
-			MPI_File_write_at(file, at, block, (int)p->block, MPI_BYTE, MPI_STATUS_IGNORE);
+			MPI_File_write_at(file, at, block, (int)p->block, MPI_BYTE,
+					  MPI_STATUS_IGNORE);
 		else
-			MPI_File_read_at(file, at, block, (int)p->block, MPI_BYTE, MPI_STATUS_IGNORE);
+			MPI_File_read_at(file, at, block, (int)p->block, MPI_BYTE,
+					 MPI_STATUS_IGNORE);
 	}
 	return job_seconds(start) / p->count * 1e6;
 }
@@ -60,7 +69,9 @@ int main(int argc, char **argv)
 {
 	struct filepair p;
 
-	filepair_begin(&p, argc, argv, "usage: mpirun rompio [OPTION ...]\nReads and writes a file of MPI-IO's in blocks.\n");
+	filepair_begin(&p, argc, argv,
+		       "usage: mpirun rompio [OPTION ...]\nReads and writes a file of MPI-IO's in "
+		       "blocks.\n");
 	if (p.block > MIB)
 		die("--block: at most 1M");
 	filepair_compare(&p, names, run);

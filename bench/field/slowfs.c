@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * slowfs - a folder seen through a storage system that is far away: each request takes a while to be answered, and all
- * share one line of a given bandwidth, so that many small requests are slow and many at a time are not. Without page
- * cache, unless asked for: only then does FUSE let files be mapped. What is synced waits for an answer, but not for
- * the disk under the folder, which stands for servers that have memory.
+ * slowfs - shows a folder through a pretended storage system that is far away. Each request is
+ * answered after a delay, and all requests share a line of a given bandwidth, so many small
+ * requests are slow, unless they are made at the same time. There is no page cache unless an option
+ * asks for it; only then FUSE lets files be mapped. A sync waits for an answer, but not for the
+ * disk under the folder, as with servers that have memory.
  */
 #define FUSE_USE_VERSION 312
 #include <dirent.h>
@@ -26,11 +27,14 @@ struct slow {
 	uint64_t line_free;               /* when all that was sent so far is through */
 };
 
-static struct slow slow = { .latency_ns = 1000000, .ns_per_byte = 1, .lock = PTHREAD_MUTEX_INITIALIZER };
+static struct slow slow = { .latency_ns = 1000000,
+			    .ns_per_byte = 1,
+			    .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static const char help[] =
 "usage: slowfs [OPTION ...] FOLDER MOUNTPOINT\n"
-"Shows FOLDER at MOUNTPOINT, as a storage system that is far away. fusermount3 -u MOUNTPOINT ends it.\n"
+"Shows FOLDER at MOUNTPOINT like a storage system that is far away. `fusermount3 -u MOUNTPOINT`\n"
+"ends it.\n"
 "  --latency USEC     from a request to its answer (1000)\n"
 "  --bandwidth SIZE   bytes a second, of all requests together (1G)\n"
 "  --paged            by the page cache, which mmap needs\n"
@@ -55,7 +59,7 @@ static void take_time(size_t bytes)
 		;
 }
 
-/* What lies under a path of ours; errors are those of names that are too long. */
+/* Returns the path in the folder for a path below the mount point, or an error for long names. */
 static int below(char *path, const char *name)
 {
 	return snprintf(path, PATH_MAX, "%s%s", slow.folder, name) < PATH_MAX ? 0 : -ENAMETOOLONG;
@@ -76,8 +80,8 @@ static int slow_getattr(const char *name, struct stat *st, struct fuse_file_info
 	return result(fi ? fstat((int)fi->fh, st) : lstat(path, st));
 }
 
-static int slow_readdir(const char *name, void *buf, fuse_fill_dir_t fill, off_t off, struct fuse_file_info *fi,
-			enum fuse_readdir_flags flags)
+static int slow_readdir(const char *name, void *buf, fuse_fill_dir_t fill, off_t off,
+			struct fuse_file_info *fi, enum fuse_readdir_flags flags)
 {
 	char path[PATH_MAX];
 	int err = below(path, name);
@@ -134,7 +138,8 @@ static int slow_read(const char *name, char *buf, size_t len, off_t off, struct 
 	return result(pread((int)fi->fh, buf, len, off));
 }
 
-static int slow_write(const char *name, const char *buf, size_t len, off_t off, struct fuse_file_info *fi)
+static int slow_write(const char *name, const char *buf, size_t len, off_t off,
+		      struct fuse_file_info *fi)
 {
 	(void)name;
 	take_time(len);
@@ -253,17 +258,20 @@ static void *slow_init(struct fuse_conn_info *conn, struct fuse_config *config)
 }
 
 static const struct fuse_operations operations = {
-	.init = slow_init, .getattr = slow_getattr, .readdir = slow_readdir, .open = slow_open, .create = slow_create,
-	.release = slow_release, .read = slow_read, .write = slow_write, .fsync = slow_fsync,
+	.init = slow_init, .getattr = slow_getattr, .readdir = slow_readdir, .open = slow_open,
+	.create = slow_create, .release = slow_release, .read = slow_read, .write = slow_write,
+	.fsync = slow_fsync,
 	.truncate = slow_truncate, .unlink = slow_unlink, .rename = slow_rename, .link = slow_link,
-	.mkdir = slow_mkdir, .rmdir = slow_rmdir, .fsyncdir = slow_fsyncdir, .symlink = slow_symlink, .readlink = slow_readlink,
+	.mkdir = slow_mkdir, .rmdir = slow_rmdir, .fsyncdir = slow_fsyncdir,
+	.symlink = slow_symlink, .readlink = slow_readlink,
 };
 
 static bool parse_options(int argc, char **argv)
 {
 	static const struct option known[] = {
-		{ "latency", 1, 0, 'l' }, { "bandwidth", 1, 0, 'b' }, { "paged", 0, 0, 'p' }, { "readahead", 1, 0, 'r' },
-		{ "foreground", 0, 0, 'f' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "latency", 1, 0, 'l' }, { "bandwidth", 1, 0, 'b' }, { "paged", 0, 0, 'p' },
+		{ "readahead", 1, 0, 'r' }, { "foreground", 0, 0, 'f' }, { "help", 0, 0, 'h' },
+		{ 0, 0, 0, 0 },
 	};
 	bool foreground = false;
 	int c;
@@ -271,10 +279,14 @@ static bool parse_options(int argc, char **argv)
 	slow.readahead = 128 * KIB;
 	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
 		switch (c) {
-		case 'l': slow.latency_ns = 1000ull * parse_count("latency", optarg, 60000000); break;
+		case 'l':
+			slow.latency_ns = 1000ull * parse_count("latency", optarg, 60000000);
+			break;
 		case 'b': slow.ns_per_byte = 1e9 / (double)parse_size("bandwidth", optarg); break;
 		case 'p': slow.paged = true; break;
-		case 'r': slow.readahead = strcmp(optarg, "0") ? parse_size("readahead", optarg) : 0; break;
+		case 'r':
+			slow.readahead = strcmp(optarg, "0") ? parse_size("readahead", optarg) : 0;
+			break;
 		case 'f': foreground = true; break;
 		case 'h': fputs(help, stdout); exit(0);
 		default: die("see --help");
@@ -292,9 +304,11 @@ int main(int argc, char **argv)
 	bool foreground = parse_options(argc, argv);
 	char threads[64];
 	char *fuse[] = {
-		argv[0], argv[optind + 1], (char *)"-o", threads, foreground ? (char *)"-f" : NULL, NULL,
+		argv[0], argv[optind + 1], (char *)"-o", threads, foreground ? (char *)"-f" : NULL,
+		NULL,
 	};
 
-	snprintf(threads, sizeof(threads), "fsname=slowfs,max_idle_threads=%d,max_threads=%d", THREADS, THREADS);
+	snprintf(threads, sizeof(threads), "fsname=slowfs,max_idle_threads=%d,max_threads=%d",
+		 THREADS, THREADS);
 	return fuse_main(foreground ? 5 : 4, fuse, &operations, NULL);
 }

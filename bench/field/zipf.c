@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * zipf - writes a text in which the word of rank r comes with a probability of 1/r, out of a million words; of short lines. The same
- * size gives the same text.
- */
+/* zipf - writes a text of short lines in which the word of rank r, of a million words, has the
+ * probability 1/r. The same size gives the same text. */
 #include <fcntl.h>
 
 #include "kit/common.h"
@@ -58,7 +56,8 @@ int main(int argc, char **argv)
 	int fd;
 
 	if (argc != 3 || argv[1][0] == '-') {
-		printf("usage: zipf SIZE FILE\nWrites a text of SIZE bytes whose words are as frequent as Zipf has it.\n");
+		printf("usage: zipf SIZE FILE\nWrites a text of SIZE bytes whose words are as "
+		       "frequent as Zipf has it.\n");
 		return argc == 2 && strcmp(argv[1], "--help") == 0 ? 0 : 1;
 	}
 	size = parse_size("SIZE", argv[1]);

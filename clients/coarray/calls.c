@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The calls of programs, by include/ummap_coarray.f90. Those that say something of a coarray are made by all images; those that
- * ask, and pcaf_open_image, by any of them. They change nothing in the folder of the earlier run, so that what they are for can be
- * done again if this job dies on the way.
+ * The calls that include/ummap_coarray.f90 declares. pcaf_sync and pcaf_config are made by all
+ * images, the others by any image. Nothing in the folder of the earlier run changes, so another job
+ * can read it again if this one dies.
  */
 #include "coarray/coarray.h"
 #include "coarray/earlier.h"
@@ -15,18 +15,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MOST_RANKS 15
+#define MAX_FORTRAN_RANK 15
 
-/* As Fortran describes any argument to C (CFI_cdesc_t). */
+/* The beginning of CFI_cdesc_t, by which Fortran describes any argument to C. */
 struct argument {
-	char *base;
-	size_t element;                     /* bytes */
+	char *base;             /* address of the first element */
+	size_t element;         /* bytes of an element */
 	int version;
 	signed char rank, attribute;
 	short type;
 	struct {
 		ptrdiff_t lower, extent, stride;
-	} dim[MOST_RANKS];
+	} dim[MAX_FORTRAN_RANK];
 };
 
 #pragma GCC visibility push(default)
@@ -53,7 +53,7 @@ void pcaf_sync(void)
 	coarray_sync();
 }
 
-static struct coarray *find(const struct argument *array)
+static struct coarray *find_coarray(const struct argument *array)
 {
 	struct coarray *c = job.coarrays;
 
@@ -62,51 +62,52 @@ static struct coarray *find(const struct argument *array)
 	return c;
 }
 
-/* ---- What is kept, and where ---- */
+/* ---- Keeping coarrays ---- */
 
 static const char no_coarray[] = "cannot find the coarray: the argument must be a whole coarray";
 
-/* What is memory already can be kept later where it is small: the pool takes it as it is. */
-static void check_config(const struct coarray *c, bool persistent, const char *path, struct error *e)
+/* A coarray in memory can only be kept from now on if it is small, because the pool copies it. */
+static void check_config(const struct coarray *c, bool persistent, const char *path,
+			 struct error *e)
 {
 	if (!c)
 		error_set(e, MPI_ERR_ARG, "pcaf_config: %s", no_coarray);
-	else if (persistent && !c->kept && c->size > JOB_SMALL)
+	else if (persistent && !c->is_kept && c->size > MAX_SMALL_BYTES)
 		error_set(e, MPI_ERR_ARG,
 			  "pcaf_config: cannot keep coarray %u of %zu bytes: it is in memory, and "
 			  "only coarrays of at most %d bytes can be moved from memory to a file. "
 			  "Try to allocate it again, or PCAF_MIN=%zu",
-			  c->order, c->size, JOB_SMALL, c->size);
-	else if (persistent && *path && (c->small || !c->kept))
+			  c->order, c->size, MAX_SMALL_BYTES, c->size);
+	else if (persistent && *path && (c->is_small || !c->is_kept))
 		error_set(e, MPI_ERR_ARG,
 			  "pcaf_config: cannot keep coarray %u of %zu bytes in '%.60s': all "
 			  "coarrays of at most %d bytes share one file in PCAF_PATH. Try without "
 			  "the path",
-			  c->order, c->size, path, JOB_SMALL);
+			  c->order, c->size, path, MAX_SMALL_BYTES);
 }
 
 void pcaf_config(const struct argument *array, bool persistent, const char *path)
 {
-	struct coarray *c = find(array);
+	struct coarray *c = find_coarray(array);
 	struct error e = { 0 };
-	bool earlier;
+	bool is_former;
 
-	if (!coarray_active() || job.config.unlink)
+	if (!coarray_is_active() || job.config.unlink)
 		return;
 	check_config(c, persistent, path, &e);
 	job_check(job.comm, &e);
-	if (!persistent && c->kept)
+	if (!persistent && c->is_kept)
 		job_drop(c);
-	if (persistent && !c->kept) {
-		c->small = job_enter(c->order, c->size, &earlier)->small;
-		if (!c->small)
+	if (persistent && !c->is_kept) {
+		c->is_small = job_enter(c->order, c->size, &is_former)->small;
+		if (!c->is_small)
 			error_set(&e, MPI_ERR_NO_MEM,
 				  "pcaf_config: cannot keep coarray %u of %zu bytes: the file for "
 				  "small coarrays is full. Try to allocate it again, or "
 				  "PCAF_MIN=%zu",
 				  c->order, c->size, c->size);
 		job_check(job.comm, &e);
-		c->kept = true;
+		c->is_kept = true;
 	}
 	if (persistent && *path)
 		job_move(c, path);
@@ -115,9 +116,9 @@ void pcaf_config(const struct argument *array, bool persistent, const char *path
 /* ---- An earlier run, in PCAF_RECOVER ---- */
 
 static struct earlier run;
-static bool opened;
+static bool is_open;
 
-/* A job that goes on there would change it under our eyes. */
+/* Another job that continues the earlier run would change the files. */
 static void check_lock(struct error *e)
 {
 	struct flock whole = { .l_type = F_RDLCK, .l_whence = SEEK_SET };
@@ -137,30 +138,30 @@ static void check_lock(struct error *e)
 
 static void open_run(struct error *e)
 {
-	if (opened)
+	if (is_open)
 		return;
 	strcpy(run.names.folder, job.config.recover);
 	strcpy(run.names.prefix, job.config.prefix);
-	/* For memory that is short, too. */
+	/* Small segments also fit into a small memory limit. */
 	run.seg_size = (size_t)sysconf(_SC_PAGESIZE);
 	check_lock(e);
 	if (e->class == MPI_SUCCESS && !earlier_open(&run))
 		error_set(e, MPI_ERR_IO, "PCAF_RECOVER: %s", run.wrong);
-	opened = e->class == MPI_SUCCESS;
+	is_open = e->class == MPI_SUCCESS;
 }
 
 int pcaf_images(void)
 {
 	struct error e = { 0 };
 
-	if (!coarray_active() || !*job.config.recover)
+	if (!coarray_is_active() || !*job.config.recover)
 		return 0;
 	open_run(&e);
 	job_check(MPI_COMM_SELF, &e);
 	return run.manifest.images;
 }
 
-static size_t bytes_of(const struct argument *array)
+static size_t count_bytes(const struct argument *array)
 {
 	size_t bytes = array->element;
 
@@ -169,7 +170,8 @@ static size_t bytes_of(const struct argument *array)
 	return bytes;
 }
 
-static void copy_out(const struct coarray *c, int image, const struct argument *copy, struct error *e)
+static void copy_contents(const struct coarray *c, int image, const struct argument *copy,
+			  struct error *e)
 {
 	const struct entry *entry = manifest_find(&run.manifest, c->order);
 	const char *bytes;
@@ -182,12 +184,12 @@ static void copy_out(const struct coarray *c, int image, const struct argument *
 			  c->order);
 		return;
 	}
-	if (bytes_of(copy) != entry->size) {
+	if (count_bytes(copy) != entry->size) {
 		error_set(e, MPI_ERR_ARG,
 			  "pcaf_open_image: cannot copy coarray %u: the array for the copy has %zu "
 			  "bytes, and the coarray in PCAF_RECOVER has %" PRIu64
 			  ". Try an array of that size",
-			  c->order, bytes_of(copy), entry->size);
+			  c->order, count_bytes(copy), entry->size);
 		return;
 	}
 	bytes = earlier_contents(&run, entry, image, &v);
@@ -196,25 +198,25 @@ static void copy_out(const struct coarray *c, int image, const struct argument *
 		return;
 	}
 	memcpy(copy->base, bytes, entry->size);
-	earlier_leave(&v);
+	earlier_close_view(&v);
 }
 
 void pcaf_open_image(const struct argument *array, int image, const struct argument *copy)
 {
-	struct coarray *c = coarray_active() ? find(array) : NULL;
+	struct coarray *c = coarray_is_active() ? find_coarray(array) : NULL;
 	struct error e = { 0 };
 
-	if (!coarray_active() || !*job.config.recover)
+	if (!coarray_is_active() || !*job.config.recover)
 		error_set(&e, MPI_ERR_ARG,
 			  "pcaf_open_image: cannot copy from an earlier run: %s. Try "
 			  "PCAF_ENABLED=true with PCAF_RECOVER=FOLDER, the folder of that run",
-			  coarray_active() ? "PCAF_RECOVER is not set"
+			  coarray_is_active() ? "PCAF_RECOVER is not set"
 					   : "no coarrays are kept in files");
 	else if (!c)
 		error_set(&e, MPI_ERR_ARG, "pcaf_open_image: %s", no_coarray);
 	else
 		open_run(&e);
 	if (e.class == MPI_SUCCESS)
-		copy_out(c, image, copy, &e);
+		copy_contents(c, image, copy, &e);
 	job_check(MPI_COMM_SELF, &e);
 }

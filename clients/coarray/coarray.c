@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The windows of MPI that libcaf makes are coarrays: with PCAF_ENABLED they are named files, whatever else the program does
- * with MPI. What cannot be told from the caller is told by what libcaf does next: locks, events and critical sections get
- * zeros by an MPI_Put of the image to itself before anything else, and types with allocatable components get memory for
- * tokens; both stay in memory. A barrier on libcaf's communicator
- * is a `sync all`, also that which `allocate` and `deallocate` contain, and that at the end of the program.
+ * With PCAF_ENABLED, the MPI windows that libcaf makes for coarrays are kept in files; other calls
+ * of MPI are not affected. Some windows of libcaf must stay in memory. What libcaf does next tells
+ * them: it sets locks, events and critical sections to zero by an MPI_Put of the image to itself,
+ * and allocates tokens for types with allocatable components. A barrier on libcaf's communicator is
+ * a `sync all`; `allocate`, `deallocate` and the end of the program contain one, too.
  *
- * Without PCAF_ENABLED, none of this is in the way of any call.
+ * Without PCAF_ENABLED, no call passes here.
  */
 #include "coarray/coarray.h"
 #include "coarray/job.h"
 #include "coarray/libcaf.h"
+#include "coarray/restart.h"
 #include "pmpi/pmpi.h"
 
 #include <dlfcn.h>
@@ -22,27 +23,27 @@
 #include <unistd.h>
 
 static struct pmpi_feature coarrays;
-static struct error bad;          /* variables of the user's */
-static bool active;               /* MPI has begun, and there is a libcaf */
-static struct coarray *newest;    /* registered, with no `sync all` since */
-static bool owed;                 /* the last `sync all` did not reach storage */
-static bool ending;               /* the program has begun to free what it has not deallocated */
+static struct error config_error; /* error in the variables */
+static bool is_active;            /* MPI is initialized, and coarrays are kept in files */
+static struct coarray *newest;    /* the last one that was registered, if no `sync all` followed */
+static bool owes_sync;            /* the last `sync all` did not reach storage */
+static bool is_ending;            /* the program frees coarrays that it has not deallocated */
 
-/* ---- The beginning ---- */
+/* ---- Initialization ---- */
 
-static void begin(void)
+static void start_coarrays(void)
 {
 	enum libcaf_found found = libcaf_find();
 
 	if (found == LIBCAF_ABSENT)
 		return;
 	if (found == LIBCAF_HIDDEN)
-		error_set(&bad, MPI_ERR_ARG,
+		error_set(&config_error, MPI_ERR_ARG,
 			  "cannot find libcaf in this program, as PCAF_ENABLED=true requires: the "
 			  "symbols were removed. Try the program without strip(1), or linked with "
 			  "the shared libcaf");
-	job_check(MPI_COMM_WORLD, &bad);
-	active = job.config.enabled;
+	job_check(MPI_COMM_WORLD, &config_error);
+	is_active = job.config.enabled;
 }
 
 static int init(int *argc, char ***argv)
@@ -50,7 +51,7 @@ static int init(int *argc, char ***argv)
 	int code = coarrays.next.Init(argc, argv);
 
 	if (code == MPI_SUCCESS)
-		begin();
+		start_coarrays();
 	return code;
 }
 
@@ -59,77 +60,87 @@ static int init_thread(int *argc, char ***argv, int required, int *provided)
 	int code = coarrays.next.Init_thread(argc, argv, required, provided);
 
 	if (code == MPI_SUCCESS)
-		begin();
+		start_coarrays();
 	return code;
 }
 
-/* ---- Coarrays come ---- */
+/* ---- Making coarrays ---- */
 
-static unsigned free_order(void)
+/* Returns the first free place in the order of coarrays. */
+static unsigned find_order(void)
 {
 	unsigned order = 1;
 
 	for (const struct coarray *c = job.coarrays; c;) {
-		bool taken = c->order == order;
+		bool is_taken = c->order == order;
 
-		order += taken;
-		c = taken ? job.coarrays : c->next;
+		order += is_taken;
+		c = is_taken ? job.coarrays : c->next;
 	}
 	return order;
 }
 
-/* In whole lines: MPICH puts the parts of all ranks one behind the other, and loses puts to those that begin between words. */
-static int allocate_small(struct coarray *c, MPI_Aint size, MPI_Aint unit, MPI_Info info, void *base)
+/* Sizes are multiples of ENTRY_TRAILER: MPICH places the parts of all ranks one after the other,
+ * and loses puts to parts that do not begin at a word. */
+static int allocate_small(struct coarray *c, MPI_Aint size, MPI_Aint unit, MPI_Info info,
+			  void *base)
 {
-	MPI_Aint lines = (size + ENTRY_TRAILER - 1) / ENTRY_TRAILER * ENTRY_TRAILER;
-	int code = coarrays.next.Win_allocate(lines, unit, info, job.comm, base, &c->win);
+	MPI_Aint padded = (size + ENTRY_TRAILER - 1) / ENTRY_TRAILER * ENTRY_TRAILER;
+	int code = coarrays.next.Win_allocate(padded, unit, info, job.comm, base, &c->win);
 
-	c->whole = c->small && job.pool_epoch > 0;
+	c->is_whole = c->is_small && job.pool_epoch > 0;
 	return code;
 }
 
-static int allocate_mapped(struct coarray *c, const struct entry *entry, MPI_Aint unit, void *base)
+static int allocate_mapped(struct coarray *c, const struct entry *entry, MPI_Aint unit,
+			   void *base)
 {
 	MPI_Info info;
 	int code;
 
 	PMPI_Info_create(&info);
 	store_hints(&job.store, entry, info);
-	code = coarrays.next.Win_allocate((MPI_Aint)entry_room(entry), unit, info, job.comm, base, &c->win);
+	code = coarrays.next.Win_allocate((MPI_Aint)entry_room(entry), unit, info, job.comm, base,
+					  &c->win);
 	PMPI_Info_free(&info);
 	if (code == MPI_SUCCESS)
-		c->whole = entry_is_whole(entry, entry_trailer(*(char **)base, entry));
+		c->is_whole = entry_is_whole(entry, entry_trailer(*(char **)base, entry));
 	return code;
 }
 
-static bool is_to_be_kept(MPI_Aint size)
+/* With PCAF_UNLINK, only large coarrays have files, which save memory. */
+static bool should_keep(MPI_Aint size)
 {
-	/* What is thrown away is only worth a file if it takes memory. */
-	MPI_Aint least = job.config.unlink ? JOB_SMALL + 1 : 1;
+	MPI_Aint least = job.config.unlink ? MAX_SMALL_BYTES + 1 : 1;
 
 	return size >= least && (uint64_t)size >= job.config.min;
 }
 
-static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
+		    MPI_Win *win)
 {
 	struct entry *entry = NULL;
 	struct coarray *c;
 	int code;
 
-	if (!active || libcaf_function_at(pmpi_caller) != LIBCAF_REGISTER)
+	if (!is_active || libcaf_function_at(pmpi_caller) != LIBCAF_REGISTER)
 		return coarrays.next.Win_allocate(size, unit, info, comm, base, win);
-	if (job.comm == MPI_COMM_NULL)
+	if (job.comm == MPI_COMM_NULL) {
 		job_begin(comm);
+		if (!job.config.unlink)
+			restart_begin();
+	}
 	c = comm == job.comm ? calloc(1, sizeof(*c)) : NULL;
 	if (!c)
 		return coarrays.next.Win_allocate(size, unit, info, comm, base, win);
-	c->order = free_order();
+	c->order = find_order();
 	c->size = (size_t)size;
-	c->kept = is_to_be_kept(size);
-	if (c->kept)
-		entry = job_enter(c->order, c->size, &c->pending);
-	c->small = entry && entry->small;
-	code = entry && !c->small ? allocate_mapped(c, entry, unit, base) : allocate_small(c, size, unit, info, base);
+	c->is_kept = should_keep(size);
+	if (c->is_kept)
+		entry = job_enter(c->order, c->size, &c->must_restore);
+	c->is_small = entry && entry->small;
+	code = entry && !c->is_small ? allocate_mapped(c, entry, unit, base)
+				     : allocate_small(c, size, unit, info, base);
 	job_check_code(code);
 	c->base = *(char **)base;
 	c->next = job.coarrays;
@@ -145,43 +156,36 @@ static bool are_zeros(const int *words, MPI_Count n)
 	return n == 0;
 }
 
-/* No program does this by coarrays: libcaf stores to an image's own part by instructions. */
-static int put(const void *from, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Count target_n,
-	       MPI_Datatype target_type, MPI_Win win)
+/* Such a put is not an assignment: libcaf stores to an image's own part without MPI. */
+static int put(const struct pmpi_operation *o)
 {
-	if (newest && win == newest->win && newest->kept && rank == job.image - 1 && type == MPI_INT && disp == 0 &&
-	    (size_t)n * sizeof(int) == newest->size && are_zeros(from, n))
+	if (newest && o->win == newest->win && newest->is_kept && o->rank == job.image - 1 &&
+	    o->type == MPI_INT && o->disp == 0 && (size_t)o->n * sizeof(int) == newest->size &&
+	    are_zeros(o->from, o->n))
 		job_drop(newest);
-	return coarrays.next.Put(from, n, type, rank, disp, target_n, target_type, win);
+	return coarrays.next.Put(o);
 }
 
-/* libcaf has a token for each component that is allocatable, whose address becomes part of the coarray as soon as that is
- * there. In another run it means nothing. */
+/* libcaf allocates a token for each allocatable component. Its address, which becomes a part of the
+ * coarray, is invalid in another run. */
 static int alloc_mem(MPI_Aint size, MPI_Info info, void *base)
 {
-	if (newest && newest->kept && libcaf_function_at(pmpi_caller) == LIBCAF_REGISTER)
+	if (newest && newest->is_kept && libcaf_function_at(pmpi_caller) == LIBCAF_REGISTER)
 		job_drop(newest);
 	return coarrays.next.Alloc_mem(size, info, base);
 }
 
-/* Between the constructors, where static coarrays are registered and get their initial values, and the program. */
-static void begin_main(void)
-{
-	newest = NULL;
-	if (active)
-		job_bring_back();
-}
-
 /* ---- Syncs ---- */
 
-/* A barrier, by which all learn what image 1 says. */
-static int meet(bool *due)
+/* Makes a barrier. With PCAF_SYNCFREQ, image 1 decides whether the sync reaches storage. */
+static int synchronize_images(bool *is_due)
 {
-	int word = job.image == 1 && job_is_due();
-	int code = job.config.syncfreq ? PMPI_Allreduce(MPI_IN_PLACE, &word, 1, MPI_INT, MPI_MAX, job.comm)
-				       : coarrays.next.Barrier(job.comm);
+	int due = job.image != 1 || job_is_due(), code;
 
-	*due = word || !job.config.syncfreq;
+	code = job.config.syncfreq
+		       ? PMPI_Allreduce(MPI_IN_PLACE, &due, 1, MPI_INT, MPI_LAND, job.comm)
+		       : coarrays.next.Barrier(job.comm);
+	*is_due = due || !job.config.syncfreq;
 	return code;
 }
 
@@ -189,40 +193,41 @@ static bool any_kept(void)
 {
 	const struct coarray *c = job.coarrays;
 
-	while (c && !c->kept)
+	while (c && !c->is_kept)
 		c = c->next;
 	return c;
 }
 
-/* All images are in a barrier, or have left it and done nothing else. */
-static void sync_all(bool due)
+/* Does the rest of a `sync all`, after the barrier. */
+static void sync_all(bool is_due)
 {
 	newest = NULL;
-	job_bring_back();
-	owed = !due;
-	if (due && any_kept())
+	job_restore_contents();
+	owes_sync = !is_due;
+	if (is_due && any_kept())
 		job_sync();
 }
 
 static int barrier(MPI_Comm comm)
 {
-	bool due;
+	bool is_due;
 	int code;
 
-	if (!active || job.config.unlink || comm != job.comm)
+	if (!is_active || job.config.unlink || comm != job.comm)
 		return coarrays.next.Barrier(comm);
-	code = meet(&due);
+	code = synchronize_images(&is_due);
 	if (code == MPI_SUCCESS)
-		sync_all(due);
+		sync_all(is_due);
 	return code;
 }
 
-/* An image that waits for an event calls nothing else in a loop, while others may need its MPI to go on. */
+/* An image that waits for an event only makes this call in a loop. MPI must make progress in it,
+ * because other images may wait for this one. */
 static int sync_window(MPI_Win win)
 {
 	int code = coarrays.next.Win_sync(win), found;
 
-	if (active)
+	if (is_active)
 		PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
 	return code;
 }
@@ -234,75 +239,77 @@ static bool all_done(const MPI_Request *requests, int n)
 	return n == 0;
 }
 
-/* `sync images` waits for one image after the other. It is no moment of all images, which a restart could bring back. */
+/* `sync images` waits for one image after the other by this call. A restart could not go back to
+ * it, because it does not involve all images. */
 static int waitany(int n, MPI_Request requests[], int *i, MPI_Status *status)
 {
-	bool sync = active && !job.config.consistent && !job.config.unlink && libcaf_function_at(pmpi_caller) == LIBCAF_SYNC_IMAGES;
+	bool may_sync = is_active && !job.config.consistent && !job.config.unlink &&
+			libcaf_function_at(pmpi_caller) == LIBCAF_SYNC_IMAGES;
 	int code = coarrays.next.Waitany(n, requests, i, status);
 
-	if (sync && code == MPI_SUCCESS && all_done(requests, n) && any_kept() && job_is_due())
+	if (may_sync && code == MPI_SUCCESS && all_done(requests, n) && any_kept() && job_is_due())
 		job_sync_alone();
 	return code;
 }
 
-/* ---- Coarrays go ---- */
+/* ---- Freeing coarrays ---- */
 
 static int free_window(MPI_Win *win)
 {
-	bool deallocated = libcaf_function_at(pmpi_caller) == LIBCAF_DEREGISTER;
-	struct coarray *c = active ? job_find(*win) : NULL;
+	bool is_deallocated = libcaf_function_at(pmpi_caller) == LIBCAF_DEREGISTER;
+	struct coarray *c = is_active ? job_find(*win) : NULL;
 	int code;
 
-	/* libcaf has a barrier before this, with one image only where it deallocates. */
-	if (c && !job.config.unlink && any_kept() && (owed || (!deallocated && !ending && job.images == 1)))
+	/* libcaf has made a barrier before, unless a single image ends. */
+	if (c && !job.config.unlink && any_kept() &&
+	    (owes_sync || (!is_deallocated && !is_ending && job.images == 1)))
 		job_sync();
-	owed = owed && !c;
-	ending = ending || (c && !deallocated);
+	owes_sync = owes_sync && !c;
+	is_ending = is_ending || (c && !is_deallocated);
 	code = coarrays.next.Win_free(win);
 	if (!c)
 		return code;
 	job_check_code(code);
-	job_leave(c, deallocated);
+	job_leave(c, is_deallocated);
 	return MPI_SUCCESS;
 }
 
-/*
- * At the end, each image of libcaf sends a message to the others that it has stopped, which only
- * `sync images` receives. MPICH 4.2 aborts a program that frees a communicator with such messages.
- */
+/* At the end, each image of libcaf sends a message to the others that it has stopped, which only
+ * `sync images` receives. MPICH 4.2 aborts a program that frees a communicator with messages. */
 static int free_comm(MPI_Comm *comm)
 {
-	int found = active && *comm == job.comm, word;
+	int found = is_active && *comm == job.comm, word;
 	MPI_Status status;
 
-	while (found && PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, *comm, &found, &status) == MPI_SUCCESS && found)
-		PMPI_Recv(&word, 1, MPI_INT, status.MPI_SOURCE, status.MPI_TAG, *comm, MPI_STATUS_IGNORE);
+	while (found && PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, *comm, &found, &status) == 0 &&
+	       found)
+		PMPI_Recv(&word, 1, MPI_INT, status.MPI_SOURCE, status.MPI_TAG, *comm,
+			  MPI_STATUS_IGNORE);
 	return coarrays.next.Comm_free(comm);
 }
 
-/* ---- The program ends itself ---- */
+/* ---- Stopping all images ---- */
 
-/* How long an image waits for others to come to their `stop`, in milliseconds: one of them may wait for what it has not done. */
-#define STOP_WAIT 5000
+/* The time in which all images must execute `stop`: an image may wait for one that has done so. */
+#define MAX_STOP_WAIT_MS 5000
 
-static bool all_stop(void)
+static bool wait_for_stop(void)
 {
+	const struct timespec millisecond = { .tv_nsec = 1000000 };
 	MPI_Request all;
-	int there = 0;
+	int have_all = 0;
 
 	PMPI_Ibarrier(job.stopped, &all);
-	for (int ms = 0; ms < STOP_WAIT && !there; ms++) {
-		PMPI_Test(&all, &there, MPI_STATUS_IGNORE);
-		if (!there)
-			nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	for (int ms = 0; ms < MAX_STOP_WAIT_MS && !have_all; ms++) {
+		PMPI_Test(&all, &have_all, MPI_STATUS_IGNORE);
+		if (!have_all)
+			nanosleep(&millisecond, NULL);
 	}
-	return there;
+	return have_all;
 }
 
-/*
- * A launcher may lose what MPI says of it, and has the same exit status where a signal ends an image: so there is a file, with
- * the exit statuses of images that have ended themselves.
- */
+/* Writes the exit status of an image that ends all images to a file. A launcher may lose MPI's
+ * message, and its own exit status may be the same if a signal has killed an image. */
 static void report_end(int code)
 {
 	char path[2 * CONFIG_TEXT + 16], line[20];
@@ -314,32 +321,33 @@ static void report_end(int code)
 	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return;
-	/* On a full disk, the file alone says less. */
+	/* On a full disk, the empty file still tells that an image has ended the job. */
 	if (write(fd, line, (size_t)len) < 0)
 		perror(path);
 	close(fd);
 }
 
-/* For libcaf, a `stop` ends all images as an error does, but with 0: before that, they get what the end of a program has. */
+/* libcaf makes this call for `stop`, with code 0, and for `error stop`. */
 static int abort_all(MPI_Comm comm, int code)
 {
 	report_end(code);
-	if (active && code == 0 && job.comm != MPI_COMM_NULL && !job.config.unlink && all_stop())
+	if (is_active && code == 0 && job.comm != MPI_COMM_NULL && !job.config.unlink &&
+	    wait_for_stop())
 		sync_all(true);
 	return coarrays.next.Abort(comm, code);
 }
 
-/* ---- For calls of programs ---- */
+/* ---- Calls of programs ---- */
 
-bool coarray_active(void)
+bool coarray_is_active(void)
 {
-	return active;
+	return is_active;
 }
 
 void coarray_sync(void)
 {
 	PMPI_Barrier(job.comm == MPI_COMM_NULL ? MPI_COMM_WORLD : job.comm);
-	if (active && !job.config.unlink)
+	if (is_active && !job.config.unlink)
 		sync_all(true);
 }
 
@@ -362,32 +370,39 @@ static struct pmpi_feature coarrays = {
 
 __attribute__((constructor)) static void register_coarrays(void)
 {
-	if (!config_wanted())
+	if (!config_is_wanted())
 		return;
-	config_read(&job.config, &bad);
+	config_read(&job.config, &config_error);
 	pmpi_register(&coarrays);
 }
 
-/* ---- The way into the program ---- */
+/* ---- The start of the program ---- */
 
 static int (*program_main)(int argc, char **argv, char **envp);
 
-static int main_after_us(int argc, char **argv, char **envp)
+/* Constructors have registered static coarrays, and have set their initial values. */
+static int main_with_coarrays(int argc, char **argv, char **envp)
 {
-	begin_main();
+	newest = NULL;
+	if (is_active)
+		job_restore_contents();
 	return program_main(argc, argv, envp);
 }
 
 #pragma GCC visibility push(default)
-int __libc_start_main(int (*main)(int, char **, char **), int argc, char **argv, void (*start)(void), void (*stop)(void),
-		      void (*rtld_fini)(void), void *stack_end);
+int __libc_start_main(int (*main)(int, char **, char **), int argc, char **argv,
+		      void (*start)(void), void (*stop)(void), void (*rtld_fini)(void),
+		      void *stack_end);
 #pragma GCC visibility pop
 
-int __libc_start_main(int (*main)(int, char **, char **), int argc, char **argv, void (*start)(void), void (*stop)(void),
-		      void (*rtld_fini)(void), void *stack_end)
+int __libc_start_main(int (*main)(int, char **, char **), int argc, char **argv,
+		      void (*start)(void), void (*stop)(void), void (*rtld_fini)(void),
+		      void *stack_end)
 {
-	__typeof__(&__libc_start_main) next = (__typeof__(next))(uintptr_t)dlsym(RTLD_NEXT, "__libc_start_main");
+	__typeof__(&__libc_start_main) next =
+		(__typeof__(next))(uintptr_t)dlsym(RTLD_NEXT, "__libc_start_main");
 
 	program_main = main;
-	return next(config_wanted() ? main_after_us : main, argc, argv, start, stop, rtld_fini, stack_end);
+	return next(config_is_wanted() ? main_with_coarrays : main, argc, argv, start, stop,
+		    rtld_fini, stack_end);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What calls.c needs of coarray.c. */
+/* Coarrays that are kept in files, for the calls of programs. */
 #ifndef COARRAY_H
 #define COARRAY_H
 
 #include <stdbool.h>
 
-/* MPI has begun, and coarrays are to be kept. */
-bool coarray_active(void);
-/* A `sync all` that reaches storage. */
+/* Returns whether MPI is initialized, and coarrays are kept. */
+bool coarray_is_active(void);
+/* Does a `sync all` that reaches storage. */
 void coarray_sync(void);
 
 #endif

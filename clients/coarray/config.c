@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SEGSIZE ((uint64_t)64 << 10)
+#define DEFAULT_SEGMENT_BYTES ((uint64_t)64 << 10)
 
 static bool take_flag(void *field, const char *value)
 {
@@ -32,8 +32,8 @@ static bool take_text(void *field, const char *value)
 	return snprintf(field, CONFIG_TEXT, "%s", value) < CONFIG_TEXT;
 }
 
-/* The manifest contains the path in one line. */
-static bool take_folder(void *field, const char *value)
+/* The manifest has the path in one line. */
+bool config_take_folder(void *field, const char *value)
 {
 	struct stat st;
 	char *path = stat(value, &st) == 0 && S_ISDIR(st.st_mode) ? realpath(value, NULL) : NULL;
@@ -41,11 +41,6 @@ static bool take_folder(void *field, const char *value)
 
 	free(path);
 	return good;
-}
-
-bool config_folder(char name[CONFIG_TEXT], const char *value)
-{
-	return take_folder(name, value);
 }
 
 static bool take_prefix(void *field, const char *value)
@@ -67,27 +62,8 @@ static bool take_segment(void *field, const char *value)
 {
 	uint64_t *bytes = field;
 
-	return size_parse(value, bytes) == 0 && *bytes >= (uint64_t)sysconf(_SC_PAGESIZE) && !(*bytes & (*bytes - 1));
-}
-
-/* MPI-IO takes hints that are whole numbers without a unit. */
-static bool put_number(char *field, uint64_t number)
-{
-	return snprintf(field, CONFIG_TEXT, "%llu", (unsigned long long)number) < CONFIG_TEXT;
-}
-
-static bool take_size(void *field, const char *value)
-{
-	uint64_t bytes;
-
-	return size_parse(value, &bytes) == 0 && bytes > 0 && put_number(field, bytes);
-}
-
-static bool take_count(void *field, const char *value)
-{
-	uint64_t count;
-
-	return size_parse_count(value, &count) == 0 && count > 0 && put_number(field, count);
+	return size_parse(value, bytes) == 0 && *bytes >= (uint64_t)sysconf(_SC_PAGESIZE) &&
+	       !(*bytes & (*bytes - 1));
 }
 
 #define FIELD(name) offsetof(struct config, name)
@@ -98,21 +74,24 @@ static const struct variable {
 	size_t field;
 	const char *type; /* completes "it must be ..." */
 } table[] = {
-#define VARIABLE(name, take, field, type, default, meaning, page) { name, take, FIELD(field), type },
+#define VARIABLE(name, take, field, type, default, meaning, page) \
+	{ name, take, FIELD(field), type },
 #include "coarray/variables.def"
 #undef VARIABLE
 };
 
-bool config_wanted(void)
+bool config_is_wanted(void)
 {
 	const char *value = secure_getenv("PCAF_ENABLED");
 
 	return value && *value && strcmp(value, "false") != 0;
 }
 
-/* Checks values that depend on each other, and sets the defaults that do. */
+/* Checks values that depend on each other. */
 static void check_all(struct config *c, struct error *e)
 {
+	const char *driver = secure_getenv("UMMAP_DRIVER");
+
 	if (!*c->path)
 		error_set(e, MPI_ERR_ARG,
 			  "cannot keep coarrays, as PCAF_ENABLED=true requires: PCAF_PATH is not "
@@ -124,17 +103,18 @@ static void check_all(struct config *c, struct error *e)
 			  c->recover);
 	if (c->unlink)
 		c->consistent = false;
+	if (driver && !take_text(c->driver, driver))
+		error_set(e, MPI_ERR_ARG, "cannot use UMMAP_DRIVER '%.100s...': it is too long",
+			  driver);
 	if (c->consistent && strstr(c->driver, "wal+"))
 		error_set(e, MPI_ERR_ARG,
-			  "cannot use PCAF_DRIVER '%.100s': PCAF_CONSISTENT=true adds wal+ itself. "
-			  "Try the driver without wal+",
+			  "cannot use UMMAP_DRIVER '%.100s': PCAF_CONSISTENT=true adds wal+ "
+			  "itself. Try the driver without wal+",
 			  c->driver);
-	if (!c->segsize)
-		c->segsize = SEGSIZE;
 }
 
 #define PREFIX "PCAF_"
-#define MAX_CHANGES 3
+#define MAX_TYPING_ERRORS 3
 
 static void warn_of_unknown(void)
 {
@@ -155,24 +135,26 @@ static void warn_of_unknown(void)
 			}
 		}
 		if (least > 0)
-			spelling_warn("variable", name, least <= MAX_CHANGES ? nearest : NULL);
+			spelling_warn("variable", name,
+				      least <= MAX_TYPING_ERRORS ? nearest : NULL);
 	}
 }
 
 void config_read(struct config *c, struct error *e)
 {
-	static bool has_warned;
-	const char *rank = getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : getenv("PMI_RANK");
+	const char *open_mpi = getenv("OMPI_COMM_WORLD_RANK");
+	const char *rank = open_mpi ? open_mpi : getenv("PMI_RANK");
 
-	if (!has_warned && (!rank || strcmp(rank, "0") == 0))
+	if (!rank || strcmp(rank, "0") == 0)
 		warn_of_unknown();
-	has_warned = true;
-	*c = (struct config){ .consistent = true, .prefix = "OpenCoarrays_" };
+	*c = (struct config){ .consistent = true, .prefix = "OpenCoarrays_",
+			      .segsize = DEFAULT_SEGMENT_BYTES };
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
 		const char *value = secure_getenv(table[i].name);
 
 		if (value && *value && !table[i].take((char *)c + table[i].field, value))
-			error_set(e, MPI_ERR_ARG, "%s is \"%.100s\": it must be %s", table[i].name, value, table[i].type);
+			error_set(e, MPI_ERR_ARG, "%s is \"%.100s\": it must be %s",
+				  table[i].name, value, table[i].type);
 	}
 	check_all(c, e);
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Logs are read as wal+ does it, and to go back means to look at an older epoch of theirs. */
 #include "coarray/earlier.h"
 
 #include <errno.h>
@@ -12,7 +11,7 @@
 #include <ummap.h>
 #include <unistd.h>
 
-#define URI 4000
+#define MAX_URI 4000
 
 __attribute__((format(printf, 2, 3))) static bool fail(struct earlier *x, const char *format, ...)
 {
@@ -26,41 +25,54 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct earlier *x, const 
 
 /* ---- The manifest ---- */
 
+char *earlier_read_text(const char *path)
+{
+	FILE *f = fopen(path, "re");
+	char *text = NULL;
+	size_t room = 0;
+	int err;
+
+	if (!f)
+		return NULL;
+	err = getdelim(&text, &room, '\0', f) >= 0 ? 0 : feof(f) ? ENODATA : errno;
+	fclose(f);
+	if (!err)
+		return text;
+	free(text);
+	errno = err;
+	return NULL;
+}
+
+/* Without the manifest, the copy of image 1 is used. */
 static bool read_manifest(struct earlier *x)
 {
-	char path[MANIFEST_PATH], *text = NULL;
-	const char *wrong = NULL;
-	size_t room = 0;
-	ssize_t len;
-	FILE *f;
+	char path[MANIFEST_PATH], *text;
+	const char *wrong;
 
 	manifest_path(path, &x->names);
-	f = fopen(path, "re");
-	if (!f && errno == ENOENT) {
+	text = earlier_read_text(path);
+	if (!text && errno == ENOENT) {
 		manifest_copy(path, &x->names, 1);
-		f = fopen(path, "re");
-		if (!f)
+		text = earlier_read_text(path);
+		if (!text)
 			manifest_path(path, &x->names);
 	}
-	if (!f)
-		return fail(x, "cannot read the manifest '%s': %s", path, strerror(errno));
-	len = getdelim(&text, &room, '\0', f);
-	fclose(f);
-	if (len >= 0)
-		wrong = manifest_read(&x->manifest, text);
+	if (!text)
+		return fail(x, "cannot read the manifest '%s': %s", path,
+			    errno == ENODATA ? "it is empty" : strerror(errno));
+	wrong = manifest_read(&x->manifest, text);
 	free(text);
 	x->names.shared = x->manifest.shared_file;
-	if (len < 0)
-		return fail(x, "cannot read the manifest '%s': the file is empty or unreadable",
-			    path);
 	return wrong ? fail(x, "cannot use the manifest '%s': %s", path, wrong) : true;
 }
 
 /* ---- Stores ---- */
 
-static bool look_back(struct earlier *x, const struct entry *entry, int image, uint64_t epoch, struct view *v)
+/* commit: the commit number to open; 0: the newest one. */
+static bool open_commit(struct earlier *x, const struct entry *entry, int image, uint64_t commit,
+			struct view *v)
 {
-	char uri[URI], path[MANIFEST_PATH], log[MANIFEST_PATH];
+	char uri[MAX_URI], path[MANIFEST_PATH], log[MANIFEST_PATH];
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	size_t len;
 	void *base;
@@ -74,14 +86,14 @@ static bool look_back(struct earlier *x, const struct entry *entry, int image, u
 	len += manifest_encode(uri + len, path);
 	len += (size_t)sprintf(uri + len, "?wal.path=");
 	len += manifest_encode(uri + len, log);
-	if (epoch)
-		sprintf(uri + len, "&wal.commit=%" PRIu64, epoch);
+	if (commit)
+		sprintf(uri + len, "&wal.commit=%" PRIu64, commit);
 	attr.seg_size = x->seg_size;
 	if (ummap_open(uri, entry_room(entry), (off_t)entry->at, PROT_READ, &attr, &base) < 0)
 		return fail(x, "%s", umerrormsg());
 	v->base = base;
 	if (umcommits(base, &v->oldest, &v->newest) < 0) {
-		earlier_leave(v);
+		earlier_close_view(v);
 		return fail(x, "%s", umerrormsg());
 	}
 	v->whole = entry_is_whole(entry, entry_trailer(v->base, entry));
@@ -89,12 +101,12 @@ static bool look_back(struct earlier *x, const struct entry *entry, int image, u
 	return true;
 }
 
-bool earlier_look(struct earlier *x, const struct entry *entry, int image, struct view *v)
+bool earlier_view(struct earlier *x, const struct entry *entry, int image, struct view *v)
 {
-	return look_back(x, entry, image, 0, v);
+	return open_commit(x, entry, image, 0, v);
 }
 
-void earlier_leave(const struct view *v)
+void earlier_close_view(const struct view *v)
 {
 	if (v->base)
 		umunmap(v->base, 0);
@@ -112,11 +124,11 @@ static bool find_epoch(struct earlier *x)
 
 			if (entry->small || entry->state != ENTRY_LIVE)
 				continue;
-			if (!earlier_look(x, entry, image, &v))
+			if (!earlier_view(x, entry, image, &v))
 				return false;
 			before = v.epoch > before ? v.epoch : before;
 			common = before < common ? before : common;
-			earlier_leave(&v);
+			earlier_close_view(&v);
 		}
 	}
 	x->epoch = common == UINT64_MAX ? 0 : common;
@@ -128,7 +140,8 @@ bool earlier_open(struct earlier *x)
 	return read_manifest(x) && find_epoch(x);
 }
 
-const char *earlier_contents(struct earlier *x, const struct entry *entry, int image, struct view *v)
+const char *earlier_contents(struct earlier *x, const struct entry *entry, int image,
+			     struct view *v)
 {
 	const struct entry *mapped = entry->small ? manifest_find(&x->manifest, ENTRY_POOL) : entry;
 
@@ -137,18 +150,18 @@ const char *earlier_contents(struct earlier *x, const struct entry *entry, int i
 		     x->manifest.images);
 		return NULL;
 	}
-	if (!earlier_look(x, mapped, image, v))
+	if (!earlier_view(x, mapped, image, v))
 		return NULL;
 	if (v->whole && mapped->state == ENTRY_LIVE && v->epoch > x->epoch) {
 		uint64_t back = v->epoch - x->epoch, newest = v->newest;
 
-		earlier_leave(v);
-		if (!look_back(x, mapped, image, newest - back, v))
+		earlier_close_view(v);
+		if (!open_commit(x, mapped, image, newest - back, v))
 			return NULL;
 	}
 	if (v->whole && (!entry->small || entry->since <= v->epoch))
 		return v->base + (entry->small ? entry->at : 0);
-	earlier_leave(v);
+	earlier_close_view(v);
 	fail(x, "cannot read coarray %u of image %d: no sync of all images includes it",
 	     entry->order, image);
 	return NULL;

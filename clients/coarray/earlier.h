@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a job has left in a folder, as a restart would find it: after a crash, the moment to which that would go back. Nothing
- * in the folder changes. Knows nothing of MPI: ummap-caf(1) reads the same.
+ * The coarrays that a job has left in a folder, as a restart would find them: after a crash, as of
+ * the last sync that all images have completed. Nothing in the folder changes. This module makes no
+ * calls of MPI, because ummap-caf(1) uses it, too.
  */
 #ifndef COARRAY_EARLIER_H
 #define COARRAY_EARLIER_H
@@ -13,26 +14,33 @@
 #include <stdint.h>
 
 struct earlier {
-	struct names names;
-	struct manifest manifest;
-	uint64_t epoch;          /* the last sync that all images have completed; 0: none */
-	size_t seg_size;         /* in which files are read; 0: the library's */
-	char wrong[1000];        /* what the last call that failed has to say */
+	struct names names;       /* names of the files */
+	struct manifest manifest; /* the manifest */
+	uint64_t epoch;           /* last sync that all images have completed; 0: none */
+	size_t seg_size;          /* segment size of mappings; 0: the library's default */
+	char wrong[1000];         /* error message of the last call that has failed */
 };
 
-/* What is there of a mapped coarray of an image. */
+/* A mapped coarray of one image. */
 struct view {
-	char *base;                  /* NULL: no file */
-	bool whole;                  /* a sync has reached it */
-	uint64_t epoch;              /* of the job */
-	uint64_t oldest, newest;     /* of the log */
+	char *base;              /* mapping; NULL: there is no file */
+	bool whole;              /* whether a sync has reached the file */
+	uint64_t epoch;          /* number of the sync */
+	uint64_t oldest, newest; /* commits that the log has */
 };
 
-/* For names and seg_size that are set. */
+/* Returns the text of a manifest, for free(3), or NULL with errno, which is ENODATA if the file is
+ * empty. */
+char *earlier_read_text(const char *path);
+
+/* Reads the manifest. The caller has set names and seg_size. */
 bool earlier_open(struct earlier *x);
-bool earlier_look(struct earlier *x, const struct entry *entry, int image, struct view *v);
-void earlier_leave(const struct view *v);
-/* The bytes of a coarray of an image, for as long as the view is not left. NULL: see `wrong`. */
-const char *earlier_contents(struct earlier *x, const struct entry *entry, int image, struct view *v);
+/* Maps a coarray of an image as of its newest sync. */
+bool earlier_view(struct earlier *x, const struct entry *entry, int image, struct view *v);
+void earlier_close_view(const struct view *v);
+/* Returns the bytes of a coarray of an image as of x->epoch, which are valid until the view is
+ * closed, or NULL after an error. */
+const char *earlier_contents(struct earlier *x, const struct entry *entry, int image,
+			     struct view *v);
 
 #endif

@@ -1,22 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Syncs are numbered, by epochs of the job. One begins when all images have come to a barrier, and
- * ends when all have made all of their coarrays durable with that number in the trailers; no image
- * goes on before. So after a crash each coarray is of the last epoch that all images have, or of
- * the one that was being made; a restart goes back to the former. What is new in the manifest is
- * written before a sync: image 1 writes the manifest, and each image writes its copy of the
- * manifest before its own part of the sync. If a write fails, so does the sync. No file of a
- * coarray is created before the first manifest and its copies are durable, so files without a
- * manifest mean that the manifest was lost. Files are removed, or used again, only after a sync
- * without them.
- *
- * Small coarrays are memory, which the pool, a mapping of each image's, gets a copy of. So locks
- * and atomic operations are as fast as ever, and a sync costs one commit for all of them.
- */
 #include "coarray/job.h"
 
 #include "coarray/libcaf.h"
-#include "coarray/restart.h"
 #include "window/window.h"
 
 #include <errno.h>
@@ -28,8 +13,9 @@
 #include <ummap.h>
 #include <unistd.h>
 
-#define POOL ((uint64_t)64 << 20)
-#define SAY 100000000
+#define POOL_BYTES ((uint64_t)64 << 20)
+/* Time for the launcher to read a message before all images end. */
+#define MESSAGE_SLEEP_NS 100000000
 
 struct job job = { .comm = MPI_COMM_NULL, .stopped = MPI_COMM_NULL };
 
@@ -45,11 +31,12 @@ void job_check(MPI_Comm comm, const struct error *e)
 	PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm);
 	if (first == size)
 		return;
-	if (first == rank)
-		fprintf(stderr, "ummap-coarray: image %d: %s\n", comm == MPI_COMM_SELF ? job.image : rank + 1, e->text);
-	/* Nobody ends the others before it is said, and a launcher may drop what it has not read by then. */
-	if (first == rank)
-		nanosleep(&(struct timespec){ .tv_nsec = SAY }, NULL);
+	/* A launcher may drop output that it has not read when the images end. */
+	if (first == rank) {
+		fprintf(stderr, "ummap-coarray: image %d: %s\n",
+			comm == MPI_COMM_SELF ? job.image : rank + 1, e->text);
+		nanosleep(&(struct timespec){ .tv_nsec = MESSAGE_SLEEP_NS }, NULL);
+	}
 	PMPI_Barrier(comm);
 	PMPI_Abort(MPI_COMM_WORLD, 1);
 	_exit(1);
@@ -65,7 +52,7 @@ void job_check_code(int code)
 	job_check(job.comm, &e);
 }
 
-void job_lacks_memory(struct error *e)
+void job_set_no_memory(struct error *e)
 {
 	error_errno(e, ENOMEM, "cannot list the coarrays: %s", strerror(ENOMEM));
 }
@@ -81,20 +68,24 @@ void job_begin(MPI_Comm comm)
 	PMPI_Comm_dup(comm, &job.stopped);
 	store_open(&job.store, &job.config, job.image, &e);
 	job_check(comm, &e);
-	if (!job.config.unlink)
-		restart_begin(&e);
 }
 
 /* ---- Entries ---- */
 
-static bool same_type(const struct entry *x)
+static struct entry *entry_of(const struct coarray *c)
+{
+	return manifest_find(&job.manifest, c->order);
+}
+
+/* Returns whether the type of the coarray that is registered, if known, is that of the entry. */
+static bool has_same_type(const struct entry *x)
 {
 	const char *type = libcaf_type();
 
 	return !*type || !*x->type || strcmp(type, x->type) == 0;
 }
 
-static void compare_entry(const struct entry *x, size_t size, struct error *e)
+static void check_entry(const struct entry *x, size_t size, struct error *e)
 {
 	if (x->taken || x->state == ENTRY_ENDED || job.config.force)
 		return;
@@ -104,7 +95,7 @@ static void compare_entry(const struct entry *x, size_t size, struct error *e)
 			  " bytes. Try another PCAF_PATH or PCAF_PREFIX, or PCAF_FORCE=true, which "
 			  "begins that coarray anew",
 			  x->order, size, x->size);
-	else if (!same_type(x))
+	else if (!has_same_type(x))
 		error_set(e, MPI_ERR_ARG,
 			  "cannot open coarray %u of type '%s': the one in PCAF_PATH has type "
 			  "'%s'. Try another PCAF_PATH or PCAF_PREFIX, or PCAF_FORCE=true, which "
@@ -112,83 +103,86 @@ static void compare_entry(const struct entry *x, size_t size, struct error *e)
 			  x->order, libcaf_type(), x->type);
 }
 
-/* Whether it is what an earlier run has left for this coarray. */
-static bool is_of_earlier(const struct entry *x, size_t size)
+/* Returns whether an earlier run has left the entry for a coarray of this size. */
+static bool is_of_earlier_run(const struct entry *x, size_t size)
 {
-	return x && !x->taken && x->size == size && same_type(x) && (!x->small || x->since <= job.restart);
+	return x && !x->taken && x->size == size && has_same_type(x) &&
+	       (!x->small || x->since <= job.restart);
 }
 
-static void place(struct entry *x)
+static void place_entry(struct entry *x)
 {
 	x->at = 0;
 	if (x->small || job.config.shared_file)
-		x->at = manifest_place(&job.manifest, x, x->small ? ENTRY_TRAILER : job.config.segsize);
+		x->at = manifest_place(&job.manifest, x,
+				       x->small ? ENTRY_TRAILER : job.config.segsize);
 }
 
-/* A small one for which the pool has no room is mapped. */
-static struct entry *new_entry(unsigned order, size_t size, bool small, struct error *e)
+/* If the pool is full, a small coarray is mapped. */
+static struct entry *new_entry(unsigned order, size_t size, bool is_small, struct error *e)
 {
-	struct entry x = { .order = order, .size = size, .small = small, .since = job.epoch + 1, .id = job.manifest.next_id++ };
+	struct entry x = { .order = order, .size = size, .small = is_small,
+			   .since = job.epoch + 1, .id = job.manifest.next_id++ };
 	struct entry *entry;
 
 	if (order != ENTRY_POOL)
 		snprintf(x.type, sizeof(x.type), "%s", libcaf_type());
-	place(&x);
-	if (small && x.at + entry_room(&x) > POOL) {
+	place_entry(&x);
+	if (is_small && x.at + entry_room(&x) > POOL_BYTES) {
 		x.small = false;
-		place(&x);
+		place_entry(&x);
 	}
 	if (!x.small)
 		store_remove(&job.store, &x);
 	entry = manifest_add(&job.manifest, &x);
 	if (!entry)
-		job_lacks_memory(e);
+		job_set_no_memory(e);
 	return entry;
 }
 
-/* Every sync is one of the pool, too, once there is one. */
-static void open_pool(bool small, struct error *e)
+/* Maps the pool if there is one, because each sync must then include it, or if it is needed. */
+static void open_pool(bool is_needed, struct error *e)
 {
 	struct entry *pool = manifest_find(&job.manifest, ENTRY_POOL);
 
-	if (!pool && small)
-		pool = new_entry(ENTRY_POOL, POOL, false, e);
+	if (!pool && is_needed)
+		pool = new_entry(ENTRY_POOL, POOL_BYTES, false, e);
 	if (pool && !job.pool)
 		job.pool = store_map(&job.store, pool, e);
 }
 
-struct entry *job_enter(unsigned order, size_t size, bool *earlier)
+struct entry *job_enter(unsigned order, size_t size, bool *is_former)
 {
 	struct entry *x = manifest_find(&job.manifest, order);
-	bool small = size <= JOB_SMALL;
+	bool is_small = size <= MAX_SMALL_BYTES;
 	struct error e = { 0 };
 
 	if (x)
-		compare_entry(x, size, &e);
+		check_entry(x, size, &e);
 	job_check(job.comm, &e);
-	*earlier = is_of_earlier(x, size);
-	if (x && !*earlier)
+	*is_former = is_of_earlier_run(x, size);
+	if (x && !*is_former)
 		x->state = ENTRY_DOOMED;
-	open_pool(small, &e);
+	open_pool(is_small, &e);
 	x = manifest_find(&job.manifest, order);
 	if (!x && e.class == MPI_SUCCESS)
-		x = new_entry(order, size, small, &e);
+		x = new_entry(order, size, is_small, &e);
 	job_check(job.comm, &e);
 	x->state = ENTRY_LIVE;
 	x->taken = true;
-	if (*earlier && !x->small)
+	if (*is_former && !x->small)
 		x->since = job.epoch + 1;
-	job.changed = true;
+	job.is_changed = true;
 	return x;
 }
 
 void job_drop(struct coarray *c)
 {
-	if (!c->small)
-		c->former = *manifest_find(&job.manifest, c->order);
-	manifest_find(&job.manifest, c->order)->state = ENTRY_DOOMED;
-	c->kept = c->pending = false;
-	job.changed = true;
+	if (!c->is_small)
+		c->former = *entry_of(c);
+	entry_of(c)->state = ENTRY_DOOMED;
+	c->is_kept = c->must_restore = false;
+	job.is_changed = true;
 }
 
 struct coarray *job_find(MPI_Win win)
@@ -200,15 +194,15 @@ struct coarray *job_find(MPI_Win win)
 	return c;
 }
 
-/* Where this image keeps a small one. */
+/* Returns the address of a small coarray's contents in the pool. */
 static char *place_in_pool(const struct coarray *c)
 {
-	return job.pool + manifest_find(&job.manifest, c->order)->at;
+	return job.pool + entry_of(c)->at;
 }
 
-/* ---- Initialisers ---- */
+/* ---- Initial values ---- */
 
-static void forget_changes(struct coarray *c, struct error *e)
+static void undo_changes(struct coarray *c, struct error *e)
 {
 	struct umstat st = { .struct_size = sizeof(st) };
 	void *base = c->base;
@@ -216,7 +210,7 @@ static void forget_changes(struct coarray *c, struct error *e)
 	if (umstat(base, &st) < 0)
 		error_errno(e, errno, "%s", umerrormsg());
 	else if (st.write_bytes && job.config.consistent)
-		store_read_back(&job.store, manifest_find(&job.manifest, c->order), c->base, e);
+		store_read_back(&job.store, entry_of(c), c->base, e);
 	else if (st.write_bytes)
 		error_set(e, MPI_ERR_NO_MEM,
 			  "cannot restore coarray %u of %zu bytes: its initializer does not fit "
@@ -226,20 +220,20 @@ static void forget_changes(struct coarray *c, struct error *e)
 		error_errno(e, errno, "%s", umerrormsg());
 }
 
-void job_bring_back(void)
+void job_restore_contents(void)
 {
 	struct error e = { 0 };
 	bool any = false;
 
 	for (struct coarray *c = job.coarrays; c; c = c->next) {
-		any = any || c->pending;
-		if (c->pending && c->whole && c->small)
+		any = any || c->must_restore;
+		if (c->must_restore && c->is_whole && c->is_small)
 			memcpy(c->base, place_in_pool(c), c->size);
-		else if (c->pending && c->whole)
-			forget_changes(c, &e);
-		c->pending = false;
+		else if (c->must_restore && c->is_whole)
+			undo_changes(c, &e);
+		c->must_restore = false;
 	}
-	/* Before that nobody puts anything there. */
+	/* No image may put data into a coarray that another image has not restored. */
 	if (any)
 		job_check(job.comm, &e);
 }
@@ -268,11 +262,11 @@ void job_write_manifest(struct error *e)
 	free(text);
 }
 
-/* What has not changed is not written. */
+/* Copies only coarrays that have changed, so that other segments stay clean. */
 static void fill_pool(void)
 {
 	for (const struct coarray *c = job.coarrays; c; c = c->next) {
-		if (c->kept && c->small && memcmp(place_in_pool(c), c->base, c->size) != 0)
+		if (c->is_kept && c->is_small && memcmp(place_in_pool(c), c->base, c->size) != 0)
 			memcpy(place_in_pool(c), c->base, c->size);
 	}
 }
@@ -286,14 +280,14 @@ static void sync_own(uint64_t epoch, struct error *e)
 			error_errno(e, errno, "%s", umerrormsg());
 	}
 	for (const struct coarray *c = job.coarrays; c && e->class == MPI_SUCCESS; c = c->next) {
-		if (!c->kept || c->small)
+		if (!c->is_kept || c->is_small)
 			continue;
-		entry_stamp(c->base, manifest_find(&job.manifest, c->order), epoch);
+		entry_stamp(c->base, entry_of(c), epoch);
 		window_sync(window_of(c->win), e);
 	}
 }
 
-static double now(void)
+static double clock_ms(void)
 {
 	struct timespec t;
 
@@ -303,10 +297,10 @@ static double now(void)
 
 bool job_is_due(void)
 {
-	return now() - job.synced >= (double)job.config.syncfreq;
+	return clock_ms() - job.last_sync_ms >= (double)job.config.syncfreq;
 }
 
-/* What is mapped still takes its log away itself. */
+/* Files that are still mapped are removed when the mapping ends. */
 static void remove_file(const struct entry *entry)
 {
 	const struct coarray *c = job.coarrays;
@@ -321,15 +315,15 @@ void job_sync(void)
 {
 	struct error e = { 0 };
 
-	if (job.changed)
+	if (job.is_changed)
 		job_write_manifest(&e);
 	if (e.class == MPI_SUCCESS)
 		sync_own(job.epoch + 1, &e);
 	job_check(job.comm, &e);
 	job.epoch++;
-	job.changed = false;
+	job.is_changed = false;
 	manifest_sweep(&job.manifest, remove_file);
-	job.synced = now();
+	job.last_sync_ms = clock_ms();
 }
 
 void job_sync_alone(void)
@@ -338,16 +332,17 @@ void job_sync_alone(void)
 
 	sync_own(job.epoch, &e);
 	job_check(MPI_COMM_SELF, &e);
-	job.synced = now();
+	job.last_sync_ms = clock_ms();
 }
 
-/* All images have it there before the manifest says so; what they had before is complete until then. */
+/* ORDER: all images have synced the new files before the manifest names them. The old files are
+ * complete until then. */
 void job_move(struct coarray *c, const char *path)
 {
-	struct entry *x = manifest_find(&job.manifest, c->order), before = *x, after = *x;
+	struct entry before = *entry_of(c), after = before;
 	struct error e = { 0 };
 
-	if (!config_folder(after.folder, path))
+	if (!config_take_folder(after.folder, path))
 		error_set(&e, MPI_ERR_ARG,
 			  "pcaf_config: cannot keep coarray %u in '%.100s': the path must be a "
 			  "folder that exists, with a name of one line and less than %d bytes",
@@ -360,37 +355,35 @@ void job_move(struct coarray *c, const char *path)
 	store_remove(&job.store, &after);
 	store_move(&job.store, &after, c->base, &e);
 	job_check(job.comm, &e);
-	job_bring_back();
+	job_restore_contents();
 	job_sync();
-	x = manifest_find(&job.manifest, c->order);
-	strcpy(x->folder, after.folder);
+	strcpy(entry_of(c)->folder, after.folder);
 	job_write_manifest(&e);
 	job_check(job.comm, &e);
 	store_remove(&job.store, &before);
-	/* Nobody goes on, and dies, while another has its old files still: no later run would look for them. */
+	/* If the job died while another image has its old files, no later run would remove them. */
 	PMPI_Barrier(job.comm);
 }
 
 /* ---- The end ---- */
 
-/* After the last coarray the files are as they will be. */
-static void rest(void)
+/* Applies all logs after the last coarray, also those of coarrays that this run has not used. */
+static void close_files(void)
 {
 	struct error e = { 0 };
 
 	if (job.pool && umunmap(job.pool, job.config.consistent ? 0 : 1) < 0)
 		error_errno(&e, errno, "%s", umerrormsg());
 	job.pool = NULL;
-	if (job.changed && !job.config.unlink)
+	if (job.is_changed && !job.config.unlink)
 		job_write_manifest(&e);
-	/* Of what this run has not asked for. */
 	for (size_t i = 0; i < job.manifest.n; i++)
 		store_apply(&job.store, &job.manifest.entries[i], &e);
 	job_check(job.comm, &e);
-	job.changed = false;
+	job.is_changed = false;
 }
 
-void job_leave(struct coarray *c, bool deallocated)
+void job_leave(struct coarray *c, bool is_deallocated)
 {
 	struct coarray **at = &job.coarrays;
 	bool any = false;
@@ -399,14 +392,14 @@ void job_leave(struct coarray *c, bool deallocated)
 		at = &(*at)->next;
 	*at = c->next;
 	for (const struct coarray *other = job.coarrays; other; other = other->next)
-		any = any || other->kept;
-	if (c->kept && deallocated) {
-		manifest_find(&job.manifest, c->order)->state = ENTRY_ENDED;
-		job.changed = true;
+		any = any || other->is_kept;
+	if (c->is_kept && is_deallocated) {
+		entry_of(c)->state = ENTRY_ENDED;
+		job.is_changed = true;
 	}
 	if (c->former.id)
 		store_remove(&job.store, &c->former);
-	if (c->kept && !any)
-		rest();
+	if (c->is_kept && !any)
+		close_files();
 	free(c);
 }

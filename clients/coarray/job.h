@@ -1,82 +1,100 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The coarrays of this job that are kept in storage, and what is done with all of them at once. */
+/*
+ * A job: the coarrays of all images that are kept in files, and their syncs, which are numbered by
+ * epochs of the job.
+ *
+ * A sync begins when all images have come to a barrier, and ends when all have made all of their
+ * coarrays durable with its number in the trailers; no image continues before. After a crash, each
+ * coarray is therefore of the last sync that all images have completed, or of the next one, and a
+ * restart goes back to the former.
+ *
+ * A sync first writes a changed manifest: image 1 writes the manifest, and each image writes its
+ * copy before its own part of the sync. If a write fails, so does the sync. No file of a coarray is
+ * created before the first manifest and its copies are durable, so files without a manifest mean
+ * that the manifest was lost. Files are removed, or used again, only after a sync without them.
+ *
+ * Small coarrays are memory. Each image copies the changed ones to the pool, a mapping, at each
+ * sync. Locks and atomic operations are thus as fast as without the library, and a sync makes one
+ * commit for all small coarrays.
+ */
 #ifndef COARRAY_JOB_H
 #define COARRAY_JOB_H
 
 #include "coarray/config.h"
-#include "window/manifest.h"
 #include "coarray/store.h"
 #include "pmpi/error.h"
+#include "window/manifest.h"
 
 #include <mpi.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Coarrays of at most so many bytes are memory, which is copied. */
-#define JOB_SMALL (64 << 10)
+/* Largest coarray that is memory. */
+#define MAX_SMALL_BYTES (64 << 10)
 
 struct coarray {
 	struct coarray *next;
-	MPI_Win win;
-	char *base;
-	size_t size;
-	unsigned order;
-	bool kept;           /* the manifest has it */
-	bool small;          /* memory, of which the pool has a copy */
-	bool pending;        /* it was there in an earlier run: initialisers have to be undone */
-	bool whole;          /* and this image's part of it, too */
-	struct entry former; /* what it was before it was dropped: its files are mapped still; ID 0: nothing */
+	MPI_Win win;         /* window that libcaf has made for it */
+	char *base;          /* this image's part */
+	size_t size;         /* bytes of the part */
+	unsigned order;      /* place in the order of coarrays, from 1 */
+	bool is_kept;        /* whether the manifest has it */
+	bool is_small;       /* whether it is memory, which is copied to the pool */
+	bool must_restore;   /* whether initial values may have replaced the stored contents */
+	bool is_whole;       /* whether a sync has stored this image's part */
+	struct entry former; /* entry whose files are mapped, although it was dropped; id 0: none */
 };
 
 struct job {
 	struct config config;
-	MPI_Comm comm;            /* libcaf's, of all images; MPI_COMM_NULL: no coarray was there yet */
-	MPI_Comm stopped;         /* the same images: those that have come to a `stop` */
-	int image, images;        /* from 1 on */
-	uint64_t epoch;           /* the last sync that reached storage at all images */
-	uint64_t restart;         /* the one that this run began with; 0: it has begun anew */
-	struct store store;
-	struct manifest manifest;
-	bool changed;             /* the manifest, since it was written */
-	struct coarray *coarrays;
-	char *pool;               /* mapped while any are kept; NULL: it is not there */
-	uint64_t pool_epoch;      /* of the pool's contents when the job began; 0: none */
-	double synced;            /* when the last sync with storage was, in milliseconds */
+	MPI_Comm comm;            /* of all images; MPI_COMM_NULL before the first coarray */
+	MPI_Comm stopped;         /* the same images, for those that execute `stop` */
+	int image, images;        /* number of this image, from 1, and of all images */
+	uint64_t epoch;           /* number of the last complete sync */
+	uint64_t restart;         /* number of the sync that this run began with; 0: none */
+	struct store store;       /* files of this image */
+	struct manifest manifest; /* coarrays that are kept */
+	bool is_changed;          /* whether the manifest has changed since it was written */
+	struct coarray *coarrays; /* list of all coarrays */
+	char *pool;               /* mapping for small coarrays; NULL: none */
+	uint64_t pool_epoch;      /* sync of the pool's contents at the beginning; 0: none */
+	double last_sync_ms;      /* time of the last sync */
 };
 
 extern struct job job __attribute__((visibility("hidden")));
 
-/* Collective, and so are all of these but job_find. Errors end the program. */
+/* All functions are collective, except job_find and job_is_due. Errors end the program. */
 void job_begin(MPI_Comm comm);
-/* Ends the program if any image has an error: the first of them says so. */
+/* Ends the program if an image has an error, which the first such image prints. */
 void job_check(MPI_Comm comm, const struct error *e);
-/* The same for what MPI returns to all. */
+/* Ends the program if `code`, which MPI has returned at all images, is an error. */
 void job_check_code(int code);
 
-void job_lacks_memory(struct error *e);
-/* Replaces one file of the manifest's text; NULL is an error, too. */
+void job_set_no_memory(struct error *e);
+/* Replaces a file with a manifest's text. It is an error if the text is NULL. */
 void job_replace_manifest(const char *path, const char *text, struct error *e);
 /* Makes the manifest, and this image's copy of it, durable. The caller checks the error at all
  * images. */
 void job_write_manifest(struct error *e);
 
-/* The entry for a coarray of that size, for now: that of an earlier run, or a new one. `earlier`: the former. */
-struct entry *job_enter(unsigned order, size_t size, bool *earlier);
-/* It is not to be kept. */
+/* Returns the entry for a coarray, which is valid until the next call. *is_former: whether an
+ * earlier run has left it. */
+struct entry *job_enter(unsigned order, size_t size, bool *is_former);
+/* Stops keeping a coarray. */
 void job_drop(struct coarray *c);
-/* Its files are in that folder from now on. */
+/* Moves the files of a coarray to a folder. */
 void job_move(struct coarray *c, const char *path);
 struct coarray *job_find(MPI_Win win);
-/* Puts back what initialisers have stored over. */
-void job_bring_back(void);
-/* Makes the coarrays of all images durable, as of now. */
+/* Restores stored contents that initial values have replaced. */
+void job_restore_contents(void);
+/* Makes the coarrays of all images durable. */
 void job_sync(void);
-/* Whether PCAF_SYNCFREQ allows the next one, as far as this image knows. */
+/* Returns whether PCAF_SYNCFREQ allows another sync, by the clock of this image. */
 bool job_is_due(void);
-/* The same for this image alone, where a restart need not bring back one moment. */
+/* Makes the coarrays of this image durable, if a restart need not go back to a common sync. */
 void job_sync_alone(void);
-/* A coarray is no more, `deallocated` or at the end of the program. */
-void job_leave(struct coarray *c, bool deallocated);
+/* Removes a coarray that is deallocated, or freed at the end of the program. */
+void job_leave(struct coarray *c, bool is_deallocated);
 
 #endif

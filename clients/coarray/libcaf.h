@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is known of libcaf, OpenCoarrays' library between gfortran's programs and MPI, shared or part of the program. */
+/* libcaf, OpenCoarrays' library between programs of gfortran and MPI. It is a shared library, or a
+ * part of the program. */
 #ifndef COARRAY_LIBCAF_H
 #define COARRAY_LIBCAF_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Its functions that call MPI for something that coarrays have to know of. */
+/* The functions whose calls of MPI are treated specially. */
 enum libcaf_function { LIBCAF_NONE, LIBCAF_REGISTER, LIBCAF_DEREGISTER, LIBCAF_SYNC_IMAGES };
 
 enum libcaf_found {
-	LIBCAF_ABSENT,      /* a program without coarrays */
-	LIBCAF_PRESENT,
-	LIBCAF_HIDDEN       /* a Fortran program whose symbols were removed: it may have one */
+	LIBCAF_ABSENT,  /* the program has no coarrays */
+	LIBCAF_PRESENT, /* libcaf was found */
+	LIBCAF_HIDDEN   /* a Fortran program without symbols, which may contain libcaf */
 };
 
-/* Once, before any of what follows. */
+/* Finds libcaf; must be called before the other functions. */
 enum libcaf_found libcaf_find(void);
-/* Whose instruction that is. */
+/* Returns the function that contains this address. */
 enum libcaf_function libcaf_function_at(const void *address);
 
-/* The type of the coarray that this thread is registering, such as "real 8", where libcaf is shared; else "". */
+/* Returns the type of the coarray that this thread registers, such as "real 8", or "" if libcaf is
+ * not shared. */
 const char *libcaf_type(void);
 
 #endif

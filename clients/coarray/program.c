@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The name and size of the program's file are those of /proc/self/exe; the build ID is a note of
+/* The name and size of the program's file are those of /proc/self/exe. The build ID is a note of
  * the loaded program. */
 #include "coarray/program.h"
 
@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Digits of a build ID in a sentence. */
-#define SHOWN_DIGITS 12
+/* Digits of a build ID in a message. */
+#define SHOWN_BUILD_DIGITS 12
 
 /* The kernel marks the path of a file that was replaced or removed since the program started. */
 static void find_name(char name[PROGRAM_NAME])
@@ -95,8 +95,8 @@ void program_describe(char text[PROGRAM_TEXT], const struct program *p)
 		len += snprintf(text + len, PROGRAM_TEXT - (size_t)len, " (%" PRIu64 " bytes, ",
 				p->size);
 	if (p->size && *p->build)
-		snprintf(text + len, PROGRAM_TEXT - (size_t)len, "build ID %.*s)", SHOWN_DIGITS,
-			 p->build);
+		snprintf(text + len, PROGRAM_TEXT - (size_t)len, "build ID %.*s)",
+			 SHOWN_BUILD_DIGITS, p->build);
 	else if (p->size)
 		snprintf(text + len, PROGRAM_TEXT - (size_t)len, "no build ID)");
 }

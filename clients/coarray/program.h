@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The identity of the running program, which the manifest has. */
+/* The identity of the running program, which the manifest records. */
 #ifndef COARRAY_PROGRAM_H
 #define COARRAY_PROGRAM_H
 
@@ -13,7 +13,7 @@ void program_find(struct program *p);
 /* Compares the names, and the build IDs where both programs have one, otherwise the sizes where
  * both are known. */
 bool program_is_same(const struct program *a, const struct program *b);
-/* For sentences: the name, and what else is known, shortened. */
+/* Formats the name, size and build ID for a message, shortened. */
 void program_describe(char text[PROGRAM_TEXT], const struct program *p);
 
 #endif

@@ -6,8 +6,10 @@
  */
 #include "coarray/restart.h"
 
+#include "coarray/earlier.h"
 #include "coarray/job.h"
 #include "coarray/program.h"
+#include "common/minmax.h"
 #include "window/moment.h"
 
 #include <dirent.h>
@@ -24,26 +26,18 @@
 
 /* ---- The manifest and its copies ---- */
 
-/* NULL: the file does not exist, or cannot be read, which is an error. */
+/* Returns NULL if the file does not exist, or after an error. */
 static char *read_text(const char *path, struct error *e)
 {
-	FILE *f = fopen(path, "re");
-	char *text = NULL;
-	size_t room = 0;
-	ssize_t len;
+	char *text = earlier_read_text(path);
 
-	if (!f && errno == ENOENT)
-		return NULL;
-	len = f ? getdelim(&text, &room, '\0', f) : -1;
-	if (f && len < 0 && feof(f))
+	if (!text && errno == ENODATA)
 		error_set(e, MPI_ERR_IO,
 			  "cannot read the manifest '%s': it is empty. Try to remove it: the copy "
 			  "of an image is used then",
 			  path);
-	else if (len < 0)
+	else if (!text && errno != ENOENT)
 		error_errno(e, errno, "cannot read the manifest '%s': %s", path, strerror(errno));
-	if (f)
-		fclose(f);
 	return text;
 }
 
@@ -56,7 +50,7 @@ static char *share_text(char *text, int from, struct error *e)
 	if (len && job.image != from)
 		text = malloc((size_t)len);
 	if (len && !text)
-		job_lacks_memory(e);
+		job_set_no_memory(e);
 	job_check(job.comm, e);
 	if (len)
 		PMPI_Bcast(text, len, MPI_CHAR, from - 1, job.comm);
@@ -192,7 +186,7 @@ static void check_prefixes(struct error *e)
 
 /* ---- The earlier run ---- */
 
-static void compare(const struct manifest *m, struct error *e)
+static void compare_runs(const struct manifest *m, struct error *e)
 {
 	struct program own;
 	char theirs[PROGRAM_TEXT], ours[PROGRAM_TEXT];
@@ -231,8 +225,8 @@ static uint64_t epoch_of(const struct entry *x, const struct holding *h)
 /* An image creates the file of a coarray before the manifest lists the coarray. If the file is
  * missing, it was removed. Without it the coarray would begin with zeros. A file that no sync has
  * reached is not missing: its job ended before the first sync. */
-static void check_there(const struct manifest *m, const struct entry *x, const struct holding *h,
-			struct error *e)
+static void check_file_exists(const struct manifest *m, const struct entry *x,
+			      const struct holding *h, struct error *e)
 {
 	char path[MANIFEST_PATH], list[MANIFEST_PATH];
 
@@ -243,11 +237,12 @@ static void check_there(const struct manifest *m, const struct entry *x, const s
 	error_set(e, MPI_ERR_IO,
 		  "cannot go on from the coarrays in PCAF_PATH: '%.200s' of image %d is missing, "
 		  "although '%.200s' of %d images lists it. Try to restore the file, another "
-		  "PCAF_PATH, or PCAF_FORCE=true, which begins anew", path, job.image, list, m->images);
+		  "PCAF_PATH, or PCAF_FORCE=true, which begins anew",
+		  path, job.image, list, m->images);
 }
 
 /* Finds the newest moment that all images have, and takes all images back to it. */
-static void agree(const struct manifest *m, struct error *e)
+static void agree_on_sync(const struct manifest *m, struct error *e)
 {
 	struct holding *held = calloc(m->n + 1, sizeof(*held));
 	uint64_t mine = NO_EPOCH, newest = 0;
@@ -255,16 +250,16 @@ static void agree(const struct manifest *m, struct error *e)
 	struct agreement a;
 
 	if (!held)
-		job_lacks_memory(e);
+		job_set_no_memory(e);
 	for (size_t i = 0; i < m->n && had_part && e->class == MPI_SUCCESS; i++) {
 		const struct entry *x = &m->entries[i];
 
 		if (x->small || x->state != ENTRY_LIVE)
 			continue;
 		store_look(&job.store, x, &held[i], e);
-		check_there(m, x, &held[i], e);
-		mine = epoch_of(x, &held[i]) < mine ? epoch_of(x, &held[i]) : mine;
-		newest = held[i].epoch > newest ? held[i].epoch : newest;
+		check_file_exists(m, x, &held[i], e);
+		mine = min_u64(mine, epoch_of(x, &held[i]));
+		newest = max_u64(newest, held[i].epoch);
 		if (x->order == ENTRY_POOL && held[i].synced)
 			job.pool_epoch = held[i].epoch;
 	}
@@ -276,10 +271,10 @@ static void agree(const struct manifest *m, struct error *e)
 			store_go_back(&job.store, &m->entries[i], &held[i], job.epoch, a.behind + 1,
 				      e);
 	}
-	job.pool_epoch = job.pool_epoch > job.epoch ? job.epoch : job.pool_epoch;
+	job.pool_epoch = min_u64(job.pool_epoch, job.epoch);
 	job_check(job.comm, e);
 	/* All images have the common moment now. Its commits are applied, so that the files have
-	 * the contents of the moment until the first sync: see forget_changes. */
+	 * the contents of the moment until the first sync: see undo_changes in job.c. */
 	for (size_t i = 0; i < m->n && had_part; i++) {
 		if (m->entries[i].state == ENTRY_LIVE)
 			store_apply(&job.store, &m->entries[i], e);
@@ -303,9 +298,9 @@ static void take_over(const char *text, struct error *e)
 			  path, wrong);
 	/* Without entries, no coarray was stored. */
 	if (e->class == MPI_SUCCESS && m->n)
-		compare(m, e);
+		compare_runs(m, e);
 	job_check(job.comm, e);
-	agree(m, e);
+	agree_on_sync(m, e);
 	job.restart = job.epoch;
 	if (job.restart && job.config.report && job.image == 1)
 		fprintf(stderr, "ummap-coarray: restarted from sync %" PRIu64 "\n", job.restart);
@@ -333,27 +328,28 @@ static void complete_copies(const char *text, struct error *e)
 	job_check(job.comm, e);
 }
 
-void restart_begin(struct error *e)
+void restart_begin(void)
 {
 	struct manifest *m = &job.manifest;
+	struct error e = { 0 };
 	char *text;
 
 	if (job.image == 1)
-		check_prefixes(e);
-	text = find_manifest(e);
+		check_prefixes(&e);
+	text = find_manifest(&e);
 	if (text)
-		take_over(text, e);
+		take_over(text, &e);
 	program_find(&m->program);
 	m->images = job.images;
 	m->shared_file = job.config.shared_file;
 	m->next_id = m->next_id ? m->next_id : 1;
 	if (text) {
-		complete_copies(text, e);
+		complete_copies(text, &e);
 	} else {
-		job_write_manifest(e);
-		job_check(job.comm, e);
+		job_write_manifest(&e);
+		job_check(job.comm, &e);
 	}
 	free(text);
 	store_clear(&job.store, m->next_id);
-	job.changed = true;
+	job.is_changed = true;
 }

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where a job goes on: the coarrays of the earlier run in its folder. */
+/* The beginning of a job, which continues the earlier run in its folder. */
 #ifndef COARRAY_RESTART_H
 #define COARRAY_RESTART_H
 
-#include "pmpi/error.h"
-
-/* Fills in job.manifest, job.epoch and job.restart. Collective over job.comm; an error ends the
+/* Fills in job.manifest, job.epoch and job.restart; collective over job.comm. An error ends the
  * program. */
-void restart_begin(struct error *e);
+void restart_begin(void);
 
 #endif

@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * A mapped coarray has its room in a file of its own, or in the one file of its image, and behind it a trailer with the
- * number of the job's sync that it is of. Where a restart brings back one moment, the store is behind wal+: contents and
- * trailer change together, and the last two syncs can be opened. A log's own numbers begin anew with each log; the trailer
- * says which is which.
- */
 #include "coarray/store.h"
 
-#include "common/memory_calls.h"
+#include "common/minmax.h"
 #include "common/try_lock.h"
-#include "transport/engine.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -24,10 +17,10 @@
 #include <ummap.h>
 #include <unistd.h>
 
-#define URI (8 * CONFIG_TEXT)
-/* For how long images of a job that was killed may go on. */
-#define LOCK_TRIES 100
-#define LOCK_PAUSE 50000000
+#define MAX_URI (16 * CONFIG_TEXT)
+/* Images of a job that was killed may take a moment to end. */
+#define MAX_LOCK_RETRIES 100
+#define RETRY_SLEEP_NS 50000000
 
 /* ---- Names ---- */
 
@@ -41,88 +34,77 @@ static void log_path(const struct store *s, const struct entry *entry, char *pat
 	manifest_log(path, &s->names, s->image, entry);
 }
 
-/* As the hint storage_alloc_driver has it, "scheme:?keys". */
-static void add_driver(const struct store *s, const struct entry *entry, char *driver)
+/* Makes the URI of a path, which is "" for the hint storage_alloc_driver. key: one more key, as
+ * "&name=value", or "". */
+static void make_uri(const struct store *s, const struct entry *entry, const char *path,
+		     const char *key, char uri[MAX_URI])
 {
 	size_t scheme = strcspn(s->driver, ":");
-	const char *keys = s->driver[scheme] ? s->driver + scheme + 1 : "";
+	const char *keys = strchr(s->driver, '?');
 	char log[MANIFEST_PATH];
-	size_t len;
 
-	if (!s->config->consistent) {
-		strcpy(driver, s->driver);
-		return;
-	}
-	len = (size_t)sprintf(driver, "wal+%.*s:?wal.keep=%d", (int)scheme, s->driver, s->keep);
-	if (s->config->shared_file) {
+	uri += sprintf(uri, "%s%.*s:", s->config->consistent ? "wal+" : "", (int)scheme, s->driver);
+	uri += manifest_encode(uri, path);
+	if (s->config->consistent)
+		uri += sprintf(uri, "?wal.keep=%d", s->keep);
+	if (s->config->consistent && s->config->shared_file) {
 		log_path(s, entry, log);
-		len += (size_t)sprintf(driver + len, "&wal.path=");
-		len += manifest_encode(driver + len, log);
+		uri += sprintf(uri, "&wal.path=");
+		uri += manifest_encode(uri, log);
 	}
-	if (*keys == '?')
-		sprintf(driver + len, "&%s", keys + 1);
+	if (keys)
+		uri += sprintf(uri, "%c%s", s->config->consistent ? '&' : '?', keys + 1);
+	strcpy(uri, key);
 }
 
-static void make_uri(const struct store *s, const struct entry *entry, const char *key, char *uri)
+static char *map_file(const struct store *s, const struct entry *entry, const char *key,
+		      struct error *e)
 {
-	char driver[URI], path[MANIFEST_PATH];
-	const char *keys;
-	size_t len;
+	char uri[MAX_URI], path[MANIFEST_PATH];
 
-	add_driver(s, entry, driver);
 	store_path(s, entry, path);
-	keys = strchr(driver, ':');
-	len = (size_t)sprintf(uri, "%.*s:", (int)(keys ? (size_t)(keys - driver) : strlen(driver)), driver);
-	len += manifest_encode(uri + len, path);
-	sprintf(uri + len, "%s%s", keys ? keys + 1 : "", key);
-}
-
-static void add_hint(MPI_Info info, const char *name, const char *value)
-{
-	if (*value)
-		PMPI_Info_set(info, name, value);
+	make_uri(s, entry, path, key, uri);
+	return moment_map(uri, entry, PROT_READ | PROT_WRITE, e);
 }
 
 void store_hints(const struct store *s, const struct entry *entry, MPI_Info info)
 {
 	const struct config *c = s->config;
-	char text[URI], path[MANIFEST_PATH];
+	char text[MAX_URI], path[MANIFEST_PATH];
 	size_t len = 0;
 
 	store_path(s, entry, path);
 	for (const char *p = path; *p; p++)
 		len += (size_t)sprintf(text + len, *p == '%' ? "%%%%" : "%c", *p);
-	add_hint(info, "alloc_type", "storage");
-	add_hint(info, "storage_alloc_filename", text);
+	PMPI_Info_set(info, "alloc_type", "storage");
+	PMPI_Info_set(info, "storage_alloc_filename", text);
 	snprintf(text, sizeof(text), "%" PRIu64, entry->at);
-	add_hint(info, "storage_alloc_offset", text);
+	PMPI_Info_set(info, "storage_alloc_offset", text);
 	snprintf(text, sizeof(text), "%" PRIu64, c->segsize);
-	add_hint(info, "storage_alloc_segsize", text);
-	add_driver(s, entry, text);
-	add_hint(info, "storage_alloc_driver", text);
-	/* All is durable by then, and nothing newer is to be. */
-	add_hint(info, "storage_alloc_discard", c->consistent || c->unlink ? "true" : "false");
-	add_hint(info, "storage_alloc_unlink", c->unlink ? "true" : "false");
-	add_hint(info, "striping_unit", c->stripe_size);
-	add_hint(info, "striping_factor", c->stripe_count);
+	PMPI_Info_set(info, "storage_alloc_segsize", text);
+	make_uri(s, entry, "", "", text);
+	PMPI_Info_set(info, "storage_alloc_driver", text);
+	/* When a consistent window is freed, all syncs are done, and later changes do not count. */
+	PMPI_Info_set(info, "storage_alloc_discard", c->consistent || c->unlink ? "true" : "false");
+	PMPI_Info_set(info, "storage_alloc_unlink", c->unlink ? "true" : "false");
 }
 
 /* ---- Other jobs ---- */
 
-static int take_lock(int fd)
+static int wait_for_lock(int fd)
 {
-	int err = -EBUSY;
+	const struct timespec pause = { .tv_nsec = RETRY_SLEEP_NS };
+	int err;
 
-	for (int i = 0; i < LOCK_TRIES; i++) {
-		err = try_lock_bytes(fd, F_WRLCK, 0, 0);
-		if (err != -EBUSY)
+	for (int i = 0; (err = try_lock_bytes(fd, F_WRLCK, 0, 0)) == -EBUSY; i++) {
+		if (i == MAX_LOCK_RETRIES)
 			break;
-		nanosleep(&(struct timespec){ .tv_nsec = LOCK_PAUSE }, NULL);
+		nanosleep(&pause, NULL);
 	}
 	return err;
 }
 
-static void lock(struct store *s, struct error *e)
+static void lock_files(struct store *s, struct error *e)
 {
 	char path[MANIFEST_PATH], owner[40] = "";
 	int err;
@@ -132,7 +114,7 @@ static void lock(struct store *s, struct error *e)
 	if (s->lock < 0) {
 		error_errno(e, errno, "cannot open '%s' for reading and writing: %s", path,
 			    strerror(errno));
-	} else if ((err = take_lock(s->lock)) == 0) {
+	} else if ((err = wait_for_lock(s->lock)) == 0) {
 		snprintf(owner, sizeof(owner), "%d\n", (int)getpid());
 		if (ftruncate(s->lock, 0) < 0 || pwrite(s->lock, owner, strlen(owner), 0) < 0)
 			error_errno(e, errno, "cannot write '%s': %s", path, strerror(errno));
@@ -149,24 +131,22 @@ static void lock(struct store *s, struct error *e)
 	}
 }
 
-/* As the window layer does: by io_uring where the kernel has it. What it is is tried on a file that is there. */
+/* Chooses the driver as windows do: that of UMMAP_DRIVER, or uring if the kernel has it. The lock
+ * file is mapped to find out whether the driver works. */
 static void choose_driver(struct store *s, struct error *e)
 {
-	const char *wanted = s->config->driver, *keys = strchr(wanted, ':');
-	char uri[2 * URI], path[MANIFEST_PATH];
-	void *probe;
-	size_t len;
+	const struct config plain = { .consistent = false };
+	struct store probe = { .config = &plain };
+	char uri[MAX_URI], path[MANIFEST_PATH];
+	void *base;
 
+	strcpy(s->driver, *s->config->driver ? s->config->driver : "uring");
+	strcpy(probe.driver, s->driver);
 	manifest_lock(path, &s->names, s->image);
-	strcpy(s->driver, *wanted ? wanted : "uring");
-	len = (size_t)sprintf(uri, "%.*s:", (int)strcspn(s->driver, ":"), s->driver);
-	len += manifest_encode(uri + len, path);
-	strcpy(uri + len, keys ? keys + 1 : "");
-	if (ummap_open(uri, (size_t)sysconf(_SC_PAGESIZE), 0, PROT_READ, NULL, &probe) == 0)
-		umunmap(probe, 0);
-	else if (*wanted)
-		error_errno(e, errno, "PCAF_DRIVER is \"%.100s\": %s", wanted, umerrormsg());
-	else if (errno == EOPNOTSUPP)
+	make_uri(&probe, NULL, path, "", uri);
+	if (ummap_open(uri, (size_t)sysconf(_SC_PAGESIZE), 0, PROT_READ, NULL, &base) == 0)
+		umunmap(base, 0);
+	else if (!*s->config->driver && errno == EOPNOTSUPP)
 		strcpy(s->driver, "posix");
 	else
 		error_errno(e, errno, "%s", umerrormsg());
@@ -179,39 +159,33 @@ void store_open(struct store *s, const struct config *config, int image, struct 
 	s->names.temporary = config->unlink;
 	strcpy(s->names.folder, config->path);
 	strcpy(s->names.prefix, config->prefix);
-	lock(s, e);
+	lock_files(s, e);
 	if (e->class == MPI_SUCCESS)
 		choose_driver(s, e);
 }
 
 /* ---- Contents ---- */
 
-static char *map(const struct store *s, const struct entry *entry, const char *key, int prot, struct error *e)
-{
-	char uri[2 * URI];
-
-	make_uri(s, entry, key, uri);
-	return moment_map(uri, entry, prot, e);
-}
-
 char *store_map(const struct store *s, const struct entry *entry, struct error *e)
 {
-	return map(s, entry, "", PROT_READ | PROT_WRITE, e);
+	return map_file(s, entry, "", e);
 }
 
 void store_move(const struct store *s, const struct entry *entry, char *base, struct error *e)
 {
-	char uri[2 * URI];
+	char uri[MAX_URI], path[MANIFEST_PATH];
 	void *same = base;
 
-	make_uri(s, entry, "", uri);
+	store_path(s, entry, path);
+	make_uri(s, entry, path, "", uri);
 	if (umremap_open(base, uri, 0, (off_t)entry->at, 0, &same) < 0)
 		error_errno(e, errno, "%s", umerrormsg());
 }
 
-void store_look(const struct store *s, const struct entry *entry, struct holding *h, struct error *e)
+void store_look(const struct store *s, const struct entry *entry, struct holding *h,
+		struct error *e)
 {
-	char path[MANIFEST_PATH], log[MANIFEST_PATH], uri[2 * URI];
+	char path[MANIFEST_PATH], log[MANIFEST_PATH], uri[MAX_URI];
 
 	*h = (struct holding){ 0 };
 	store_path(s, entry, path);
@@ -225,12 +199,12 @@ void store_look(const struct store *s, const struct entry *entry, struct holding
 			  log);
 		return;
 	}
-	make_uri(s, entry, "", uri);
+	make_uri(s, entry, path, "", uri);
 	moment_look(uri, entry, s->config->consistent, h, e);
 }
 
-void store_go_back(const struct store *s, const struct entry *entry, const struct holding *h, uint64_t epoch, int behind,
-		   struct error *e)
+void store_go_back(const struct store *s, const struct entry *entry, const struct holding *h,
+		   uint64_t epoch, int behind, struct error *e)
 {
 	char key[MOMENT_KEY + 1] = "&", path[MANIFEST_PATH], *base;
 
@@ -244,11 +218,12 @@ void store_go_back(const struct store *s, const struct entry *entry, const struc
 			  behind);
 		return;
 	}
-	base = map(s, entry, key, PROT_READ | PROT_WRITE, e);
+	base = map_file(s, entry, key, e);
 	if (base)
 		umunmap(base, 0);
 }
 
+/* A log that keeps one commit is removed when the mapping ends. */
 void store_apply(const struct store *s, const struct entry *entry, struct error *e)
 {
 	struct store last = *s;
@@ -258,12 +233,14 @@ void store_apply(const struct store *s, const struct entry *entry, struct error 
 	if (entry->small || access(path, F_OK) < 0)
 		return;
 	last.keep = 1;
-	base = map(&last, entry, "", PROT_READ | PROT_WRITE, e);
+	base = map_file(&last, entry, "", e);
 	if (base && umunmap(base, 0) < 0)
 		error_errno(e, errno, "%s", umerrormsg());
 }
 
-void store_read_back(const struct store *s, const struct entry *entry, char *base, struct error *e)
+/* Equal bytes are not written, so that segments stay clean. */
+void store_read_back(const struct store *s, const struct entry *entry, char *base,
+		     struct error *e)
 {
 	static char block[64 << 10];
 	char path[MANIFEST_PATH];
@@ -273,9 +250,8 @@ void store_read_back(const struct store *s, const struct entry *entry, char *bas
 	store_path(s, entry, path);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	for (uint64_t at = 0; fd >= 0 && n > 0 && at < entry->size; at += (uint64_t)n) {
-		uint64_t rest = entry->size - at;
-
-		n = pread(fd, block, rest < sizeof(block) ? rest : sizeof(block), (off_t)(entry->at + at));
+		n = pread(fd, block, min_u64(entry->size - at, sizeof(block)),
+			  (off_t)(entry->at + at));
 		if (n > 0 && memcmp(base + at, block, (size_t)n) != 0)
 			memcpy(base + at, block, (size_t)n);
 	}
@@ -288,18 +264,22 @@ void store_read_back(const struct store *s, const struct entry *entry, char *bas
 		close(fd);
 }
 
-/* A shared file keeps its length, and gives the room back where the file system can. */
-static void clear_room(const char *path, const struct entry *entry)
+/* ---- Removing files ---- */
+
+/* Clears the range of an entry in the file of its image. If the file system cannot make holes, the
+ * trailer is cleared, so that the range counts as empty. */
+static void clear_range(const char *path, const struct entry *entry)
 {
 	static const char zeros[ENTRY_TRAILER];
 	off_t at = (off_t)entry->at, room = (off_t)entry_room(entry);
+	off_t trailer = at + room - ENTRY_TRAILER;
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
-	off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
 
 	if (fd < 0)
 		return;
-	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, room) < 0 && size > at + room - ENTRY_TRAILER)
-		(void)!pwrite(fd, zeros, sizeof(zeros), at + room - ENTRY_TRAILER);
+	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, room) < 0 &&
+	    lseek(fd, 0, SEEK_END) > trailer)
+		(void)!pwrite(fd, zeros, sizeof(zeros), trailer);
 	close(fd);
 }
 
@@ -311,14 +291,14 @@ void store_remove(const struct store *s, const struct entry *entry)
 	unlink(path);
 	store_path(s, entry, path);
 	if (s->config->shared_file)
-		clear_room(path, entry);
+		clear_range(path, entry);
 	else
 		unlink(path);
 }
 
-/* Whether the name is that of a file of this image, of a coarray with this ID or a later one. Where
- * an image has one file for all, a name with a number is only that of a log: "a1_2.win" may be the
- * file of the image 2 of coarrays with the prefix "a1_". */
+/* Returns whether the name is that of a file of this image with this ID or a larger one. If each
+ * image has one file, a name with a number is only that of a log: "a1_2.win" may be the file of
+ * image 2 of coarrays with the prefix "a1_". */
 static bool is_own_file(const struct store *s, const char *name, unsigned id)
 {
 	char first[CONFIG_TEXT + 20], *end;
@@ -340,11 +320,10 @@ bool store_has_files(const struct store *s, char name[NAME_MAX + 1])
 
 	snprintf(shared, sizeof(shared), "%s%d.win", s->config->prefix, s->image);
 	while (folder && !found && (file = readdir(folder))) {
-		if (!is_own_file(s, file->d_name, 0) &&
-		    !(s->config->shared_file && strcmp(file->d_name, shared) == 0))
-			continue;
 		strcpy(name, file->d_name);
-		found = fstatat(dirfd(folder), name, &st, 0) == 0 && st.st_size > 0;
+		found = (is_own_file(s, name, 0) ||
+			 (s->config->shared_file && strcmp(name, shared) == 0)) &&
+			fstatat(dirfd(folder), name, &st, 0) == 0 && st.st_size > 0;
 	}
 	if (folder)
 		closedir(folder);
@@ -354,15 +333,11 @@ bool store_has_files(const struct store *s, char name[NAME_MAX + 1])
 void store_clear(const struct store *s, unsigned id)
 {
 	DIR *folder = opendir(s->config->path);
-	char path[MANIFEST_PATH];
 	struct dirent *file;
 
-	while (folder && (file = readdir(folder))) {
-		if (!is_own_file(s, file->d_name, id))
-			continue;
-		snprintf(path, sizeof(path), "%s/%s", s->config->path, file->d_name);
-		unlink(path);
-	}
+	while (folder && (file = readdir(folder)))
+		if (is_own_file(s, file->d_name, id))
+			unlinkat(dirfd(folder), file->d_name, 0);
 	if (folder)
 		closedir(folder);
 }

@@ -50,8 +50,6 @@ static struct cached *find(MPI_File file)
 
 /* ---- Pointers ---- */
 
-enum pointer { AT_OFFSET, AT_POINTER, AT_SHARED, AT_ORDERED };
-
 /* Moves the shared pointer by so much, and returns where it was. */
 static int64_t take_shared(struct cached *c, int64_t etypes, struct error *e)
 {
@@ -73,36 +71,36 @@ static int64_t take_ordered(struct cached *c, int64_t etypes, struct error *e)
 	return begin + (c->rank == 0 ? 0 : before);
 }
 
-static int64_t place(struct cached *c, const struct request *r, enum pointer p, int64_t at, struct error *e)
+static int64_t place(struct cached *c, const struct request *r, enum pmpi_position p, int64_t at, struct error *e)
 {
 	int64_t bytes;
 
-	if (p == AT_OFFSET)
+	if (p == PMPI_AT_OFFSET)
 		return at;
 	transfer_check(c, r, &bytes, e);
-	if (p == AT_ORDERED)
+	if (p == PMPI_AT_ORDERED)
 		return take_ordered(c, bytes / c->view.etype, e);
 	return e->class == MPI_SUCCESS ? take_shared(c, bytes / c->view.etype, e) : 0;
 }
 
 /* A whole call; *bytes: what was moved. */
-static int move(struct cached *c, const struct request *r, enum pointer p, int64_t at, int64_t *bytes)
+static int move(struct cached *c, const struct request *r, enum pmpi_position p, int64_t at, int64_t *bytes)
 {
 	struct error e = { 0 };
 
-	bool alone = p == AT_POINTER || c->atomic;
+	bool alone = p == PMPI_AT_POINTER || c->atomic;
 
 	*bytes = 0;
 	/* Before the lock: other ranks may be late. */
-	if (is_whole(c, &e) && p != AT_POINTER)
+	if (is_whole(c, &e) && p != PMPI_AT_POINTER)
 		at = place(c, r, p, at, &e);
 	if (alone)
 		pthread_mutex_lock(&c->lock);
-	if (p == AT_POINTER)
+	if (p == PMPI_AT_POINTER)
 		at = c->pointer;
 	if (e.class == MPI_SUCCESS)
 		*bytes = transfer(c, r, at, &e);
-	if (p == AT_POINTER)
+	if (p == PMPI_AT_POINTER)
 		c->pointer += *bytes / c->view.etype;
 	if (alone)
 		pthread_mutex_unlock(&c->lock);
@@ -111,78 +109,48 @@ static int move(struct cached *c, const struct request *r, enum pointer p, int64
 
 /* ---- Data ---- */
 
-#define HERE MPI_File file
-#define AT MPI_File file, MPI_Offset at
+static int move_data(struct cached *c, const struct pmpi_transfer *t, int64_t *bytes)
+{
+	const struct request r = { t->buf, t->n, t->type, t->writes };
 
-static int blocking(struct cached *c, struct request r, enum pointer p, int64_t at, MPI_Status *status)
+	return move(c, &r, t->position, t->at, bytes);
+}
+
+static int move_blocking(struct cached *c, const struct pmpi_transfer *t, MPI_Status *status)
 {
 	int64_t bytes;
-	int code = move(c, &r, p, at, &bytes);
+	int code = move_data(c, t, &bytes);
 
 	put_status(status, bytes);
 	return code;
 }
 
-#define BLOCKING(name, constant, writing, pointer, offset, params, ...)                                        \
-	static int file_##name(params, constant void *buf, MPI_Count count, MPI_Datatype type, MPI_Status *status) \
-	{                                                                                                      \
-		struct cached *c = find(file);                                                                 \
-                                                                                                               \
-		if (!c)                                                                                        \
-			return files.next.File_##name(__VA_ARGS__, buf, count, type, status);                  \
-		return blocking(c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, pointer, offset, status); \
-	}
-
-BLOCKING(read, , false, AT_POINTER, 0, HERE, file)
-BLOCKING(read_all, , false, AT_POINTER, 0, HERE, file)
-BLOCKING(read_shared, , false, AT_SHARED, 0, HERE, file)
-BLOCKING(read_ordered, , false, AT_ORDERED, 0, HERE, file)
-BLOCKING(read_at, , false, AT_OFFSET, at, AT, file, at)
-BLOCKING(read_at_all, , false, AT_OFFSET, at, AT, file, at)
-BLOCKING(write, const, true, AT_POINTER, 0, HERE, file)
-BLOCKING(write_all, const, true, AT_POINTER, 0, HERE, file)
-BLOCKING(write_shared, const, true, AT_SHARED, 0, HERE, file)
-BLOCKING(write_ordered, const, true, AT_ORDERED, 0, HERE, file)
-BLOCKING(write_at, const, true, AT_OFFSET, at, AT, file, at)
-BLOCKING(write_at_all, const, true, AT_OFFSET, at, AT, file, at)
-
-/* An error is of the call itself, and there is no request. */
-static int nonblocking(struct cached *c, struct request r, enum pointer p, int64_t at, MPI_Request *request)
+/* A nonblocking call is complete when it returns. If it fails, there is no request. */
+static int move_nonblocking(struct cached *c, const struct pmpi_transfer *t)
 {
 	MPI_Status *done = calloc(1, sizeof(*done));
-	int code = MPI_ERR_NO_MEM;
+	int code = done ? move_blocking(c, t, done) : MPI_ERR_NO_MEM;
 
-	if (done)
-		code = blocking(c, r, p, at, done);
 	if (code == MPI_SUCCESS)
-		return request_complete(done, request);
-	*request = MPI_REQUEST_NULL;
+		return request_complete(done, t->request);
+	*t->request = MPI_REQUEST_NULL;
 	free(done);
 	return code;
 }
 
-#define NONBLOCKING(name, constant, writing, pointer, offset, params, ...)                                     \
-	static int file_##name(params, constant void *buf, MPI_Count count, MPI_Datatype type, MPI_Request *request) \
-	{                                                                                                      \
-		struct cached *c = find(file);                                                                 \
-                                                                                                               \
-		if (!c)                                                                                        \
-			return files.next.File_##name(__VA_ARGS__, buf, count, type, request);                 \
-		return nonblocking(c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, pointer, offset, request); \
-	}
+/* The split call to which one of its halves belongs. */
+static enum split split_of(const struct pmpi_transfer *t)
+{
+	enum split read = SPLIT_READ_ALL;
 
-NONBLOCKING(iread, , false, AT_POINTER, 0, HERE, file)
-NONBLOCKING(iread_all, , false, AT_POINTER, 0, HERE, file)
-NONBLOCKING(iread_shared, , false, AT_SHARED, 0, HERE, file)
-NONBLOCKING(iread_at, , false, AT_OFFSET, at, AT, file, at)
-NONBLOCKING(iread_at_all, , false, AT_OFFSET, at, AT, file, at)
-NONBLOCKING(iwrite, const, true, AT_POINTER, 0, HERE, file)
-NONBLOCKING(iwrite_all, const, true, AT_POINTER, 0, HERE, file)
-NONBLOCKING(iwrite_shared, const, true, AT_SHARED, 0, HERE, file)
-NONBLOCKING(iwrite_at, const, true, AT_OFFSET, at, AT, file, at)
-NONBLOCKING(iwrite_at_all, const, true, AT_OFFSET, at, AT, file, at)
+	if (t->position == PMPI_AT_OFFSET)
+		read = SPLIT_READ_AT_ALL;
+	else if (t->position == PMPI_AT_ORDERED)
+		read = SPLIT_READ_ORDERED;
+	return t->writes ? read + (SPLIT_WRITE_ALL - SPLIT_READ_ALL) : read;
+}
 
-static int begin(struct cached *c, struct request r, enum pointer p, int64_t at, enum split which)
+static int begin_split(struct cached *c, const struct pmpi_transfer *t)
 {
 	struct error e = { 0 };
 	int code;
@@ -193,18 +161,19 @@ static int begin(struct cached *c, struct request r, enum pointer p, int64_t at,
 			  c->path);
 		return tell(c, &e);
 	}
-	code = move(c, &r, p, at, &c->split_bytes);
+	code = move_data(c, t, &c->split_bytes);
 	if (code == MPI_SUCCESS)
-		c->split = which;
+		c->split = split_of(t);
 	return code;
 }
 
-static int end(struct cached *c, enum split which, MPI_Status *status)
+static int end_split(struct cached *c, const struct pmpi_transfer *t)
 {
+	enum split which = split_of(t);
 	struct error e = { 0 };
 
 	if (c->split == which)
-		put_status(status, c->split_bytes);
+		put_status(t->status, c->split_bytes);
 	else
 		error_set(&e, MPI_ERR_OTHER,
 			  "cannot end a split collective call on '%s': no such call has begun",
@@ -214,29 +183,19 @@ static int end(struct cached *c, enum split which, MPI_Status *status)
 	return tell(c, &e);
 }
 
-#define SPLIT(name, constant, which, writing, pointer, offset, params, ...)                                    \
-	static int file_##name##_begin(params, constant void *buf, MPI_Count count, MPI_Datatype type)         \
-	{                                                                                                      \
-		struct cached *c = find(file);                                                                 \
-                                                                                                               \
-		if (!c)                                                                                        \
-			return files.next.File_##name##_begin(__VA_ARGS__, buf, count, type);                  \
-		return begin(c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, pointer, offset, which); \
-	}                                                                                                      \
-                                                                                                               \
-	static int file_##name##_end(MPI_File file, constant void *buf, MPI_Status *status)                    \
-	{                                                                                                      \
-		struct cached *c = find(file);                                                                 \
-                                                                                                               \
-		return c ? end(c, which, status) : files.next.File_##name##_end(file, buf, status);            \
-	}
+static int transfer_data(const struct pmpi_transfer *t)
+{
+	struct cached *c = find(t->file);
 
-SPLIT(read_all, , SPLIT_READ_ALL, false, AT_POINTER, 0, HERE, file)
-SPLIT(read_ordered, , SPLIT_READ_ORDERED, false, AT_ORDERED, 0, HERE, file)
-SPLIT(read_at_all, , SPLIT_READ_AT_ALL, false, AT_OFFSET, at, AT, file, at)
-SPLIT(write_all, const, SPLIT_WRITE_ALL, true, AT_POINTER, 0, HERE, file)
-SPLIT(write_ordered, const, SPLIT_WRITE_ORDERED, true, AT_ORDERED, 0, HERE, file)
-SPLIT(write_at_all, const, SPLIT_WRITE_AT_ALL, true, AT_OFFSET, at, AT, file, at)
+	if (!c)
+		return files.next.File_transfer(t);
+	switch (t->form) {
+	case PMPI_BLOCKING: return move_blocking(c, t, t->status);
+	case PMPI_NONBLOCKING: return move_nonblocking(c, t);
+	case PMPI_BEGIN: return begin_split(c, t);
+	default: return end_split(c, t);
+	}
+}
 
 /* ---- Where to ---- */
 
@@ -569,18 +528,10 @@ static int get_info(MPI_File file, MPI_Info *info)
 	return code;
 }
 
-#define TAKE(name) .File_##name = file_##name
-
 static struct pmpi_feature files = {
 	.place = PMPI_FILES,
 	.take = {
-		TAKE(read), TAKE(read_all), TAKE(read_shared), TAKE(read_ordered), TAKE(read_at), TAKE(read_at_all), TAKE(write),
-		TAKE(write_all), TAKE(write_shared), TAKE(write_ordered), TAKE(write_at), TAKE(write_at_all), TAKE(iread),
-		TAKE(iread_all), TAKE(iread_shared), TAKE(iread_at), TAKE(iread_at_all), TAKE(iwrite), TAKE(iwrite_all),
-		TAKE(iwrite_shared), TAKE(iwrite_at), TAKE(iwrite_at_all), TAKE(read_all_begin), TAKE(read_ordered_begin),
-		TAKE(read_at_all_begin), TAKE(write_all_begin), TAKE(write_ordered_begin), TAKE(write_at_all_begin),
-		TAKE(read_all_end), TAKE(read_ordered_end), TAKE(read_at_all_end), TAKE(write_all_end), TAKE(write_ordered_end),
-		TAKE(write_at_all_end),
+		.File_transfer = transfer_data,
 		.File_open = open_file, .File_close = close_file, .File_delete = delete_file, .File_set_view = set_view, .File_get_size = get_size,
 		.File_set_size = set_size, .File_preallocate = preallocate, .File_sync = sync_file, .File_seek = seek,
 		.File_seek_shared = seek_shared, .File_get_position = get_position,

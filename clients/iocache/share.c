@@ -541,7 +541,9 @@ static int word_op(struct cached *c, int node, enum word word, int64_t value, MP
 {
 	MPI_Win win = c->share.words;
 	int rank = c->nodes.owner[node];
-	int code = pmpi_first.Fetch_and_op(&value, was, MPI_INT64_T, rank, word, op, win);
+	struct pmpi_operation fetch = { .from = &value, .to = was, .type = MPI_INT64_T, .rank = rank,
+					.disp = word, .op = op, .win = win };
+	int code = pmpi_first.Fetch_and_op(&fetch);
 
 	return code == MPI_SUCCESS ? pmpi_first.Win_flush(rank, win) : code;
 }
@@ -569,10 +571,15 @@ static int get_ends(struct cached *c, int begin, int n)
 {
 	struct share *s = &c->share;
 	int64_t ends[ENDS_PER_FLUSH] = { 0 };
+	struct pmpi_operation get = { .to_n = 1, .to_type = MPI_INT64_T, .disp = WORD_END,
+				      .target_n = 1, .target_type = MPI_INT64_T, .win = s->words };
 	int code = MPI_SUCCESS;
 
-	for (int i = 0; i < n && code == MPI_SUCCESS; i++)
-		code = pmpi_first.Get(&ends[i], 1, MPI_INT64_T, c->nodes.owner[begin + i], WORD_END, 1, MPI_INT64_T, s->words);
+	for (int i = 0; i < n && code == MPI_SUCCESS; i++) {
+		get.to = &ends[i];
+		get.rank = c->nodes.owner[begin + i];
+		code = pmpi_first.Get(&get);
+	}
 	/* Also what was begun before an error is in this memory. */
 	if (code == MPI_SUCCESS)
 		code = pmpi_first.Win_flush_all(s->words);

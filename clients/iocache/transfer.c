@@ -87,12 +87,12 @@ static void own(struct cached *c, char *bytes, int64_t len, uint64_t at, bool wr
 static void other(struct move *m, char *bytes, int64_t len, uint64_t at, int rank, struct error *e)
 {
 	MPI_Win win = m->c->share.data;
-	int code;
+	struct pmpi_operation o = {
+		.from = bytes, .n = len, .type = MPI_BYTE, .to = bytes, .to_n = len, .to_type = MPI_BYTE,
+		.rank = rank, .disp = (MPI_Aint)at, .target_n = len, .target_type = MPI_BYTE, .win = win,
+	};
+	int code = m->writing ? pmpi_first.Put(&o) : pmpi_first.Get(&o);
 
-	if (m->writing)
-		code = pmpi_first.Put(bytes, len, MPI_BYTE, rank, (MPI_Aint)at, len, MPI_BYTE, win);
-	else
-		code = pmpi_first.Get(bytes, len, MPI_BYTE, rank, (MPI_Aint)at, len, MPI_BYTE, win);
 	m->touched = m->touched == -1 || m->touched == rank ? rank : MANY;
 	share_explain(e, code);
 }
@@ -261,9 +261,11 @@ static int64_t move_packed(struct cached *c, const struct request *r, int64_t da
 static void take_turn(struct cached *c, bool alone, struct error *e)
 {
 	int64_t word;
+	struct pmpi_operation get = { .to = &word, .to_n = 1, .to_type = MPI_INT64_T, .target_n = 1,
+				      .target_type = MPI_INT64_T, .win = c->turn };
 
 	share_explain(e, pmpi_first.Win_lock(alone ? MPI_LOCK_EXCLUSIVE : MPI_LOCK_SHARED, 0, 0, c->turn));
-	share_explain(e, pmpi_first.Get(&word, 1, MPI_INT64_T, 0, 0, 1, MPI_INT64_T, c->turn));
+	share_explain(e, pmpi_first.Get(&get));
 	share_explain(e, pmpi_first.Win_flush(0, c->turn));
 }
 

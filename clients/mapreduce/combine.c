@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "mapreduce/combine.h"
+#include "mapreduce/phases.h"
 
 #include "mapreduce/merge.h"
 #include "mapreduce/status.h"

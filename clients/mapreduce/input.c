@@ -9,9 +9,11 @@
 #include "mapreduce/error.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -67,10 +69,16 @@ int input_open(struct input *in, MPI_Comm comm, const struct ummr_config *config
 	return check_record_size(in);
 }
 
+static void close_current(struct input *in)
+{
+	if (in->current)
+		close(in->fd);
+	in->current = NULL;
+}
+
 void input_close(struct input *in)
 {
-	infile_close(&in->current);
-	infile_close(&in->next);
+	close_current(in);
 	files_close(&in->list);
 	free(in->view.data);
 	*in = (struct input){ 0 };
@@ -155,13 +163,35 @@ static bool next_part(const struct input *in, int64_t task, uint64_t *position, 
 
 static int open_current(struct input *in, const struct input_file *file)
 {
-	if (in->current.file == file)
+	if (in->current == file)
 		return 0;
-	infile_close(&in->current);
-	if (in->next.file != file)
-		return infile_open(&in->current, file);
-	in->current = in->next;
-	in->next.file = NULL;
+	close_current(in);
+	if (files_check(file) < 0)
+		return -1;
+	in->fd = open(file->path, O_RDONLY | O_CLOEXEC);
+	if (in->fd < 0)
+		return set_error(errno, "cannot read '%s': %s", file->path, strerror(errno));
+	in->current = file;
+	return 0;
+}
+
+/* Reads all of the bytes; fewer are an error. */
+static int read_bytes(struct input *in, char *to, size_t size, uint64_t offset)
+{
+	while (size > 0) {
+		ssize_t count = pread(in->fd, to, size, (off_t)offset);
+
+		if (count < 0 && errno == EINTR)
+			continue;
+		if (count <= 0)
+			return set_error(count < 0 ? errno : ESTALE, "cannot read '%s' at %llu: %s",
+					 in->current->path, (unsigned long long)offset,
+					 count < 0 ? strerror(errno)
+						   : "the file has become shorter");
+		to += count;
+		size -= (size_t)count;
+		offset += (uint64_t)count;
+	}
 	return 0;
 }
 
@@ -189,8 +219,8 @@ static int extend_view(struct input *in, uint64_t end)
 
 	if (v->size >= size)
 		return 0;
-	if (reserve_view(v, size, in->current.file->path) < 0 ||
-	    infile_read(&in->current, v->data + v->size, size - v->size, v->offset + v->size) < 0)
+	if (reserve_view(v, size, in->current->path) < 0 ||
+	    read_bytes(in, v->data + v->size, size - v->size, v->offset + v->size) < 0)
 		return -1;
 	v->size = size;
 	return 0;
@@ -214,7 +244,7 @@ static size_t find_line(const char *data, size_t size)
 static int find_record(struct input *in, uint64_t begin, uint64_t until, uint64_t *found)
 {
 	const struct ummr_config *c = in->config;
-	const struct input_file *file = in->current.file;
+	const struct input_file *file = in->current;
 	bool has_lines = c->split == UMMR_SPLIT_LINES;
 	const struct view *v = &in->view;
 	uint64_t view_end = v->offset + v->size, step = LOOKAHEAD_BYTES;
@@ -284,22 +314,20 @@ int input_map(struct input *in, int64_t task, int (*map)(const struct ummr_task 
 	return 0;
 }
 
+/* An error is reported when the task is mapped. */
 void input_prefetch(struct input *in, int64_t task)
 {
-	struct infile *f = &in->current;
 	uint64_t position = 0;
 	struct part part;
+	bool is_open;
+	int fd;
 
 	if (!next_part(in, task, &position, &part) || part.read_begin == part.read_end)
 		return;
-	if (f->file != part.file) {
-		f = &in->next;
-		if (f->file != part.file) {
-			infile_close(f);
-			/* An error is reported when the task is mapped. */
-			if (infile_open(f, part.file) < 0)
-				return;
-		}
-	}
-	infile_prefetch(f, part.read_begin, (size_t)(part.read_end - part.read_begin));
+	is_open = part.file == in->current;
+	fd = is_open ? in->fd : open(part.file->path, O_RDONLY | O_CLOEXEC);
+	posix_fadvise(fd, (off_t)part.read_begin, (off_t)(part.read_end - part.read_begin),
+		      POSIX_FADV_WILLNEED);
+	if (!is_open && fd >= 0)
+		close(fd);
 }

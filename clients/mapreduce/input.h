@@ -15,7 +15,6 @@
 #include <ummap-mapreduce.h>
 
 #include "mapreduce/files.h"
-#include "mapreduce/infile.h"
 
 /* Consecutive bytes of one file in memory. */
 struct view {
@@ -30,8 +29,8 @@ struct input {
 	struct file_list list;            /* files of the input */
 	uint64_t task_size;               /* bytes of a task */
 	int64_t tasks;                    /* number of tasks */
-	struct infile current;            /* the file that is read */
-	struct infile next;               /* the file of the next task, which is prefetched */
+	const struct input_file *current; /* the file that is read; NULL: none is open */
+	int fd;                           /* its descriptor */
 	struct view view;                 /* bytes of the task that is mapped */
 };
 

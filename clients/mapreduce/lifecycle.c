@@ -6,12 +6,10 @@
  */
 #include "mapreduce/job.h"
 
-#include "mapreduce/combine.h"
 #include "mapreduce/config.h"
 #include "mapreduce/error.h"
 #include "mapreduce/input.h"
-#include "mapreduce/map.h"
-#include "mapreduce/reduce.h"
+#include "mapreduce/phases.h"
 #include "mapreduce/result.h"
 #include "mapreduce/resume.h"
 #include "mapreduce/status.h"
@@ -107,7 +105,7 @@ static void close_job(struct whole_job *whole)
 {
 	ummr_job *job = &whole->job;
 	bool is_finished = job->state == JOB_DONE && !job->result->has_write_failed;
-	bool removes_files = is_finished || whole->work.record.number == 0;
+	bool removes_files = is_finished || whole->work.record.header.number == 0;
 
 	reader_close(&job->result->reader);
 	work_close(job, whole->owns_files && removes_files);

@@ -9,9 +9,8 @@
  * table does not know the task of a pair: the tasks since the checkpoint are mapped again, with a
  * checkpoint after each one, until one of them has failed MAX_TRIES times.
  */
-#include "mapreduce/map.h"
+#include "mapreduce/phases.h"
 
-#include "mapreduce/clock.h"
 #include "mapreduce/error.h"
 #include "mapreduce/input.h"
 #include "mapreduce/status.h"

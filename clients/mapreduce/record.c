@@ -27,39 +27,26 @@ static const char *const fact_names[RECORD_FACTS] = {
 /* This fact is a hash, so messages do not show its value. */
 #define FACT_INPUT 3
 
-/* Offset of the bytes that the checksum covers. */
-#define CHECKED_OFFSET offsetof(struct record_header, size)
-
-/* The header of a record. The extents of buckets and runs follow (blocks, used, and the offsets of
- * these blocks), and then the tasks. */
-struct record_header {
-	char magic[8];     /* version of the format */
-	uint64_t checksum; /* hash of the rest of the record */
-	uint64_t size;     /* bytes of the record */
-	uint64_t number;   /* number of the record, from 1 */
-	uint64_t id;       /* number of the job */
-	uint64_t facts[RECORD_FACTS];
-	uint64_t run;      /* number of the run */
-	uint64_t is_reduced;
-};
-
 int record_open(struct record *r, const uint64_t facts[RECORD_FACTS], unsigned streams,
 		uint64_t tasks)
 {
-	memcpy(r->facts, facts, sizeof(r->facts));
+	memcpy(r->header.facts, facts, sizeof(r->header.facts));
+	memcpy(r->header.magic, magic, sizeof(magic));
 	r->streams = streams;
 	r->task_bytes = tasks / 8 + 1;
-	r->buckets = calloc(streams, sizeof(*r->buckets));
+	r->buckets = calloc(streams + 2, sizeof(*r->buckets));
 	r->tasks = calloc(r->task_bytes, 1);
-	return r->buckets && r->tasks ? 0 : set_error(ENOMEM, "cannot keep the state of %llu "
-						      "tasks: no memory",
-						      (unsigned long long)tasks);
+	if (!r->buckets || !r->tasks)
+		return set_error(ENOMEM, "cannot keep the state of %llu tasks: no memory",
+				 (unsigned long long)tasks);
+	r->runs = r->buckets + streams;
+	return 0;
 }
 
 void record_begin_run(struct record *r, uint64_t run)
 {
-	r->run = run;
-	r->is_reduced = false;
+	r->header.run = run;
+	r->header.is_reduced = false;
 	r->runs[run % 2] = (struct saved_stream){ 0 };
 	memset(r->buckets, 0, r->streams * sizeof(*r->buckets));
 	memset(r->tasks, 0, r->task_bytes);
@@ -68,105 +55,79 @@ void record_begin_run(struct record *r, uint64_t run)
 void record_clear(struct record *r)
 {
 	record_begin_run(r, 0);
-	memset(r->runs, 0, sizeof(r->runs));
+	memset(r->runs, 0, 2 * sizeof(*r->runs));
 }
 
-/* ---- Records in memory ---- */
+/* ---- Records in memory: the header, the extents of buckets and runs, and the tasks ---- */
 
-static struct saved_stream *extent_at(struct record *r, unsigned i)
+static size_t extent_size(const struct saved_stream *extent)
 {
-	return i < r->streams ? &r->buckets[i] : &r->runs[i - r->streams];
+	return (2 + extent->blocks) * sizeof(uint64_t);
 }
 
-static size_t record_size(struct record *r)
+static size_t record_size(const struct record *r)
 {
-	size_t size = sizeof(struct record_header) + r->task_bytes;
+	size_t size = sizeof(r->header) + r->task_bytes;
 
 	for (unsigned i = 0; i < r->streams + 2; i++)
-		size += (2 + extent_at(r, i)->blocks) * sizeof(uint64_t);
+		size += extent_size(&r->buckets[i]);
 	return size;
 }
 
-static void encode_record(struct record *r, char *record, size_t size)
+static uint64_t checksum(const struct record_header *h)
 {
-	struct record_header h = { .size = size, .number = r->number + 1, .id = r->id,
-				   .run = r->run, .is_reduced = r->is_reduced };
-	char *to = record + sizeof(h);
+	return XXH3_64bits(&h->size, h->size - offsetof(struct record_header, size));
+}
 
-	memcpy(h.magic, magic, sizeof(magic));
-	memcpy(h.facts, r->facts, sizeof(h.facts));
-	for (unsigned i = 0; i < r->streams + 2; i++) {
-		size_t bytes = (2 + extent_at(r, i)->blocks) * sizeof(uint64_t);
+static void encode_record(const struct record *r, struct record_header *record, size_t size)
+{
+	char *to = (char *)(record + 1);
 
-		memcpy(to, extent_at(r, i), bytes);
-		to += bytes;
-	}
+	*record = r->header;
+	record->size = size;
+	record->number++;
+	for (unsigned i = 0; i < r->streams + 2; to += extent_size(&r->buckets[i++]))
+		memcpy(to, &r->buckets[i], extent_size(&r->buckets[i]));
 	memcpy(to, r->tasks, r->task_bytes);
-	memcpy(record, &h, sizeof(h));
-	h.checksum = XXH3_64bits(record + CHECKED_OFFSET, size - CHECKED_OFFSET);
-	memcpy(record, &h, sizeof(h));
+	record->checksum = checksum(record);
 }
 
 /* The caller has checked the checksum and the facts, so the sizes in the record are those that this
  * job expects. */
-static void decode_record(struct record *r, const char *record)
+static void decode_record(struct record *r, const struct record_header *record)
 {
-	struct record_header h;
-	const char *from = record + sizeof(h);
+	const char *from = (const char *)(record + 1);
 
-	memcpy(&h, record, sizeof(h));
-	r->number = h.number;
-	r->id = h.id;
-	r->run = h.run;
-	r->is_reduced = h.is_reduced;
-	for (unsigned i = 0; i < r->streams + 2; i++) {
-		uint64_t blocks;
-		size_t bytes;
-
-		memcpy(&blocks, from, sizeof(blocks));
-		bytes = (2 + blocks) * sizeof(uint64_t);
-		memcpy(extent_at(r, i), from, bytes);
-		from += bytes;
+	r->header = *record;
+	for (unsigned i = 0; i < r->streams + 2; from += extent_size(&r->buckets[i++])) {
+		memcpy(&r->buckets[i].blocks, from, sizeof(uint64_t));
+		memcpy(&r->buckets[i], from, extent_size(&r->buckets[i]));
 	}
 	memcpy(r->tasks, from, r->task_bytes);
 }
 
-static bool is_valid(const char *record, size_t size)
+static bool is_valid(const struct record_header *h, size_t size)
 {
-	struct record_header h;
-
-	if (size < sizeof(h))
-		return false;
-	memcpy(&h, record, sizeof(h));
-	return memcmp(h.magic, magic, sizeof(magic)) == 0 &&
-	       h.size >= sizeof(h) && h.size <= size &&
-	       h.checksum == XXH3_64bits(record + CHECKED_OFFSET, h.size - CHECKED_OFFSET);
+	return size >= sizeof(*h) && memcmp(h->magic, magic, sizeof(magic)) == 0 &&
+	       h->size >= sizeof(*h) && h->size <= size && h->checksum == checksum(h);
 }
 
-static int compare_facts(const struct record *r, const char *record)
+static int compare_facts(const struct record *r, const struct record_header *h)
 {
-	struct record_header h;
+	const uint64_t *facts = r->header.facts;
 	char numbers[64] = "";
 	int i;
 
-	memcpy(&h, record, sizeof(h));
-	for (i = 0; i < RECORD_FACTS && h.facts[i] == r->facts[i]; i++)
+	for (i = 0; i < RECORD_FACTS && h->facts[i] == facts[i]; i++)
 		;
 	if (i == RECORD_FACTS)
 		return 0;
 	if (i != FACT_INPUT)
 		snprintf(numbers, sizeof(numbers), " (%llu, and %llu now)",
-			 (unsigned long long)h.facts[i], (unsigned long long)r->facts[i]);
+			 (unsigned long long)h->facts[i], (unsigned long long)facts[i]);
 	return set_error(EEXIST, "cannot use the folder '%s': it has files of an unfinished job "
 			 "with another %s%s. Try to continue that job, to remove all files ummr.* "
 			 "there, or another folder", r->folder, fact_names[i], numbers);
-}
-
-static int refuse_record(const struct record *r)
-{
-	return set_error(EEXIST, "cannot use the folder '%s': it has files of an unfinished job "
-			 "that syncs. Try its sync_tasks to continue it, to remove all files "
-			 "ummr.* there, or another folder", r->folder);
 }
 
 /* ---- Files ---- */
@@ -177,12 +138,12 @@ static int report_failure(const char *path, const char *action)
 }
 
 /* Sets *record to NULL if the file is empty. */
-static int read_record(const struct record *r, int which, char **record, size_t *size)
+static int read_record(const struct record *r, int which, struct record_header **record,
+		       size_t *size)
 {
 	struct stat st;
 	ssize_t count;
 
-	*record = NULL;
 	if (fstat(r->files[which], &st) < 0)
 		return report_failure(r->paths[which], "read");
 	*size = (size_t)st.st_size;
@@ -193,34 +154,24 @@ static int read_record(const struct record *r, int which, char **record, size_t 
 		return set_error(ENOMEM, "cannot read '%s': no memory for %zu bytes",
 				 r->paths[which], *size);
 	count = pread(r->files[which], *record, *size, 0);
-	if (count == (ssize_t)*size)
-		return 0;
-	free(*record);
-	*record = NULL;
-	return count < 0 ? report_failure(r->paths[which], "read") :
-		set_error(EIO, "cannot read '%s' to its end", r->paths[which]);
-}
-
-static uint64_t record_number(const char *record)
-{
-	struct record_header h;
-
-	memcpy(&h, record, sizeof(h));
-	return h.number;
+	if (count < 0)
+		return report_failure(r->paths[which], "read");
+	return count == (ssize_t)*size ? 0 : set_error(EIO, "cannot read '%s' to its end",
+							r->paths[which]);
 }
 
 /* The first record of a job may be incomplete, and there is no other one then. Two damaged records
  * are never the work of a job. */
-static int choose_record(struct record *r, char *const records[2], const size_t sizes[2])
+static int choose_record(struct record *r, struct record_header *const records[2],
+			 const size_t sizes[2])
 {
-	const char *newest = NULL;
+	const struct record_header *newest = NULL;
 	int damaged = 0;
 
 	for (int i = 0; i < 2; i++) {
 		if (records[i] && !is_valid(records[i], sizes[i]))
 			damaged++;
-		else if (records[i] && (!newest ||
-			 record_number(records[i]) > record_number(newest)))
+		else if (records[i] && (!newest || records[i]->number > newest->number))
 			newest = records[i];
 	}
 	if (damaged == 2)
@@ -232,19 +183,21 @@ static int choose_record(struct record *r, char *const records[2], const size_t 
 	if (compare_facts(r, newest) < 0)
 		return -1;
 	if (!r->is_durable)
-		return refuse_record(r);
+		return set_error(EEXIST, "cannot use the folder '%s': it has files of an "
+				 "unfinished job that syncs. Try its sync_tasks to continue it, to "
+				 "remove all files ummr.* there, or another folder", r->folder);
 	decode_record(r, newest);
 	return 0;
 }
 
 static int read_records(struct record *r)
 {
-	char *records[2] = { NULL, NULL };
-	size_t sizes[2] = { 0, 0 };
-	int result = 0;
+	struct record_header *records[2] = { NULL, NULL };
+	size_t sizes[2];
+	int result = read_record(r, 0, &records[0], &sizes[0]);
 
-	for (int i = 0; i < 2 && result == 0; i++)
-		result = read_record(r, i, &records[i], &sizes[i]);
+	if (result == 0)
+		result = read_record(r, 1, &records[1], &sizes[1]);
 	if (result == 0)
 		result = choose_record(r, records, sizes);
 	free(records[0]);
@@ -289,16 +242,15 @@ int record_find(struct record *r, const char *folder, int rank, bool is_durable)
 
 /* The folder is synced, too: otherwise a file that the record names might be missing after a power
  * cut. */
-static int write_record(struct record *r, const char *record, size_t size)
+static int write_record(struct record *r, const struct record_header *record)
 {
-	int which = (int)((r->number + 1) % 2);
-	ssize_t count = pwrite(r->files[which], record, size, 0);
+	int which = (int)(record->number % 2);
+	ssize_t count = pwrite(r->files[which], record, record->size, 0);
 
-	if (count < 0)
+	if (count >= 0 && (size_t)count < record->size)
+		errno = ENOSPC;
+	if (count < (ssize_t)record->size)
 		return report_failure(r->paths[which], "write");
-	if (count < (ssize_t)size)
-		return set_error(ENOSPC, "cannot write '%s': %s", r->paths[which],
-				 strerror(ENOSPC));
 	if (fsync(r->folder_fd) < 0)
 		return report_failure(r->folder, "sync");
 	return fdatasync(r->files[which]) == 0 ? 0 : report_failure(r->paths[which], "sync");
@@ -306,22 +258,21 @@ static int write_record(struct record *r, const char *record, size_t size)
 
 int record_write(struct record *r)
 {
-	size_t size;
-	char *record;
+	size_t size = record_size(r);
+	struct record_header *record;
 	int result;
 
 	if (!r->is_durable)
 		return 0;
-	size = record_size(r);
 	record = malloc(size);
 	if (!record)
 		return set_error(ENOMEM, "cannot write the state of the job: no memory for %zu "
 				 "bytes", size);
 	encode_record(r, record, size);
-	result = write_record(r, record, size);
-	free(record);
+	result = write_record(r, record);
 	if (result == 0)
-		r->number++;
+		r->header.number = record->number;
+	free(record);
 	return result;
 }
 

@@ -25,19 +25,29 @@
  * record.c has their names. */
 enum { RECORD_FACTS = 12 };
 
+/* The beginning of a record. The extents of buckets and runs follow (blocks, used, and the offsets
+ * of these blocks), and then the tasks. */
+struct record_header {
+	char magic[8];       /* version of the format */
+	uint64_t checksum;   /* hash of the rest of the record */
+	uint64_t size;       /* bytes of the record */
+	uint64_t number;     /* number of the newest record; 0: there is none */
+	uint64_t id;         /* number of the job, from the time when it began */
+	uint64_t facts[RECORD_FACTS];
+	uint64_t run;        /* number of the run that has begun, from 1; 0: none */
+	uint64_t is_reduced; /* whether this rank's run is complete */
+};
+
 struct record {
 	/* Contents of a record. */
-	uint64_t facts[RECORD_FACTS];
-	uint64_t id;                  /* number of the job, from the time when it began */
-	uint64_t run;                 /* number of the run that has begun, from 1; 0: none */
-	bool is_reduced;              /* whether this rank's run is complete */
+	struct record_header header;
 	unsigned streams;             /* number of buckets */
 	struct saved_stream *buckets; /* extent of each bucket */
-	struct saved_stream runs[2];  /* extent of the current and the previous run, by run % 2 */
+	struct saved_stream *runs;    /* extent of the current and the previous run, by run % 2;
+				       * in the memory of buckets, behind them */
 	uint64_t task_bytes;          /* bytes of tasks */
 	unsigned char *tasks;         /* a bit for each task that is in the buckets */
 
-	uint64_t number;              /* number of the newest record; 0: there is none */
 	bool is_durable;              /* whether there is storage, and the job syncs */
 	const char *folder;           /* the storage folder; NULL: memory */
 	char *pairs;                  /* file of the window with buckets */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "mapreduce/reduce.h"
+#include "mapreduce/phases.h"
 
 #include "mapreduce/config.h"
 #include "mapreduce/error.h"
@@ -101,7 +101,7 @@ int reduce_phase(ummr_job *job)
 	struct sorter s;
 	int result;
 
-	if (job->work->record.is_reduced)
+	if (job->work->record.header.is_reduced)
 		return 0;
 	result = sort_open(job, &s);
 	if (result == 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "mapreduce/resume.h"
 
-#include "mapreduce/combine.h"
 #include "mapreduce/error.h"
+#include "mapreduce/phases.h"
 #include "mapreduce/result.h"
 #include "mapreduce/status.h"
 #include "mapreduce/work.h"
@@ -12,14 +12,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-/* The fields of a record that ranks compare. */
-struct summary {
-	uint64_t number;     /* number of the record; 0: there is none */
-	uint64_t id;         /* number of the job */
-	uint64_t run;        /* number of the run that has begun */
-	uint64_t is_reduced; /* whether the rank has reduced */
-};
 
 static uint64_t count_tasks(const unsigned char *tasks, uint64_t bytes)
 {
@@ -31,9 +23,9 @@ static uint64_t count_tasks(const unsigned char *tasks, uint64_t bytes)
 }
 
 /* Returns a record of the last run, or NULL if no rank has a record. */
-static const struct summary *find_newest(const struct summary *all, int ranks)
+static const struct record_header *find_newest(const struct record_header *all, int ranks)
 {
-	const struct summary *newest = NULL;
+	const struct record_header *newest = NULL;
 
 	for (int i = 0; i < ranks; i++)
 		if (all[i].number > 0 && (!newest || all[i].run > newest->run))
@@ -43,10 +35,11 @@ static const struct summary *find_newest(const struct summary *all, int ranks)
 
 /* Returns whether all records are of one job, and complete: the interrupted run may need the result
  * of the previous run from each rank. */
-static bool can_resume(const struct summary *all, int ranks, const struct summary *newest)
+static bool can_resume(const struct record_header *all, int ranks,
+		       const struct record_header *newest)
 {
 	for (int i = 0; i < ranks; i++) {
-		const struct summary *s = &all[i];
+		const struct record_header *s = &all[i];
 		bool has_previous_result = s->run + 1 == newest->run && s->is_reduced;
 
 		if (s->number == 0) {
@@ -66,25 +59,27 @@ static void begin_job(ummr_job *job)
 
 	record_clear(r);
 	clock_gettime(CLOCK_REALTIME, &now);
-	r->id = (uint64_t)now.tv_sec << 32 ^ (uint64_t)now.tv_nsec << 16 ^ (uint64_t)getpid();
-	MPI_Bcast(&r->id, 1, MPI_UINT64_T, 0, job->comm);
+	r->header.id = (uint64_t)now.tv_sec << 32 ^ (uint64_t)now.tv_nsec << 16 ^
+		       (uint64_t)getpid();
+	MPI_Bcast(&r->header.id, 1, MPI_UINT64_T, 0, job->comm);
 }
 
 /* Continues the run of the newest record: finds the tasks that are in buckets of any rank. */
-static int resume_run(ummr_job *job, const struct summary *all, const struct summary *newest)
+static int resume_run(ummr_job *job, const struct record_header *all,
+		      const struct record_header *newest)
 {
 	struct work *w = job->work;
 	struct record *r = &w->record;
 	uint64_t tasks;
 
-	r->id = newest->id;
-	if (r->run < newest->run)
+	r->header.id = newest->id;
+	if (r->header.run < newest->run)
 		record_begin_run(r, newest->run);
 	w->is_resumed = true;
-	job->complete_runs = r->run - 1;
+	job->complete_runs = r->header.run - 1;
 	w->is_all_reduced = true;
 	for (int i = 0; i < job->ranks; i++)
-		if (all[i].run != r->run || !all[i].is_reduced)
+		if (all[i].run != r->header.run || !all[i].is_reduced)
 			w->is_all_reduced = false;
 	MPI_Allreduce(r->tasks, w->done_tasks, (int)r->task_bytes, MPI_BYTE, MPI_BOR, job->comm);
 	tasks = count_tasks(r->tasks, r->task_bytes);
@@ -123,9 +118,8 @@ static int restore_result(ummr_job *job)
 int resume_find(ummr_job *job)
 {
 	const struct record *r = &job->work->record;
-	struct summary mine = { r->number, r->id, r->run, r->is_reduced };
-	struct summary *all = calloc((size_t)job->ranks, sizeof(mine));
-	const struct summary *newest;
+	struct record_header *all = calloc((size_t)job->ranks, sizeof(*all));
+	const struct record_header *newest;
 	int result = 0;
 
 	job->work->done_tasks = calloc(r->task_bytes, 1);
@@ -136,7 +130,7 @@ int resume_find(ummr_job *job)
 		free(all);
 		return -1;
 	}
-	MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine), MPI_BYTE, job->comm);
+	MPI_Allgather(&r->header, sizeof(*all), MPI_BYTE, all, sizeof(*all), MPI_BYTE, job->comm);
 	newest = find_newest(all, job->ranks);
 	if (newest && newest->run > 0 && can_resume(all, job->ranks, newest))
 		result = resume_run(job, all, newest);
@@ -160,9 +154,10 @@ static int restore_streams(ummr_job *job)
 			return -1;
 	}
 	stream_open(&w->run, &w->runs);
-	if (r->is_reduced && stream_restore(&w->run, &w->runs, &r->runs[r->run % 2]) < 0)
+	if (r->header.is_reduced &&
+	    stream_restore(&w->run, &w->runs, &r->runs[r->header.run % 2]) < 0)
 		return -1;
-	w->run.keeps_ranges = r->is_reduced;
+	w->run.keeps_ranges = r->header.is_reduced;
 	return 0;
 }
 
@@ -186,7 +181,7 @@ int resume_begin(ummr_job *job)
 	if (!w->is_resumed)
 		begin_new_run(job);
 	window_use_file(&w->pairs, r->pairs);
-	window_use_file(&w->runs, r->results[r->run % 2]);
+	window_use_file(&w->runs, r->results[r->header.run % 2]);
 	result = agree_result(job->comm, restore_streams(job));
 	w->is_resumed = false;
 	w->has_pending_sync = w->has_begun_results = false;

@@ -50,7 +50,7 @@ static int remove_files_of(const struct record *r, const char *folder, int rank)
 
 	if (result < 0)
 		return -1;
-	result = record_open(&other, r->facts, r->streams, 0);
+	result = record_open(&other, r->header.facts, r->streams, 0);
 	if (result == 0)
 		result = record_find(&other, folder, rank, r->is_durable);
 	record_close(&other, result == 0);

@@ -5,7 +5,6 @@
  */
 #include "mapreduce/timeline.h"
 
-#include "mapreduce/clock.h"
 #include "mapreduce/error.h"
 
 #include <errno.h>

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <time.h>
 
 enum event_kind {
 	EVENT_BEGIN, /* the phase begins */
@@ -33,6 +34,15 @@ struct timeline {
 	size_t count, capacity; /* number of events, and of those that fit into memory */
 	bool has_lost_events;   /* whether there was no memory for an event */
 };
+
+/* Returns seconds since an arbitrary moment, which differs between machines. */
+static inline double clock_seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
 
 /* Collective. The path of rank 0 counts; NULL: no timeline. */
 int timeline_open(struct timeline *t, MPI_Comm comm, const char *path);

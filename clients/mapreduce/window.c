@@ -21,18 +21,12 @@ struct free_range {
 	unsigned number;         /* number of the block in its stream, which tells its size */
 };
 
-int window_open(struct pair_window *w, MPI_Comm comm, const struct window_options *options,
-		MPI_Info info)
+int window_open(struct pair_window *w, MPI_Comm comm, unsigned streams)
 {
-	MPI_Aint size = (MPI_Aint)(options->streams * MAX_STREAM_BLOCKS * sizeof(struct block));
+	MPI_Aint size = (MPI_Aint)(streams * MAX_STREAM_BLOCKS * sizeof(struct block));
 
-	*w = (struct pair_window){
-		.win = MPI_WIN_NULL, .lists = MPI_WIN_NULL, .info = info,
-		.first_block = options->first_block, .transfer_size = options->transfer_size,
-		.lock_type = options->lock_type,
-	};
 	MPI_Comm_rank(comm, &w->rank);
-	if (check_mpi(MPI_Win_create_dynamic(info, comm, &w->win),
+	if (check_mpi(MPI_Win_create_dynamic(w->info, comm, &w->win),
 		      "cannot create a window for pairs") < 0 ||
 	    check_mpi(MPI_Win_allocate(size, 1, MPI_INFO_NULL, comm, &w->mine, &w->lists),
 		      "cannot create a window for the places of pairs") < 0)

@@ -38,17 +38,9 @@ struct pair_window {
 	int rank;                   /* number of this rank */
 };
 
-/* The sizes and the lock that a window is opened with. */
-struct window_options {
-	unsigned streams;     /* number of streams that each rank can publish */
-	size_t first_block;   /* bytes of the first block of a stream */
-	size_t transfer_size; /* most bytes that one operation fetches */
-	int lock_type;        /* MPI_LOCK_*, for ranks that read */
-};
-
-/* Collective. The window owns `info` from then on. */
-int window_open(struct pair_window *w, MPI_Comm comm, const struct window_options *options,
-		MPI_Info info);
+/* Collective. streams: number of streams that each rank can publish. The caller has set info,
+ * first_block, transfer_size and lock_type, and the window owns info from then on. */
+int window_open(struct pair_window *w, MPI_Comm comm, unsigned streams);
 void window_close(struct pair_window *w);
 
 /* Selects the file of new blocks, or memory if it is NULL. Existing blocks stay where they are. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "mapreduce/work.h"
 
-#include "mapreduce/clock.h"
 #include "mapreduce/config.h"
 #include "mapreduce/error.h"
 #include "mapreduce/stale.h"
@@ -92,15 +91,11 @@ static MPI_Info copy_info(const struct ummr_config *c)
 
 static int open_window(ummr_job *job, struct pair_window *w, unsigned streams, int lock_type)
 {
-	const struct window_options options = {
-		.streams = streams,
-		.first_block = job->config.bucket_size,
-		.transfer_size = config_transfer_size(&job->config),
-		.lock_type = lock_type,
-	};
-
-	return agree_result(job->comm,
-			    window_open(w, job->comm, &options, copy_info(&job->config)));
+	w->info = copy_info(&job->config);
+	w->first_block = job->config.bucket_size;
+	w->transfer_size = config_transfer_size(&job->config);
+	w->lock_type = lock_type;
+	return agree_result(job->comm, window_open(w, job->comm, streams));
 }
 
 int work_open_windows(ummr_job *job)
@@ -217,8 +212,8 @@ int work_acknowledge_run(ummr_job *job)
 		return 0;
 	if (window_sync(&w->runs) < 0)
 		return -1;
-	stream_save(&w->run, &w->record.runs[w->record.run % 2]);
+	stream_save(&w->run, &w->record.runs[w->record.header.run % 2]);
 	w->run.keeps_ranges = true;
-	w->record.is_reduced = true;
+	w->record.header.is_reduced = true;
 	return record_write(&w->record);
 }

@@ -56,13 +56,13 @@ static struct pin find_bytes(const void *buf, MPI_Count count, MPI_Datatype type
 }
 
 /* Returns MPI_SUCCESS or an MPI error code, with which *p is empty. */
-static int pin_buffer(struct pin *p, MPI_File file, const void *buf, MPI_Count count,
-		      MPI_Datatype type, int prot)
+static int pin_buffer(struct pin *p, const struct pmpi_transfer *t)
 {
+	int prot = t->writes ? PROT_READ : PROT_READ | PROT_WRITE;
 	struct error e = { 0 };
 
-	*p = find_bytes(buf, count, type);
-	p->file = file;
+	*p = find_bytes(t->buf, t->n, t->type);
+	p->file = t->file;
 	if (!p->len || umpin(p->addr, p->len, prot) == 0)
 		return MPI_SUCCESS;
 	error_errno(&e, errno,
@@ -70,7 +70,7 @@ static int pin_buffer(struct pin *p, MPI_File file, const void *buf, MPI_Count c
 		    "larger UMMAP_MEM_LIMIT, or storage_alloc_engine=uffd. The reason: %s",
 		    p->len, umerrormsg());
 	p->len = 0;
-	return error_tell_file(file, &e);
+	return error_tell_file(t->file, &e);
 }
 
 static void unpin_buffer(const struct pin *p)
@@ -92,12 +92,11 @@ static void drop_pin(struct pin *p)
 }
 
 /* Returns NULL if no bytes need a pin, or with an error. */
-static struct pin *new_pin(MPI_File file, const void *buf, MPI_Count count, MPI_Datatype type,
-			   int prot, int *error)
+static struct pin *new_pin(const struct pmpi_transfer *t, int *error)
 {
 	struct pin *p = calloc(1, sizeof(*p));
 
-	*error = p ? pin_buffer(p, file, buf, count, type, prot) : MPI_ERR_NO_MEM;
+	*error = p ? pin_buffer(p, t) : MPI_ERR_NO_MEM;
 	if (p && p->len)
 		return p;
 	free(p);
@@ -167,112 +166,65 @@ static int end_pins(MPI_File file, int n, const MPI_Request *requests, int code)
 	return code;
 }
 
-/*
- * ---- The calls ----
- *
- * prot: the access that the transfer needs to the buffer. params: the parameters before the buffer,
- * whose names are the last arguments of each macro. If the buffer cannot be pinned, the rank
- * transfers nothing, but takes part, because others may wait for it.
- */
+/* ---- The calls ---- */
 
-#define INTO (PROT_READ | PROT_WRITE)
-#define FROM PROT_READ
-#define HERE MPI_File file
-#define AT MPI_File file, MPI_Offset at
-#define BUFFER(constant) constant void *buf, MPI_Count count, MPI_Datatype type
+/* After an error, the rank transfers nothing, but takes part, because others may wait for it. */
+static int pass_on(const struct pmpi_transfer *t, int error)
+{
+	struct pmpi_transfer passed = *t;
 
-#define BLOCKING(name, constant, prot, params, ...)                                                \
-	static int file_##name(params, BUFFER(constant), MPI_Status *status)                       \
-	{                                                                                          \
-		struct pin p;                                                                      \
-		int error = pin_buffer(&p, file, buf, count, type, prot);                          \
-		int code = buffers.next.File_##name(__VA_ARGS__, buf, error ? 0 : count, type,     \
-						    status);                                       \
-                                                                                                   \
-		unpin_buffer(&p);                                                                  \
-		return error ? error : code;                                                       \
+	passed.n = error ? 0 : t->n;
+	return buffers.next.File_transfer(&passed);
+}
+
+static int transfer_blocking(const struct pmpi_transfer *t)
+{
+	struct pin p;
+	int error = pin_buffer(&p, t), code = pass_on(t, error);
+
+	unpin_buffer(&p);
+	return error ? error : code;
+}
+
+/* A nonblocking call of one rank. */
+static int transfer_at_once(const struct pmpi_transfer *t)
+{
+	struct pmpi_transfer blocking = *t;
+	int code = MPI_ERR_NO_MEM;
+
+	if (!find_bytes(t->buf, t->n, t->type).len)
+		return buffers.next.File_transfer(t);
+	blocking.form = PMPI_BLOCKING;
+	blocking.status = calloc(1, sizeof(*blocking.status));
+	if (blocking.status)
+		code = transfer_blocking(&blocking);
+	if (code == MPI_SUCCESS)
+		return request_complete(blocking.status, t->request);
+	free(blocking.status);
+	return code;
+}
+
+/* A call that another one completes. For Fortran, calls that complete requests do not pass here. */
+static int transfer_later(const struct pmpi_transfer *t)
+{
+	bool completes_here = t->form == PMPI_BEGIN || pmpi_caller;
+	int error = 0;
+	struct pin *p = completes_here ? new_pin(t, &error) : NULL;
+
+	return list_pin(p, error, pass_on(t, error), t->request);
+}
+
+static int transfer(const struct pmpi_transfer *t)
+{
+	switch (t->form) {
+	case PMPI_BLOCKING: return transfer_blocking(t);
+	case PMPI_NONBLOCKING: return t->all ? transfer_later(t) : transfer_at_once(t);
+	case PMPI_BEGIN: return transfer_later(t);
+	default: return end_pins(t->file, 0, NULL, buffers.next.File_transfer(t));
 	}
+}
 
-BLOCKING(read, , INTO, HERE, file)
-BLOCKING(read_all, , INTO, HERE, file)
-BLOCKING(read_shared, , INTO, HERE, file)
-BLOCKING(read_ordered, , INTO, HERE, file)
-BLOCKING(write, const, FROM, HERE, file)
-BLOCKING(write_all, const, FROM, HERE, file)
-BLOCKING(write_shared, const, FROM, HERE, file)
-BLOCKING(write_ordered, const, FROM, HERE, file)
-BLOCKING(read_at, , INTO, AT, file, at)
-BLOCKING(read_at_all, , INTO, AT, file, at)
-BLOCKING(write_at, const, FROM, AT, file, at)
-BLOCKING(write_at_all, const, FROM, AT, file, at)
-
-/* Nonblocking calls of one rank. */
-#define AT_ONCE(name, blocking, constant, params, ...)                                             \
-	static int file_##name(params, BUFFER(constant), MPI_Request *request)                     \
-	{                                                                                          \
-		MPI_Status *done = NULL;                                                           \
-		int code = MPI_ERR_NO_MEM;                                                         \
-                                                                                                   \
-		if (!find_bytes(buf, count, type).len)                                             \
-			return buffers.next.File_##name(__VA_ARGS__, buf, count, type, request);   \
-		done = calloc(1, sizeof(*done));                                                   \
-		if (done)                                                                          \
-			code = file_##blocking(__VA_ARGS__, buf, count, type, done);               \
-		if (code == MPI_SUCCESS)                                                           \
-			return request_complete(done, request);                                    \
-		free(done);                                                                        \
-		return code;                                                                       \
-	}
-
-AT_ONCE(iread, read, , HERE, file)
-AT_ONCE(iread_shared, read_shared, , HERE, file)
-AT_ONCE(iwrite, write, const, HERE, file)
-AT_ONCE(iwrite_shared, write_shared, const, HERE, file)
-AT_ONCE(iread_at, read_at, , AT, file, at)
-AT_ONCE(iwrite_at, write_at, const, AT, file, at)
-
-/* The two halves of split collective calls. */
-#define SPLIT(name, constant, prot, params, ...)                                                   \
-	static int file_##name##_begin(params, BUFFER(constant))                                   \
-	{                                                                                          \
-		int error;                                                                         \
-		struct pin *p = new_pin(file, buf, count, type, prot, &error);                     \
-		int code = buffers.next.File_##name##_begin(__VA_ARGS__, buf, error ? 0 : count,   \
-							    type);                                 \
-                                                                                                   \
-		return list_pin(p, error, code, NULL);                                             \
-	}                                                                                          \
-	static int file_##name##_end(MPI_File file, constant void *buf, MPI_Status *status)        \
-	{                                                                                          \
-		return end_pins(file, 0, NULL, buffers.next.File_##name##_end(file, buf, status)); \
-	}
-
-SPLIT(read_all, , INTO, HERE, file)
-SPLIT(read_ordered, , INTO, HERE, file)
-SPLIT(write_all, const, FROM, HERE, file)
-SPLIT(write_ordered, const, FROM, HERE, file)
-SPLIT(read_at_all, , INTO, AT, file, at)
-SPLIT(write_at_all, const, FROM, AT, file, at)
-
-/* Nonblocking collective calls. Fortran completes them by calls that do not pass here. */
-#define LATER(name, constant, prot, params, ...)                                                   \
-	static int file_##name(params, BUFFER(constant), MPI_Request *request)                     \
-	{                                                                                          \
-		int error = 0;                                                                     \
-		struct pin *p =                                                                    \
-			pmpi_caller ? new_pin(file, buf, count, type, prot, &error) : NULL;        \
-		int code = buffers.next.File_##name(__VA_ARGS__, buf, error ? 0 : count, type,     \
-						    request);                                      \
-                                                                                                   \
-		return list_pin(p, error, code, request);                                          \
-	}
-
-LATER(iread_all, , INTO, HERE, file)
-LATER(iwrite_all, const, FROM, HERE, file)
-LATER(iread_at_all, , INTO, AT, file, at)
-LATER(iwrite_at_all, const, FROM, AT, file, at)
-
-/* Calls that complete them. */
+/* Calls that complete nonblocking ones. */
 #define COMPLETING(name, function, n, params, ...)                                                 \
 	static int function params                                                                 \
 	{                                                                                          \
@@ -293,21 +245,10 @@ COMPLETING(Waitsome, wait_some, n, (int n, MPI_Request r[], int *done, int i[], 
 COMPLETING(Testsome, test_some, n, (int n, MPI_Request r[], int *done, int i[], MPI_Status s[]), n,
 	   r, done, i, s)
 
-#define TAKE(name) .File_##name = file_##name
-
 static struct pmpi_feature buffers = {
 	.place = PMPI_BUFFERS,
 	.take = {
-		TAKE(read), TAKE(read_all), TAKE(read_shared), TAKE(read_ordered), TAKE(write),
-		TAKE(write_all), TAKE(write_shared), TAKE(write_ordered), TAKE(read_at),
-		TAKE(read_at_all), TAKE(write_at), TAKE(write_at_all), TAKE(iread),
-		TAKE(iread_shared), TAKE(iwrite), TAKE(iwrite_shared), TAKE(iread_at),
-		TAKE(iwrite_at), TAKE(iread_all), TAKE(iwrite_all), TAKE(iread_at_all),
-		TAKE(iwrite_at_all), TAKE(read_all_begin), TAKE(read_ordered_begin),
-		TAKE(write_all_begin), TAKE(write_ordered_begin), TAKE(read_at_all_begin),
-		TAKE(write_at_all_begin), TAKE(read_all_end), TAKE(read_ordered_end),
-		TAKE(write_all_end), TAKE(write_ordered_end), TAKE(read_at_all_end),
-		TAKE(write_at_all_end),
+		.File_transfer = transfer,
 		.Wait = wait, .Test = test, .Waitall = wait_all, .Testall = test_all,
 		.Waitany = wait_any, .Testany = test_any, .Waitsome = wait_some,
 		.Testsome = test_some,

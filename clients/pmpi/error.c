@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Codes are plain classes, which every MPI understands; the sentence is kept beside, for the thread's next
- * MPI_Error_string. (MPI_Add_error_code would be the way, but MPICH 4.0 mistakes codes that it added to a predefined
- * class for its own.) A handler that ends the program cannot ask for the sentence: stderr gets it.
+ * Error codes are plain classes, which every MPI understands. The message is kept beside, for the
+ * thread's next MPI_Error_string. (MPI_Add_error_code would be the regular way, but MPICH 4.0
+ * confuses codes that it added to a predefined class with its own.) An error handler that ends the
+ * program cannot ask for the message, so the message goes to stderr before.
  */
 #include "pmpi/error.h"
 
@@ -16,7 +17,7 @@
 static struct pmpi_feature errors;
 static _Thread_local struct error last;
 
-static void put(struct error *e, int class, const char *format, va_list args)
+static void set_error(struct error *e, int class, const char *format, va_list args)
 {
 	if (e->class != MPI_SUCCESS)
 		return;
@@ -29,7 +30,7 @@ void error_set(struct error *e, int class, const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	put(e, class, format, args);
+	set_error(e, class, format, args);
 	va_end(args);
 }
 
@@ -64,45 +65,51 @@ void error_errno(struct error *e, int error, const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	put(e, class_of(error), format, args);
+	set_error(e, class_of(error), format, args);
 	va_end(args);
 }
 
-static bool ends_program(MPI_Errhandler handler)
-{
-	bool fatal = handler == MPI_ERRORS_ARE_FATAL;
-
-	if (!fatal && handler != MPI_ERRORS_RETURN && handler != MPI_ERRHANDLER_NULL)
-		PMPI_Errhandler_free(&handler);
-	return fatal;
-}
-
-static void say(const struct error *e)
+/* Prints the message, unless another rank has. */
+static void print_message(const struct error *e)
 {
 	if (!e->said)
 		fprintf(stderr, "libummap-mpi: %s\n", e->text);
 }
 
-static bool comm_ends_program(MPI_Comm comm)
+/* Whether an error handler, which MPI_Xxx_get_errhandler has returned with `code`, is fatal. */
+static bool is_fatal(int code, MPI_Errhandler *handler)
+{
+	bool fatal = code == MPI_SUCCESS && *handler == MPI_ERRORS_ARE_FATAL;
+
+	if (code == MPI_SUCCESS && !fatal && *handler != MPI_ERRORS_RETURN &&
+	    *handler != MPI_ERRHANDLER_NULL)
+		PMPI_Errhandler_free(handler);
+	return fatal;
+}
+
+static bool is_comm_fatal(MPI_Comm comm)
 {
 	MPI_Errhandler handler;
 
-	return PMPI_Comm_get_errhandler(comm, &handler) == MPI_SUCCESS && ends_program(handler);
+	return is_fatal(PMPI_Comm_get_errhandler(comm, &handler), &handler);
 }
 
 void error_share(MPI_Comm comm, int from, struct error *e)
 {
 	char text[sizeof(e->text)];
+	bool fatal;
 	int rank;
 
 	PMPI_Comm_rank(comm, &rank);
 	if (rank == from) {
-		snprintf(text, sizeof(text), "rank %d: %.*s", rank, (int)sizeof(text) - 20, e->text);
+		snprintf(text, sizeof(text), "rank %d: %.*s", rank,
+			 (int)sizeof(text) - 20, e->text);
 		memcpy(e->text, text, sizeof(text));
-		/* Before the others know, for they end the program too. */
-		if (comm_ends_program(comm))
-			say(e);
-		e->said = comm_ends_program(comm);
+		/* The other ranks end the program, too, once they get the error. */
+		fatal = is_comm_fatal(comm);
+		if (fatal)
+			print_message(e);
+		e->said = fatal;
 	}
 	PMPI_Bcast(&e->class, 1, MPI_INT, from, comm);
 	PMPI_Bcast(e->text, sizeof(e->text), MPI_CHAR, from, comm);
@@ -121,11 +128,17 @@ void error_agree(MPI_Comm comm, struct error *e)
 		error_share(comm, first, e);
 }
 
-int error_tell_comm(MPI_Comm comm, const struct error *e)
+/* Keeps the error for MPI_Error_string, and prints it if the error handler is fatal. */
+static void keep_error(const struct error *e, bool fatal)
 {
 	last = *e;
-	if (comm_ends_program(comm))
-		say(e);
+	if (fatal)
+		print_message(e);
+}
+
+int error_tell_comm(MPI_Comm comm, const struct error *e)
+{
+	keep_error(e, is_comm_fatal(comm));
 	PMPI_Comm_call_errhandler(comm, e->class);
 	return e->class;
 }
@@ -134,9 +147,7 @@ int error_tell_win(MPI_Win win, const struct error *e)
 {
 	MPI_Errhandler handler;
 
-	last = *e;
-	if (PMPI_Win_get_errhandler(win, &handler) == MPI_SUCCESS && ends_program(handler))
-		say(e);
+	keep_error(e, is_fatal(PMPI_Win_get_errhandler(win, &handler), &handler));
 	PMPI_Win_call_errhandler(win, e->class);
 	return e->class;
 }
@@ -145,9 +156,7 @@ int error_tell_file(MPI_File file, const struct error *e)
 {
 	MPI_Errhandler handler;
 
-	last = *e;
-	if (PMPI_File_get_errhandler(file, &handler) == MPI_SUCCESS && ends_program(handler))
-		say(e);
+	keep_error(e, is_fatal(PMPI_File_get_errhandler(file, &handler), &handler));
 	PMPI_File_call_errhandler(file, e->class);
 	return e->class;
 }
@@ -155,12 +164,11 @@ int error_tell_file(MPI_File file, const struct error *e)
 int error_tell_open(MPI_Comm comm, const struct error *e)
 {
 	MPI_Errhandler handler;
+	bool fatal = is_fatal(PMPI_File_get_errhandler(MPI_FILE_NULL, &handler), &handler);
 
-	last = *e;
-	if (PMPI_File_get_errhandler(MPI_FILE_NULL, &handler) == MPI_SUCCESS && ends_program(handler)) {
-		say(e);
+	keep_error(e, fatal);
+	if (fatal)
 		PMPI_Abort(comm, e->class);
-	}
 	return e->class;
 }
 
@@ -175,5 +183,8 @@ static int error_string(int code, char *string, int *len)
 	return MPI_SUCCESS;
 }
 
-static struct pmpi_feature errors = { .place = PMPI_LAST, .take = { .Error_string = error_string } };
+static struct pmpi_feature errors = {
+	.place = PMPI_LAST,
+	.take = { .Error_string = error_string },
+};
 PMPI_FEATURE(errors)

@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Fortran's ways into the library that are not made from pmpi/calls, and what those are made with. */
+/* Fortran's entry points that are written by hand, and helpers of those that shims.awk makes. */
 #ifndef FORTRAN_H
 #define FORTRAN_H
 
 #include <mpi.h>
 #include <stddef.h>
 
-/* The names of these calls are in openmpi.c and mpich.c. */
-void fortran_error_string(const MPI_Fint *code, char *string, MPI_Fint *len, MPI_Fint *error, size_t room);
-void fortran_file_open(const MPI_Fint *comm, const char *name, const MPI_Fint *amode, const MPI_Fint *info, MPI_Fint *file,
-		       MPI_Fint *error, size_t len);
-void fortran_file_delete(const char *name, const MPI_Fint *info, MPI_Fint *error, size_t len);
-void fortran_file_set_view(const MPI_Fint *file, const MPI_Offset *disp, const MPI_Fint *etype, const MPI_Fint *filetype,
-			   const char *datarep, const MPI_Fint *info, MPI_Fint *error, size_t len);
-void fortran_win_get_attr(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found, MPI_Fint *error);
+/* The bodies of calls whose symbols are in openmpi.c and mpich.c. */
+void fortran_error_string(const MPI_Fint *code, char *string, MPI_Fint *len, MPI_Fint *error,
+			  size_t room);
+void fortran_win_get_attr(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found,
+			  MPI_Fint *error);
 
-/* ---- Of each MPI its own ---- */
+/* Copies a Fortran string to a C string, without the blanks around it. NULL: no memory. */
+char *fortran_string(const char *text, size_t len);
 
-/* What Fortran calls MPI_WIN_CREATE_FLAVOR, and the name of MPI's own call that has all attributes. */
-extern const MPI_Fint fortran_flavor;
-extern const char fortran_get_attr[];
+/* ---- Defined in openmpi.c and mpich.c ---- */
 
-/* C's address for that of a buffer, which may be one of Fortran's constants. */
+extern const MPI_Fint fortran_flavor; /* MPI_WIN_CREATE_FLAVOR in Fortran */
+extern const char fortran_get_attr[]; /* symbol of MPI's own MPI_Win_get_attr for Fortran */
+
+/* Converts the address of a buffer, which may be that of a Fortran constant, to C's address. */
 void *fortran_buffer(void *buffer);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* OpenMPI's names for what is written by hand, and its Fortran's constants. The module mpi_f08 goes through ompi_x_f, but not
- * for attributes. */
+/*
+ * Open MPI's symbols for the Fortran entry points of fortran.c, and its Fortran constants. The
+ * module mpi_f08 calls ompi_NAME_f, except for attributes.
+ */
 #include "pmpi/fortran.h"
 #include "pmpi/other.h"
-
 #include "pmpi/pmpi.h"
 
 #pragma GCC visibility push(default)
@@ -12,21 +13,13 @@ extern int mpi_fortran_bottom_, mpi_fortran_in_place_;
 void ompi_error_string_f(MPI_Fint *code, char *string, MPI_Fint *len, MPI_Fint *error, int room);
 void mpi_error_string_(MPI_Fint *code, char *string, MPI_Fint *len, MPI_Fint *error, int room)
 	__attribute__((alias("ompi_error_string_f")));
-void ompi_file_open_f(MPI_Fint *comm, char *name, MPI_Fint *amode, MPI_Fint *info, MPI_Fint *file, MPI_Fint *error, int len);
-void mpi_file_open_(MPI_Fint *comm, char *name, MPI_Fint *amode, MPI_Fint *info, MPI_Fint *file, MPI_Fint *error, int len)
-	__attribute__((alias("ompi_file_open_f")));
-void ompi_file_delete_f(char *name, MPI_Fint *info, MPI_Fint *error, int len);
-void mpi_file_delete_(char *name, MPI_Fint *info, MPI_Fint *error, int len) __attribute__((alias("ompi_file_delete_f")));
-void ompi_file_set_view_f(MPI_Fint *file, MPI_Offset *disp, MPI_Fint *etype, MPI_Fint *filetype, char *datarep, MPI_Fint *info,
-			  MPI_Fint *error, int len);
-void mpi_file_set_view_(MPI_Fint *file, MPI_Offset *disp, MPI_Fint *etype, MPI_Fint *filetype, char *datarep, MPI_Fint *info,
-			MPI_Fint *error, int len) __attribute__((alias("ompi_file_set_view_f")));
 void mpi_file_set_atomicity_f08_(MPI_Fint *file, MPI_Fint *flag, MPI_Fint *error);
-void ompi_win_get_attr_f(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found, MPI_Fint *error);
-void mpi_win_get_attr_(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found, MPI_Fint *error)
-	__attribute__((alias("ompi_win_get_attr_f")));
-void mpi_win_get_attr_f08_(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found, MPI_Fint *error)
-	__attribute__((alias("ompi_win_get_attr_f")));
+void ompi_win_get_attr_f(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found,
+			 MPI_Fint *error);
+void mpi_win_get_attr_(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found,
+		       MPI_Fint *error) __attribute__((alias("ompi_win_get_attr_f")));
+void mpi_win_get_attr_f08_(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found,
+			   MPI_Fint *error) __attribute__((alias("ompi_win_get_attr_f")));
 #pragma GCC visibility pop
 
 const char own_mpi[] = "Open MPI";
@@ -42,23 +35,7 @@ void ompi_error_string_f(MPI_Fint *code, char *string, MPI_Fint *len, MPI_Fint *
 	fortran_error_string(code, string, len, error, (size_t)room);
 }
 
-void ompi_file_open_f(MPI_Fint *comm, char *name, MPI_Fint *amode, MPI_Fint *info, MPI_Fint *file, MPI_Fint *error, int len)
-{
-	fortran_file_open(comm, name, amode, info, file, error, (size_t)len);
-}
-
-void ompi_file_delete_f(char *name, MPI_Fint *info, MPI_Fint *error, int len)
-{
-	fortran_file_delete(name, info, error, (size_t)len);
-}
-
-void ompi_file_set_view_f(MPI_Fint *file, MPI_Offset *disp, MPI_Fint *etype, MPI_Fint *filetype, char *datarep, MPI_Fint *info,
-			  MPI_Fint *error, int len)
-{
-	fortran_file_set_view(file, disp, etype, filetype, datarep, info, error, (size_t)len);
-}
-
-/* The module goes past ompi_x_f for a logical, which is an int. */
+/* The module does not call ompi_file_set_atomicity_f, because it passes the logical as an int. */
 void mpi_file_set_atomicity_f08_(MPI_Fint *file, MPI_Fint *flag, MPI_Fint *error)
 {
 	int code = pmpi_first.File_set_atomicity(MPI_File_f2c(*file), *flag);
@@ -67,7 +44,8 @@ void mpi_file_set_atomicity_f08_(MPI_Fint *file, MPI_Fint *flag, MPI_Fint *error
 		*error = code;
 }
 
-void ompi_win_get_attr_f(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found, MPI_Fint *error)
+void ompi_win_get_attr_f(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found,
+			 MPI_Fint *error)
 {
 	fortran_win_get_attr(win, key, value, found, error);
 }

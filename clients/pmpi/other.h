@@ -3,9 +3,9 @@
 #ifndef OTHER_H
 #define OTHER_H
 
-extern const char own_mpi[];
-extern const char other_mpi[];
-extern const char other_library[]; /* how the name of the other MPI's shared library begins */
-extern const char other_remedy[];
+extern const char own_mpi[];       /* name of this library's MPI */
+extern const char other_mpi[];     /* name of the other MPI */
+extern const char other_library[]; /* first part of the name of its shared library */
+extern const char other_remedy[];  /* library to use with it */
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The chain of features. MPI comes last, and what is called is not PMPI_X but the next MPI_X that the dynamic linker knows:
- * a tool that stands behind this library sees what goes on to MPI, and one that stands before it, and passes on its calls
- * by dlsym(RTLD_NEXT), sees all that the program does. (One that stands before it and calls PMPI_X leaves it out.)
- * Nothing here changes once the library is loaded, so there is no lock.
+ * The chain of features. The last function calls not PMPI_X but the next MPI_X that the dynamic
+ * linker finds. So a tool behind this library sees the calls that go on to MPI, and a tool in
+ * front of it that passes on its calls by dlsym(RTLD_NEXT) sees all calls of the program. (A tool
+ * in front that calls PMPI_X bypasses the library.) No lock: nothing changes once the library is
+ * loaded.
  */
 #include "pmpi/pmpi.h"
 
@@ -18,7 +19,7 @@ _Thread_local const void *pmpi_caller;
 
 static struct pmpi_feature *top;
 
-static function get(const struct pmpi_calls *calls, size_t i)
+static function get_call(const struct pmpi_calls *calls, size_t i)
 {
 	function f;
 
@@ -26,21 +27,21 @@ static function get(const struct pmpi_calls *calls, size_t i)
 	return f;
 }
 
-static void put(struct pmpi_calls *calls, size_t i, function f)
+static void set_call(struct pmpi_calls *calls, size_t i, function f)
 {
 	memcpy((char *)calls + i * sizeof(f), &f, sizeof(f));
 }
 
-/* Returns what a call comes to that has come to f. */
+/* Sets call i of f and of the features below. Returns the function that f or they have for it. */
 static function link_call(struct pmpi_feature *f, size_t i)
 {
 	function next;
 
 	if (!f)
-		return get(&pmpi_mpi, i);
+		return get_call(&pmpi_mpi, i);
 	next = link_call(f->below, i);
-	put(&f->next, i, next);
-	return get(&f->take, i) ? get(&f->take, i) : next;
+	set_call(&f->next, i, next);
+	return get_call(&f->take, i) ? get_call(&f->take, i) : next;
 }
 
 void pmpi_register(struct pmpi_feature *f)
@@ -52,7 +53,7 @@ void pmpi_register(struct pmpi_feature *f)
 	f->below = *at;
 	*at = f;
 	for (size_t i = 0; i < CALLS; i++)
-		put(&pmpi_first, i, link_call(top, i));
+		set_call(&pmpi_first, i, link_call(top, i));
 }
 
 void pmpi_find_next(void *functions, const char *const *names, size_t n)

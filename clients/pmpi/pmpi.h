@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Calls of MPI on their way from the program. A feature takes some of them: it has a function for each, which is given what
- * the program has passed, with counts of any size, and calls the same one of `next` if MPI is to do it. Several features may
- * take one call. A call that is to be taken for the first time is a line in pmpi/calls; another feature is a file with a
- * struct pmpi_feature, and its place in the order below.
+ * MPI calls on their way from the program to MPI. A feature takes some of them: it has a function
+ * for each, which gets the program's arguments with counts of any size, and calls the same function
+ * of `next` to pass the call on. Several features may take one call. To take another call, add a
+ * line to pmpi/calls. To add a feature, add a file with a struct pmpi_feature, and a place below.
  *
- * What the library wants of MPI for itself it calls by PMPI_, and no feature and no tool sees it.
+ * The library makes its own MPI calls by PMPI_, so that no feature and no tool sees them.
  */
 #ifndef PMPI_H
 #define PMPI_H
@@ -14,44 +14,51 @@
 
 #include <stddef.h>
 
-/* From the program to MPI. Two of one place have no call in common. */
+/* The order from the program to MPI. Two features of one place have no call in common. */
 enum pmpi_place {
-	PMPI_COARRAY,   /* windows that are coarrays */
-	PMPI_TOGETHER,  /* what all ranks write together, as long as windows are there */
-	PMPI_MERGES,    /* epochs with an operation: puts that are accumulates */
-	PMPI_RMA,       /* copies, in the place of operations of windows that are there */
-	PMPI_WINDOWS,
-	PMPI_FILES,     /* that have a cache */
-	PMPI_BUFFERS,   /* of MPI-IO */
-	PMPI_LAST       /* what is taken by one feature only */
+	PMPI_COARRAY,   /* coarrays */
+	PMPI_TOGETHER,  /* collective writes of all ranks' windows, which need the windows */
+	PMPI_MERGES,    /* epochs with an operation, which make puts accumulates */
+	PMPI_RMA,       /* access to window memory without MPI, which needs the windows */
+	PMPI_WINDOWS,   /* window memory */
+	PMPI_FILES,     /* the MPI-IO cache */
+	PMPI_BUFFERS,   /* MPI-IO buffers in windows */
+	PMPI_LAST       /* calls that only one feature takes */
 };
 
 struct pmpi_feature {
-	enum pmpi_place place;
-	struct pmpi_calls take;     /* NULL: not this one */
-	struct pmpi_calls next;     /* filled in, all of them */
-	struct pmpi_feature *below; /* the same */
+	enum pmpi_place place;      /* its place in the order */
+	struct pmpi_calls take;     /* functions of the calls that it takes; NULL: it does not */
+	struct pmpi_calls next;     /* functions that pass each call on; pmpi_register sets them */
+	struct pmpi_feature *below; /* next feature in the order; pmpi_register sets it */
 };
 
-/* When the library is loaded: see PMPI_FEATURE. */
+/* Called when the library is loaded, by PMPI_FEATURE. */
 void pmpi_register(struct pmpi_feature *f);
 
 #define PMPI_FEATURE(feature) \
-	__attribute__((constructor)) static void register_##feature(void) { pmpi_register(&feature); }
+	__attribute__((constructor)) static void register_##feature(void)                         \
+	{                                                                                         \
+		pmpi_register(&feature);                                                          \
+	}
 
-/* Where this thread's last call came from, of those for which pmpi/calls says "from"; NULL: from
- * Fortran. */
+/*
+ * Return address of this thread's last call of those that pmpi/calls marks "from"; NULL: the call
+ * came from Fortran.
+ */
 extern _Thread_local const void *pmpi_caller __attribute__((visibility("hidden")));
 
-/* ---- For what is made from pmpi/calls, and for Fortran's calls beside it ---- */
+/* ---- For entry points ---- */
 
-/* Where calls of the program go. */
+/* The first function of each call. */
 extern struct pmpi_calls pmpi_first;
-/* MPI's own. */
+/* Functions that call MPI. */
 extern const struct pmpi_calls pmpi_mpi;
 
-/* Puts the function that comes behind this library by each name in the place of that of n functions; where there is none,
- * that stays. */
+/*
+ * Replaces each of n functions by the next function of its name behind this library. A function
+ * without one stays.
+ */
 void pmpi_find_next(void *functions, const char *const *names, size_t n);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* MPI's generalized requests: whoever waits gets the status that was found when the work was done. */
+/* Generalized requests of MPI. A wait returns the status that they were made with. */
 #include "pmpi/request.h"
 
 #include <stdlib.h>

@@ -1,53 +1,33 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Accumulates, and what fetches with them, made by the calling process in windows that are ours. Each rank's part has a lock
- * for them (rma/control.c). Few words, aligned, are changed by processor instructions, and share the lock; everything else
- * has it alone, and is a loop of MPI's own (MPI_Reduce_local); and so has all that is reached by copies. So any two operations on one word are atomic to each
- * other, whatever they are, and however their types differ. A program that has locked the part alone needs no second lock.
+ * Accumulates and fetches, made by the calling process in windows that are ours. Each target has a
+ * lock for them (rma/control.c). Operations on a few aligned words change each word by a processor
+ * instruction, and share the lock. All others hold it exclusively, and combine elements by
+ * rma/operation.c; so do operations on memory that the kernel copies. So any two operations on one
+ * word are atomic to each other, even if their types differ. A program that has locked the target
+ * exclusively needs no second lock.
  *
- * The lock comes before any segment is held, and what the program passes is copied before, where touching it could fault.
+ * The lock is taken before a segment is held. Buffers of the program are copied before, where a
+ * touch of them could fault.
  */
-#include "pmpi/pmpi.h"
+#include "rma/epoch.h"
 #include "rma/local.h"
 #include "rma/operation.h"
-#include "rma/shm.h"
-#include "window/window.h"
+#include "rma/reach.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 
 static struct pmpi_feature atomics;
 
-/* Elements, for which sharing the lock is worth it. */
-#define FEW 8
+/* Number of words for which sharing the lock pays. */
+#define MAX_WORDS 8
 /* Bytes of one call of MPI_Reduce_local, for which a segment is held. */
-#define MOST ((size_t)256 << 10)
-/* No code of MPI's. */
-#define LEFT (-1)
-
-
-/* The arguments of a call; to NULL: nothing is fetched. */
-struct update {
-	const void *from;
-	int64_t count;
-	MPI_Datatype type;
-	void *to;
-	int64_t to_count;
-	MPI_Datatype to_type;
-	int rank;
-	MPI_Aint disp;
-	int64_t target_count;
-	MPI_Datatype target_type;
-	MPI_Op mpi_op;
-	enum op op;
-};
+#define MAX_COMBINED_BYTES ((size_t)256 << 10)
 
 /* ---- One word ---- */
 
-static inline uint64_t load(const void *p, uint64_t size)
+static inline uint64_t load_word(const void *p, uint64_t size)
 {
 	switch (size) {
 	case 1: return __atomic_load_n((const uint8_t *)p, __ATOMIC_SEQ_CST);
@@ -57,8 +37,8 @@ static inline uint64_t load(const void *p, uint64_t size)
 	}
 }
 
-/* *old: what is to be there, and what was there. */
-static inline bool swap(void *p, uint64_t size, uint64_t *old, uint64_t new)
+/* Compare and swap: *old is the expected value, and becomes the value that was there. */
+static inline bool swap_word(void *p, uint64_t size, uint64_t *old, uint64_t new)
 {
 	uint8_t a = (uint8_t)*old;
 	uint16_t b = (uint16_t)*old;
@@ -67,23 +47,27 @@ static inline bool swap(void *p, uint64_t size, uint64_t *old, uint64_t new)
 
 	switch (size) {
 	case 1:
-		good = __atomic_compare_exchange_n((uint8_t *)p, &a, (uint8_t)new, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+		good = __atomic_compare_exchange_n((uint8_t *)p, &a, (uint8_t)new, false,
+						   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 		*old = a;
 		return good;
 	case 2:
-		good = __atomic_compare_exchange_n((uint16_t *)p, &b, (uint16_t)new, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+		good = __atomic_compare_exchange_n((uint16_t *)p, &b, (uint16_t)new, false,
+						   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 		*old = b;
 		return good;
 	case 4:
-		good = __atomic_compare_exchange_n((uint32_t *)p, &c, (uint32_t)new, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+		good = __atomic_compare_exchange_n((uint32_t *)p, &c, (uint32_t)new, false,
+						   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 		*old = c;
 		return good;
 	default:
-		return __atomic_compare_exchange_n((uint64_t *)p, old, new, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+		return __atomic_compare_exchange_n((uint64_t *)p, old, new, false,
+						   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 	}
 }
 
-/* Returns what was there. */
+/* Returns the old value. */
 static inline uint64_t update_word(void *p, const struct basic *b, enum op op, uint64_t with)
 {
 	uint64_t old;
@@ -92,148 +76,208 @@ static inline uint64_t update_word(void *p, const struct basic *b, enum op op, u
 		return __atomic_fetch_add((uint64_t *)p, with, __ATOMIC_SEQ_CST);
 	if (op == OP_SUM && b->kind != KIND_FLOAT && b->size == 4)
 		return __atomic_fetch_add((uint32_t *)p, (uint32_t)with, __ATOMIC_SEQ_CST);
-	old = load(p, b->size);
-	while (op != OP_NO_OP && !swap(p, b->size, &old, op_word(b->kind, op, b->size, old, with)))
+	old = load_word(p, b->size);
+	while (op != OP_NO_OP && !swap_word(p, b->size, &old,
+					      op_word(b->kind, op, b->size, old, with)))
 		;
 	return old;
 }
 
-/* ---- The lock ---- */
+/* ---- The lock of atomic operations ---- */
 
-static inline void begin(const struct shm *shm, struct peer *p, bool alone)
+static inline void take_lock(const struct shm *shm, struct target *t, bool exclusive)
 {
 	bool busy = false;
 
-	while (shm->threads && !atomic_compare_exchange_weak(&p->busy, &busy, true)) {
+	while (shm->threads && !atomic_compare_exchange_weak(&t->busy, &busy, true)) {
 		busy = false;
 		sched_yield();
 	}
-	if (!p->exclusive)
-		nodelock_take(p->atomics, &shm->locks, alone ? NODELOCK_EXCLUSIVE : NODELOCK_SHARED);
+	if (!t->exclusive)
+		nodelock_take(t->atomics, &shm->locks,
+			      exclusive ? NODELOCK_EXCLUSIVE : NODELOCK_SHARED);
 }
 
-static inline void end(const struct shm *shm, struct peer *p)
+static inline void drop_lock(const struct shm *shm, struct target *t)
 {
-	if (!p->exclusive)
-		nodelock_drop(p->atomics, &shm->locks);
+	if (!t->exclusive)
+		nodelock_drop(t->atomics, &shm->locks);
 	if (shm->threads)
-		atomic_store(&p->busy, false);
+		atomic_store(&t->busy, false);
 }
 
-/* ---- ... for one word, which is not reached by copies ---- */
-
-/* Its segment, if the owner has it in memory. Then that is a barrier. */
-static inline char *hold_word(struct reach *r, uint64_t at)
+/*
+ * Takes the lock shared, and returns the address of a word, as reach_hold does. If the word is in
+ * a segment that is in memory, holding the segment is the barrier between showing that the lock is
+ * shared and looking for a rank that wants it exclusively. The thread never waits with a segment
+ * held.
+ */
+static inline __attribute__((always_inline)) char *
+lock_word(struct reach *r, uint64_t at, const struct piece *piece, size_t *len)
 {
-	if (umimport_hold(r->peer->paged, at - r->peer->paged_from, r->store, &r->hold) < 0)
-		return NULL;
-	r->from = at;
-	r->to = at + r->hold.len;
-	return r->hold.addr;
-}
-
-/* NULL: it cannot be reached, as of reach_at. Where the word is in a segment of the owner's, the lock is shared before that is
- * held, and who wants it alone is looked for behind it. Nobody is waited for with a segment held. */
-static inline char *begin_word(struct reach *r, struct peer *p, uint64_t at, size_t size)
-{
-	const struct nodelocks *locks = &r->shm->locks;
+	struct target *t = r->target;
 	char *word;
 
-	if (!(at >= p->from && at < p->to) && !p->exclusive && !r->shm->threads) {
-		nodelock_show(p->atomics, locks);
-		word = hold_word(r, at);
-		if (word && nodelock_is_shared(p->atomics, locks))
-			return word;
-		if (word)
-			umimport_release(&r->hold);
-		r->to = 0;
+	*len = piece->len;
+	if (piece->kind == PIECE_ADDRESS) {
+		take_lock(r->shm, t, false);
+		return piece->address;
 	}
-	begin(r->shm, p, false);
-	return reach_at(r, at, &size);
+	if (!t->exclusive && !r->shm->threads) {
+		nodelock_show(t->atomics, &r->shm->locks);
+		word = reach_try_hold(r, at);
+		if (word && nodelock_is_shared(t->atomics, &r->shm->locks)) {
+			*len = *len < r->hold.len ? *len : r->hold.len;
+			return word;
+		}
+		reach_end(r);
+	}
+	take_lock(r->shm, t, false);
+	return reach_hold(r, at, len);
 }
 
-static inline void end_word(struct reach *r, struct peer *p)
+static inline void unlock_word(struct reach *r, const struct shm *shm, struct target *t)
 {
-	if (r->to)
+	if (r->held)
 		umimport_release(&r->hold);
-	end(r->shm, p);
+	drop_lock(shm, t);
+}
+
+/* ---- A few words ---- */
+
+/*
+ * The target, if `n` words at a displacement can be changed by instructions: they are accessible
+ * and aligned. Imports begin on pages. *piece: the first piece of the words. NULL: they cannot.
+ */
+static inline __attribute__((always_inline)) struct target *
+find_words(struct window *w, const struct pmpi_operation *o, const struct basic *b, int64_t n,
+	   uint64_t *at, struct piece *piece)
+{
+	uint64_t address;
+	struct target *t;
+
+	if (b->kind == KIND_OTHER || n <= 0 || n > MAX_WORDS)
+		return NULL;
+	t = reach_find_target(w->shm, o->rank, o->disp, (uint64_t)n * b->size, at);
+	if (!t || !reach_has_words(t) || !epoch_allows(w, o))
+		return NULL;
+	*piece = reach_find_piece(t, *at, (uint64_t)n * b->size);
+	address = piece->kind == PIECE_ADDRESS ? (uintptr_t)piece->address : piece->there;
+	/* Sizes are powers of two: a division would take longer than all else. */
+	return (address & (b->size - 1)) == 0 ? t : NULL;
+}
+
+/* Changes n words of a type. Returns an MPI code, or LEFT_TO_MPI. */
+static inline __attribute__((always_inline)) int
+run_words(struct window *w, const struct pmpi_operation *o, MPI_Datatype type, int64_t n,
+	  enum op op)
+{
+	const struct basic *b = type_known(type);
+	uint64_t with[MAX_WORDS] = { 0 }, old[MAX_WORDS], at;
+	size_t len, done = 0;
+	struct basic asked;
+	struct piece piece;
+	struct target *t;
+	struct reach r;
+	char *word;
+
+	if (!b)
+		b = type_basic(type, &asked) ? &asked : NULL;
+	if (!b || !op_suits(b->kind, op))
+		return LEFT_TO_MPI;
+	t = find_words(w, o, b, n, &at, &piece);
+	if (!t)
+		return LEFT_TO_MPI;
+	for (int64_t i = 0; op != OP_NO_OP && i < n; i++)
+		with[i] = word_of((const char *)o->from + (uint64_t)i * b->size, b->size);
+	reach_begin(&r, NULL, w->shm, o->rank, op != OP_NO_OP);
+	word = lock_word(&r, at, &piece, &len);
+	for (int64_t i = 0; word && i < n; i++, word += b->size, done += b->size) {
+		if (done == len) {
+			len = ((size_t)(n - i)) * b->size;
+			word = reach_hold(&r, at + (uint64_t)i * b->size, &len);
+			done = 0;
+			if (!word)
+				break;
+		}
+		old[i] = update_word(word, b, op, with[i]);
+	}
+	unlock_word(&r, w->shm, t);
+	if (!word)
+		return shm_fail(w, o->rank);
+	for (int64_t i = 0; o->to && i < n; i++)
+		put_word((char *)o->to + (uint64_t)i * b->size, old[i], b->size);
+	return MPI_SUCCESS;
 }
 
 /* ---- Any number of elements of any type ---- */
 
-/* Bytes of the target to ours, or back. */
-static bool move_bytes(struct reach *r, uint64_t at, char *bytes, size_t len, bool there)
+/* Copies bytes of the target now. */
+static bool copy_now(struct reach *r, uint64_t at, char *bytes, size_t len, bool put)
 {
-	for (size_t done = 0, n; done < len; done += n) {
-		char *p;
-
-		n = len - done;
-		p = reach_at(r, at + done, &n);
-		if (!p)
-			return false;
-		memcpy(there ? p : bytes + done, there ? bytes + done : p, n);
-	}
-	return true;
+	return reach_copy(r, at, bytes, len, put) && reach_end(r);
 }
 
-static void apply(const struct update *u, const struct basic *b, const char *from, char *to, char *target, int n)
+static void combine(const struct pmpi_operation *o, enum op op, const struct basic *b,
+		    const char *from, char *to, char *target, int n)
 {
 	if (to)
 		memcpy(to, target, (size_t)n * (size_t)b->extent);
-	op_combine(u->op, u->mpi_op, b, from, target, n);
+	op_combine(op, o->op, b, from, target, n);
 }
 
-/* An element that lies over a border, or has gaps: its bytes up to `span` go to memory of ours and back. */
-static bool apply_apart(struct reach *r, const struct update *u, const struct basic *b, size_t span, const char *from, char *to,
-			uint64_t at)
+/* Combines an element that spans two pieces or has gaps: `span` bytes are copied here and back. */
+static bool combine_apart(struct reach *r, const struct pmpi_operation *o, const struct basic *b,
+			  size_t span, const char *from, char *to, uint64_t at)
 {
+	enum op op = op_of(o->op);
 	char word[64];
 
 	if ((size_t)b->extent > sizeof(word)) {
 		errno = EINVAL;
 		return false;
 	}
-	if (!move_bytes(r, at, word, span, false))
+	if (!copy_now(r, at, word, span, false))
 		return false;
-	apply(u, b, from, to, word, 1);
-	return u->op == OP_NO_OP || move_bytes(r, at, word, span, true);
+	combine(o, op, b, from, to, word, 1);
+	return op == OP_NO_OP || copy_now(r, at, word, span, true);
 }
 
-/* Elements one behind the other, n at most, from `at` on: returns how many it was; 0: they cannot be reached. */
-static int apply_some(struct reach *r, const struct update *u, const struct basic *b, size_t span, const char *from, char *to,
-		      uint64_t at, uint64_t n)
+/* Combines at most n adjacent elements. Returns their number; 0: they cannot be accessed. */
+static int combine_some(struct reach *r, const struct pmpi_operation *o, const struct basic *b,
+			size_t span, const char *from, char *to, uint64_t at, uint64_t n)
 {
 	size_t size = (size_t)b->extent, len;
 	char *target;
 
 	if (span != size)
-		return apply_apart(r, u, b, span, from, to, at);
-	n = n < MOST / size ? n : MOST / size;
+		return combine_apart(r, o, b, span, from, to, at);
+	n = n < MAX_COMBINED_BYTES / size ? n : MAX_COMBINED_BYTES / size;
 	len = n * size;
-	target = reach_at(r, at, &len);
+	target = reach_hold(r, at, &len);
 	if (!target)
 		return 0;
 	if (len < size)
-		return apply_apart(r, u, b, span, from, to, at);
-	apply(u, b, from, to, target, (int)(len / size));
+		return combine_apart(r, o, b, span, from, to, at);
+	combine(o, op_of(o->op), b, from, to, target, (int)(len / size));
 	return (int)(len / size);
 }
 
-static bool apply_all(struct reach *r, const struct update *u, struct target *t, const char *from, char *to)
+static bool combine_all(struct reach *r, const struct pmpi_operation *o, struct items *items,
+			const char *from, char *to)
 {
-	const struct basic *b = &t->at.layout->basic;
-	size_t span = b->extent == (int64_t)b->size ? b->size : (size_t)layout_of(b->type)->high;
+	const struct basic *b = &items->at.layout->basic;
+	size_t span = basic_has_gaps(b) ? (size_t)layout_of(b->type)->high : b->size;
 
-	for (uint64_t left = t->bytes / b->size; left > 0;) {
-		uint64_t len, at = (uint64_t)layout_cursor_address(&t->at, &len), some = len / b->size;
-		int n = apply_some(r, u, b, span, from, to, at, some == 0 ? 1 : some < left ? some : left);
+	for (uint64_t left = items->bytes / b->size; left > 0;) {
+		uint64_t len, at = (uint64_t)layout_cursor_address(&items->at, &len);
+		uint64_t some = len < b->size ? 1 : len / b->size;
+		int n = combine_some(r, o, b, span, from, to, at, some < left ? some : left);
 
-		if (n == 0)
+		/* The segment is released, so the owner waits no longer than for these. */
+		if (n == 0 || !reach_end(r))
 			return false;
-		/* The owner waits no longer than for so many. */
-		if (!reach_end(r))
-			return false;
-		layout_cursor_advance(&t->at, (uint64_t)n * b->size);
+		layout_cursor_advance(&items->at, (uint64_t)n * b->size);
 		left -= (uint64_t)n;
 		from = from ? from + n * b->extent : NULL;
 		to = to ? to + n * b->extent : NULL;
@@ -241,368 +285,210 @@ static bool apply_all(struct reach *r, const struct update *u, struct target *t,
 	return true;
 }
 
-/* ---- What the program passes, as elements in memory ---- */
-
-static bool take_from(struct local *l, const struct update *u, const struct target *t)
+/* Whether both sides have as many elements, and MPI defines the operation for their type. */
+static bool is_sound(const struct pmpi_operation *o, const struct items *items, enum op op)
 {
-	*l = (struct local){ 0 };
-	return u->op == OP_NO_OP || local_take_elements(l, u->from, u->type, u->count, &t->at.layout->basic,
-							reach_allows(t->peer, u->from, t->bytes), true);
+	const struct basic *b = &items->at.layout->basic;
+
+	if (items->at.layout->mixed || op == OP_NONE ||
+	    (b->kind != KIND_OTHER && !op_suits(b->kind, op)))
+		return false;
+	if (op != OP_NO_OP && local_size(o->type, o->n) != items->bytes)
+		return false;
+	return !o->to || local_size(o->to_type, o->to_n) == items->bytes;
 }
 
-static bool take_to(struct local *l, const struct update *u, const struct target *t)
+static int run_locked(struct window *w, const struct pmpi_operation *o, struct items *items,
+		      const struct local *from, const struct local *to)
 {
-	*l = (struct local){ 0 };
-	return !u->to || local_take_elements(l, u->to, u->to_type, u->to_count, &t->at.layout->basic,
-					     reach_allows(t->peer, u->to, t->bytes), false);
-}
-
-static void return_to(const struct local *l, const struct update *u, const struct target *t)
-{
-	if (u->to)
-		local_return_elements(l, u->to, u->to_type, u->to_count, &t->at.layout->basic);
-}
-
-static int run_locked(struct window *w, const struct update *u, struct target *t, const struct local *from,
-		      const struct local *to)
-{
+	struct reach_buffers buffers;
 	struct reach r;
 	bool good;
 
-	reach_begin(&r, w->shm, t->rank, u->op != OP_NO_OP);
-	begin(w->shm, t->peer, true);
-	good = apply_all(&r, u, t, from->at, to->at);
+	reach_begin(&r, &buffers, w->shm, o->rank, op_of(o->op) != OP_NO_OP);
+	take_lock(w->shm, items->target, true);
+	good = combine_all(&r, o, items, from->at, to->at);
 	good = reach_end(&r) && good;
-	end(w->shm, t->peer);
-	return good ? MPI_SUCCESS : shm_failed(w, t->rank);
+	drop_lock(w->shm, items->target);
+	return good ? MPI_SUCCESS : shm_fail(w, o->rank);
 }
 
-/* Whether the sides are alike, and MPI has the operation for that type. */
-static bool is_sound(const struct update *u, const struct target *t)
+static int run_elements(struct window *w, const struct pmpi_operation *o, enum op op)
 {
-	const struct basic *b = &t->at.layout->basic;
-
-	if (t->at.layout->mixed || u->op == OP_NONE || (b->kind != KIND_OTHER && !op_suits(b->kind, u->op)))
-		return false;
-	if (u->op != OP_NO_OP && local_size(u->type, u->count) != t->bytes)
-		return false;
-	return !u->to || local_size(u->to_type, u->to_count) == t->bytes;
-}
-
-static int run_any(struct window *w, const struct update *u, bool fences)
-{
-	struct target t = { .rank = u->rank };
-	struct local from, to;
+	struct local from = { 0 }, to = { 0 };
+	const struct basic *b;
+	struct items items;
+	bool good;
 	int code;
 
-	if (!reach_find(w, &t, u->disp, u->target_count, u->target_type, fences) || !is_sound(u, &t))
-		return LEFT;
-	if (take_from(&from, u, &t) && take_to(&to, u, &t)) {
-		code = run_locked(w, u, &t, &from, &to);
-		if (code == MPI_SUCCESS)
-			return_to(&to, u, &t);
-		local_drop(&to);
+	if (!epoch_allows(w, o) ||
+	    !reach_find_items(w->shm, &items, o->rank, o->disp, o->target_n, o->target_type) ||
+	    !is_sound(o, &items, op))
+		return LEFT_TO_MPI;
+	b = &items.at.layout->basic;
+	good = op == OP_NO_OP ||
+	       local_take_elements(&from, o->from, o->type, o->n, b,
+				   reach_allows(items.target, o->from, items.bytes), true);
+	if (good && o->to)
+		good = local_take_elements(&to, o->to, o->to_type, o->to_n, b,
+					   reach_allows(items.target, o->to, items.bytes), false);
+	if (good) {
+		code = run_locked(w, o, &items, &from, &to);
+		if (code == MPI_SUCCESS && o->to)
+			local_return_elements(&to, o->to, o->to_type, o->to_n, b);
 	} else {
 		errno = ENOMEM;
-		code = shm_failed(w, u->rank);
+		code = shm_fail(w, o->rank);
 	}
+	local_drop(&to);
 	local_drop(&from);
 	return code;
 }
 
-/* ---- Few words ---- */
+/* ---- Accumulates and fetches ---- */
 
-/* Of words, which have a power of two of bytes: a division would take longer than all else. */
-static inline bool is_aligned(uint64_t at, const struct basic *b)
+static inline struct window *find_ours(MPI_Win win)
 {
-	return (at & (b->size - 1)) == 0;
+	struct window *w = window_of(win);
+
+	return w && w->shm && w->shm->ours ? w : NULL;
 }
 
-/* Where such words begin: in the part of a rank that may be accessed, aligned, and is not reached by copies; NULL:
- * elsewhere. */
-static inline struct peer *find_words(struct window *w, int rank, MPI_Aint disp, const struct basic *b, int64_t count, bool fences,
-			       uint64_t *at)
+/* Whether a side has as many bytes without gaps as the target has words. */
+static inline bool is_alike(const struct pmpi_operation *o, MPI_Datatype type, int64_t n)
 {
-	struct peer *p;
-	int64_t from;
-
-	if (rank < 0 || rank >= w->shm->ranks || b->kind == KIND_OTHER || count <= 0 || count > FEW)
-		return NULL;
-	p = &w->shm->peers[rank];
-	if (p->remote || disp < 0 || __builtin_mul_overflow((int64_t)disp, p->unit, &from) || (uint64_t)from > p->size ||
-	    (uint64_t)count * b->size > p->size - (uint64_t)from || (!shm_is_open(p) && !shm_may_access(w, rank, fences)))
-		return NULL;
-	*at = (uint64_t)from;
-	/* What is paged begins on a page. */
-	if (*at >= p->from && *at < p->to)
-		return is_aligned((uintptr_t)p->at + (*at - p->from), b) ? p : NULL;
-	return is_aligned(*at - p->paged_from, b) ? p : NULL;
+	if (type == o->target_type)
+		return n == o->target_n;
+	return type_bytes(type, n) == type_bytes(o->target_type, o->target_n);
 }
 
-/* Copies what is there to `old`. */
-static bool update_words(struct reach *r, enum op op, const struct basic *b, const char *from, char *old, uint64_t at, size_t bytes)
+/* Returns an MPI code, or LEFT_TO_MPI. */
+static int run(const struct pmpi_operation *o)
 {
-	for (size_t done = 0; done < bytes;) {
-		size_t len = bytes - done;
-		char *p = reach_at(r, at + done, &len);
+	struct window *w = find_ours(o->win);
+	enum op op = op_of(o->op);
+	int code = LEFT_TO_MPI;
 
-		if (!p)
-			return false;
-		for (size_t end_of = done + len; done < end_of; done += b->size, p += b->size) {
-			uint64_t was = update_word(p, b, op, word_of(from + done, b->size));
+	if (!w)
+		return LEFT_TO_MPI;
+	if (o->target_n <= MAX_WORDS && (op == OP_NO_OP || is_alike(o, o->type, o->n)) &&
+	    (!o->to || is_alike(o, o->to_type, o->to_n)))
+		code = run_words(w, o, o->target_type, o->target_n, op);
+	if (code == LEFT_TO_MPI)
+		code = run_elements(w, o, op);
+	return code == MPI_SUCCESS ? epoch_finish(w, o) : code;
+}
 
-			memcpy(old + done, &was, b->size);
-		}
+static int accumulate(const struct pmpi_operation *o)
+{
+	int code = run(o);
+
+	return code == LEFT_TO_MPI ? epoch_leave(o, atomics.next.Accumulate) : code;
+}
+
+static int get_accumulate(const struct pmpi_operation *o)
+{
+	int code = run(o);
+
+	return code == LEFT_TO_MPI ? epoch_leave(o, atomics.next.Get_accumulate) : code;
+}
+
+static int fetch_and_op(const struct pmpi_operation *o)
+{
+	struct window *w = find_ours(o->win);
+	struct pmpi_operation whole;
+	int code = LEFT_TO_MPI;
+
+	if (w)
+		code = run_words(w, o, o->type, 1, op_of(o->op));
+	if (code == LEFT_TO_MPI && w) {
+		whole = *o;
+		whole.n = whole.to_n = whole.target_n = 1;
+		whole.to_type = whole.target_type = o->type;
+		code = run_elements(w, &whole, op_of(o->op));
 	}
-	return true;
-}
-
-/* Whether a side has as many words as the target. */
-static inline bool is_alike(const struct update *u, MPI_Datatype type, int64_t count, uint64_t bytes)
-{
-	return type == u->target_type ? count == u->target_count : type_bytes(type, count) == bytes;
-}
-
-/* The most common case by itself; to NULL: nothing is fetched. */
-static inline int run_one(struct window *w, const void *from, void *to, MPI_Datatype type, int rank, MPI_Aint disp, enum op op)
-{
-	const struct basic *b = type_known(type);
-	uint64_t at, with, was;
-	struct basic asked;
-	struct reach r;
-	struct peer *p;
-	char *word;
-
-	if (!b)
-		b = type_basic(type, &asked) ? &asked : NULL;
-	if (!b || !op_suits(b->kind, op))
-		return LEFT;
-	p = find_words(w, rank, disp, b, 1, true, &at);
-	if (!p)
-		return LEFT;
-	with = op == OP_NO_OP ? 0 : word_of(from, b->size);
-	reach_begin(&r, w->shm, rank, op != OP_NO_OP);
-	word = begin_word(&r, p, at, b->size);
-	if (word)
-		was = update_word(word, b, op, with);
-	end_word(&r, p);
-	if (!word)
-		return shm_failed(w, rank);
-	if (to)
-		put_word(to, was, b->size);
-	return MPI_SUCCESS;
-}
-
-static int run_few(struct window *w, const struct update *u, bool fences)
-{
-	uint64_t from[FEW], old[FEW], at, bytes;
-	struct basic b;
-	struct reach r;
-	struct peer *p;
-	bool good;
-
-	if (!type_basic(u->target_type, &b) || !op_suits(b.kind, u->op))
-		return LEFT;
-	p = find_words(w, u->rank, u->disp, &b, u->target_count, fences, &at);
-	bytes = (uint64_t)u->target_count * b.size;
-	if (!p || (u->op != OP_NO_OP && !is_alike(u, u->type, u->count, bytes)) ||
-	    (u->to && !is_alike(u, u->to_type, u->to_count, bytes)))
-		return LEFT;
-	if (u->op != OP_NO_OP)
-		memcpy(from, u->from, bytes);
-	reach_begin(&r, w->shm, u->rank, u->op != OP_NO_OP);
-	begin(w->shm, p, false);
-	good = update_words(&r, u->op, &b, (const char *)from, (char *)old, at, bytes);
-	reach_end(&r);
-	end(w->shm, p);
-	if (good && u->to)
-		memcpy(u->to, old, bytes);
-	return good ? MPI_SUCCESS : shm_failed(w, u->rank);
-}
-
-/* ---- The calls ---- */
-
-/* LEFT: it is for MPI. Else its code. */
-static int run(struct update *u, MPI_Win win, MPI_Request *request)
-{
-	struct window *w = window_of(win);
-	int code;
-
-	if (!w || !w->shm || !w->shm->ours)
-		return LEFT;
-	u->op = op_of(u->mpi_op);
-	code = run_few(w, u, !request);
-	if (code == LEFT)
-		code = run_any(w, u, !request);
-	if (code == LEFT)
-		shm_pass(w, u->rank);
-	if (code == MPI_SUCCESS && request && !shm_request(w, request))
-		return MPI_ERR_NO_MEM;
-	return code;
-}
-
-/* MPI has taken an operation: passes on its code. */
-static int noted(int code, int rank, MPI_Win win)
-{
-	struct window *w = window_of(win);
-
-	if (w && w->shm)
-		shm_note(w, rank);
-	return code;
-}
-
-static int accumulate(const void *from, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Count target_n,
-		      MPI_Datatype target_type, MPI_Op op, MPI_Win win)
-{
-	struct update u = { from, n, type, NULL, 0, MPI_DATATYPE_NULL, rank, disp, target_n, target_type, op, OP_NONE };
-	struct window *w = window_of(win);
-	int code = LEFT;
-
-	if (w && w->shm && w->shm->ours && n == 1 && target_n == 1 && type == target_type)
-		code = run_one(w, from, NULL, type, rank, disp, op_of(op));
-	if (code == LEFT)
-		code = run(&u, win, NULL);
-	if (code != LEFT)
-		return code;
-	return noted(atomics.next.Accumulate(from, n, type, rank, disp, target_n, target_type, op, win), rank, win);
-}
-
-static int raccumulate(const void *from, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Count target_n,
-		       MPI_Datatype target_type, MPI_Op op, MPI_Win win, MPI_Request *request)
-{
-	struct update u = { from, n, type, NULL, 0, MPI_DATATYPE_NULL, rank, disp, target_n, target_type, op, OP_NONE };
-	int code = run(&u, win, request);
-
-	if (code != LEFT)
-		return code;
-	return noted(atomics.next.Raccumulate(from, n, type, rank, disp, target_n, target_type, op, win, request), rank,
-		     win);
-}
-
-static int get_accumulate(const void *from, MPI_Count n, MPI_Datatype type, void *to, MPI_Count to_n,
-			  MPI_Datatype to_type, int rank, MPI_Aint disp, MPI_Count target_n, MPI_Datatype target_type,
-			  MPI_Op op, MPI_Win win)
-{
-	struct update u = { from, n, type, to, to_n, to_type, rank, disp, target_n, target_type, op, OP_NONE };
-	int code = run(&u, win, NULL);
-
-	if (code != LEFT)
-		return code;
-	return noted(atomics.next.Get_accumulate(from, n, type, to, to_n, to_type, rank, disp, target_n, target_type, op,
-						 win), rank, win);
-}
-
-static int rget_accumulate(const void *from, MPI_Count n, MPI_Datatype type, void *to, MPI_Count to_n,
-			   MPI_Datatype to_type, int rank, MPI_Aint disp, MPI_Count target_n,
-			   MPI_Datatype target_type, MPI_Op op, MPI_Win win, MPI_Request *request)
-{
-	struct update u = { from, n, type, to, to_n, to_type, rank, disp, target_n, target_type, op, OP_NONE };
-	int code = run(&u, win, request);
-
-	if (code != LEFT)
-		return code;
-	return noted(atomics.next.Rget_accumulate(from, n, type, to, to_n, to_type, rank, disp, target_n, target_type, op,
-						  win, request), rank, win);
-}
-
-static int fetch_and_op(const void *from, void *to, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Op op,
-			MPI_Win win)
-{
-	struct update u = { from, 1, type, to, 1, type, rank, disp, 1, type, op, OP_NONE };
-	struct window *w = window_of(win);
-	int code = w && w->shm && w->shm->ours ? run_one(w, from, to, type, rank, disp, op_of(op)) : LEFT;
-
-	if (code == LEFT)
-		code = run(&u, win, NULL);
-	if (code != LEFT)
-		return code;
-	return noted(atomics.next.Fetch_and_op(from, to, type, rank, disp, op, win), rank, win);
+	return code == LEFT_TO_MPI ? epoch_leave(o, atomics.next.Fetch_and_op) : code;
 }
 
 /* ---- Compare and swap ---- */
 
-static int swap_word(struct window *w, struct peer *p, int rank, const struct basic *b, uint64_t at, uint64_t *old, uint64_t new)
+/* Size of the largest element that is no number. */
+#define MAX_SWAP_BYTES 16
+
+/*
+ * Swaps an element that is not an aligned number. The program's memory is not touched while a
+ * segment is held.
+ */
+static int swap_bytes(struct window *w, const struct pmpi_operation *o, size_t size)
 {
+	char new[MAX_SWAP_BYTES], wanted[MAX_SWAP_BYTES], old[MAX_SWAP_BYTES];
+	struct items items;
 	struct reach r;
-	char *word;
-
-	reach_begin(&r, w->shm, rank, true);
-	word = begin_word(&r, p, at, b->size);
-	if (word)
-		swap(word, b->size, old, new);
-	end_word(&r, p);
-	return word ? MPI_SUCCESS : shm_failed(w, rank);
-}
-
-/* Bytes of one that is no number. */
-#define SWAP_MOST 16
-
-/* One that is not aligned, or no number. The program's memory is not touched while a segment is held. */
-static int swap_any(struct window *w, struct target *t, const void *from, const void *compare, void *to)
-{
-	uint64_t len, at = (uint64_t)layout_cursor_address(&t->at, &len);
-	char new[SWAP_MOST], wanted[SWAP_MOST], old[SWAP_MOST];
-	struct reach r;
+	struct reach_buffers buffers;
+	uint64_t at, len;
 	bool good;
 
-	memcpy(new, from, t->bytes);
-	memcpy(wanted, compare, t->bytes);
-	reach_begin(&r, w->shm, t->rank, true);
-	begin(w->shm, t->peer, true);
-	good = move_bytes(&r, at, old, t->bytes, false);
-	r.store = good && memcmp(old, wanted, t->bytes) == 0;
-	if (r.store)
-		good = move_bytes(&r, at, new, t->bytes, true);
-	good = reach_end(&r) && good;
-	end(w->shm, t->peer);
+	if (!epoch_allows(w, o) ||
+	    !reach_find_items(w->shm, &items, o->rank, o->disp, 1, o->type))
+		return LEFT_TO_MPI;
+	at = (uint64_t)layout_cursor_address(&items.at, &len);
+	memcpy(new, o->from, size);
+	memcpy(wanted, o->compare, size);
+	reach_begin(&r, &buffers, w->shm, o->rank, true);
+	take_lock(w->shm, items.target, true);
+	good = copy_now(&r, at, old, size, false);
+	if (good && memcmp(old, wanted, size) == 0)
+		good = copy_now(&r, at, new, size, true);
+	drop_lock(w->shm, items.target);
 	if (good)
-		memcpy(to, old, t->bytes);
-	return good ? MPI_SUCCESS : shm_failed(w, t->rank);
+		memcpy(o->to, old, size);
+	return good ? MPI_SUCCESS : shm_fail(w, o->rank);
 }
 
-static int swap_here(struct window *w, const void *from, const void *compare, void *to, MPI_Datatype type, int rank, MPI_Aint disp)
+static int swap(struct window *w, const struct pmpi_operation *o)
 {
-	const struct basic *b = type_known(type);
-	struct target t = { .rank = rank };
+	const struct basic *b = type_known(o->type);
+	uint64_t at, old, new;
 	struct basic asked;
-	struct peer *p;
-	uint64_t at, was;
-	int code;
+	struct piece piece;
+	struct target *t;
+	struct reach r;
+	size_t len;
+	char *word;
 
 	if (!b)
-		b = type_basic(type, &asked) ? &asked : NULL;
-	if (!b || b->kind == KIND_FLOAT || basic_has_gaps(b) || b->size > SWAP_MOST)
-		return LEFT;
-	p = find_words(w, rank, disp, b, 1, true, &at);
-	if (!p)
-		return reach_find(w, &t, disp, 1, type, true) ? swap_any(w, &t, from, compare, to) : LEFT;
-	was = word_of(compare, b->size);
-	code = swap_word(w, p, rank, b, at, &was, word_of(from, b->size));
-	if (code == MPI_SUCCESS)
-		put_word(to, was, b->size);
-	return code;
+		b = type_basic(o->type, &asked) ? &asked : NULL;
+	if (!b || b->kind == KIND_FLOAT || basic_has_gaps(b) || b->size > MAX_SWAP_BYTES)
+		return LEFT_TO_MPI;
+	t = find_words(w, o, b, 1, &at, &piece);
+	if (!t)
+		return swap_bytes(w, o, b->size);
+	old = word_of(o->compare, b->size);
+	new = word_of(o->from, b->size);
+	reach_begin(&r, NULL, w->shm, o->rank, true);
+	word = lock_word(&r, at, &piece, &len);
+	if (word)
+		swap_word(word, b->size, &old, new);
+	unlock_word(&r, w->shm, t);
+	if (!word)
+		return shm_fail(w, o->rank);
+	put_word(o->to, old, b->size);
+	return MPI_SUCCESS;
 }
 
-static int compare_and_swap(const void *from, const void *compare, void *to, MPI_Datatype type, int rank,
-			    MPI_Aint disp, MPI_Win win)
+static int compare_and_swap(const struct pmpi_operation *o)
 {
-	struct window *w = window_of(win);
-	int code = w && w->shm && w->shm->ours ? swap_here(w, from, compare, to, type, rank, disp) : LEFT;
+	struct window *w = find_ours(o->win);
+	int code = w ? swap(w, o) : LEFT_TO_MPI;
 
-	if (code != LEFT)
-		return code;
-	if (w && w->shm)
-		shm_pass(w, rank);
-	return noted(atomics.next.Compare_and_swap(from, compare, to, type, rank, disp, win), rank, win);
+	return code == LEFT_TO_MPI ? epoch_leave(o, atomics.next.Compare_and_swap) : code;
 }
 
 static struct pmpi_feature atomics = {
 	.place = PMPI_RMA,
 	.take = {
 		.Accumulate = accumulate,
-		.Raccumulate = raccumulate,
 		.Get_accumulate = get_accumulate,
-		.Rget_accumulate = rget_accumulate,
 		.Fetch_and_op = fetch_and_op,
 		.Compare_and_swap = compare_and_swap,
 	},

@@ -1,41 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the ranks of a window on one machine share beside their parts: a memory object of the first rank's, with who each
- * rank is, and for each rank's part two locks and answers to those that ask for its segments.
+ * Control memory: what the ranks of a window on one machine share beside the window memory. It is a
+ * memory object that the first rank makes, with the process of each rank, and for each target two
+ * locks and the answers to requests for its segments. Takes no lock.
  */
 #include "common/memory_calls.h"
-#include "rma/pager.h"
 #include "rma/shm.h"
 
-#include <fcntl.h>
-#include <stdio.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#define LINE 64
+#define CACHE_LINE 64
 
-static size_t lines(size_t len)
+static size_t round_to_lines(size_t len)
 {
-	return (len + LINE - 1) & ~(size_t)(LINE - 1);
+	return (len + CACHE_LINE - 1) & ~(size_t)(CACHE_LINE - 1);
 }
 
 static size_t processes_size(int ranks)
 {
-	return lines((size_t)ranks * sizeof(struct process_id));
+	return round_to_lines((size_t)ranks * sizeof(struct process_id));
 }
 
-static size_t part_size(int ranks)
+static size_t target_size(int ranks)
 {
-	return 2 * nodelock_size(ranks) + lines((size_t)ranks * sizeof(struct pager_answer));
+	return 2 * nodelock_size(ranks) +
+	       round_to_lines((size_t)ranks * sizeof(struct pager_answer));
 }
 
-static size_t control_size(int ranks)
-{
-	return processes_size(ranks) + (size_t)ranks * part_size(ranks);
-}
-
-static void hand_out(struct shm *shm)
+/* Sets the pointers into control memory. */
+static void place_parts(struct shm *shm)
 {
 	char *at = shm->control;
 	struct process_id *processes = shm->control;
@@ -43,16 +37,21 @@ static void hand_out(struct shm *shm)
 	processes[shm->locks.me] = process_identify(getpid());
 	shm->locks.processes = processes;
 	at += processes_size(shm->ranks);
-	for (int i = 0; i < shm->ranks; i++, at += part_size(shm->ranks)) {
-		struct peer *p = &shm->peers[i];
+	for (int i = 0; i < shm->ranks; i++, at += target_size(shm->ranks)) {
+		struct target *t = &shm->targets[i];
 
-		p->lock = (struct nodelock *)at;
-		p->atomics = (struct nodelock *)(at + nodelock_size(shm->ranks));
-		p->answers = (struct pager_answer *)(at + 2 * nodelock_size(shm->ranks));
+		t->lock = (struct nodelock *)at;
+		t->atomics = (struct nodelock *)(at + nodelock_size(shm->ranks));
+		t->answers = (struct pager_answer *)(at + 2 * nodelock_size(shm->ranks));
 	}
 }
 
-static bool map(struct shm *shm, int fd)
+static size_t control_size(int ranks)
+{
+	return processes_size(ranks) + (size_t)ranks * target_size(ranks);
+}
+
+static bool map_control(struct shm *shm, int fd)
 {
 	size_t len = control_size(shm->ranks);
 	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -61,46 +60,29 @@ static bool map(struct shm *shm, int fd)
 		return false;
 	shm->control = p;
 	shm->control_len = len;
-	hand_out(shm);
+	place_parts(shm);
 	return shm->locks.processes[shm->locks.me].start_time != 0;
 }
 
-bool control_make(struct shm *shm, struct control_offer *offer)
+bool control_make(struct shm *shm, struct descriptor *d)
 {
 	int fd = memfd_create("window-locks", MFD_CLOEXEC);
-	struct stat st;
 
-	if (fd >= 0 && ftruncate(fd, (off_t)control_size(shm->ranks)) == 0 && fstat(fd, &st) == 0 && map(shm, fd)) {
-		*offer = (struct control_offer){ st.st_dev, st.st_ino, getpid(), fd };
+	if (fd >= 0 && ftruncate(fd, (off_t)control_size(shm->ranks)) == 0 &&
+	    map_control(shm, fd) && descriptor_describe(d, fd))
 		return true;
-	}
 	if (fd >= 0)
 		close(fd);
 	return false;
 }
 
-void control_hide(const struct control_offer *offer)
+bool control_find(struct shm *shm, const struct descriptor *d)
 {
-	if (offer->fd >= 0)
-		close(offer->fd);
-}
+	int fd = descriptor_open(d);
+	bool found = fd >= 0 && map_control(shm, fd);
 
-bool control_find(struct shm *shm, const struct control_offer *offer)
-{
-	char path[64];
-	struct stat st;
-	bool found;
-	int fd;
-
-	if (offer->fd < 0)
-		return false;
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)offer->pid, (int)offer->fd);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	found = fstat(fd, &st) == 0 && st.st_dev == offer->dev && st.st_ino == offer->ino &&
-		(uint64_t)st.st_size == control_size(shm->ranks) && map(shm, fd);
-	close(fd);
+	if (fd >= 0)
+		close(fd);
 	return found;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Datatypes as the bytes that they stand for. */
+/* Layouts: the bytes that datatypes stand for. */
 #ifndef LAYOUT_H
 #define LAYOUT_H
 
@@ -9,13 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What an item of a predefined type is, for operations on it. */
+/* Kind of an item of a predefined type, for operations on it. */
 enum kind { KIND_OTHER, KIND_SIGNED, KIND_UNSIGNED, KIND_FLOAT, KIND_BYTE };
 
 struct basic {
-	MPI_Datatype type;
-	uint64_t size;           /* of its data, and ... */
-	int64_t extent;          /* ... from one to the next; of pairs there may be gaps */
+	MPI_Datatype type;       /* the predefined type */
+	uint64_t size;           /* bytes of its data */
+	int64_t extent;          /* distance between items; pairs may have gaps */
 	enum kind kind;          /* others than KIND_OTHER have 1, 2, 4 or 8 bytes, without gaps */
 };
 
@@ -25,59 +25,69 @@ static inline bool basic_has_gaps(const struct basic *b)
 }
 
 struct block {
-	int64_t at;
-	uint64_t len;
+	int64_t at;              /* offset of its first byte */
+	uint64_t len;            /* number of bytes */
 };
 
 /* One item of a type: blocks in the order of its data. */
 struct layout {
-	struct block *blocks;
-	size_t n;
-	uint64_t size;           /* of all blocks */
-	int64_t extent;
-	int64_t low, high;       /* between these are all of them */
-	bool mixed;              /* of several predefined types; if not, of this: */
-	struct basic basic;
+	struct block *blocks;    /* the blocks */
+	size_t n;                /* number of blocks */
+	uint64_t size;           /* bytes of all blocks */
+	int64_t extent;          /* distance between items */
+	int64_t low, high;       /* bounds of all blocks */
+	bool mixed;              /* it consists of several predefined types */
+	struct basic basic;      /* the predefined type, if not mixed */
 };
 
-/* MPI packs no more bytes at once, for it counts them in ints. */
+/* Whether several items are one block. */
+static inline bool layout_has_no_gaps(const struct layout *l)
+{
+	return l->n == 1 && l->blocks->len == (uint64_t)l->extent;
+}
+
+/* Maximum that MPI is asked to pack at once, because it counts bytes in an int. */
 #define LAYOUT_PACKED ((int64_t)1 << 30)
 
-/* Bytes of `count` items of type, one behind the other without gaps; 0: none, or there are gaps. */
+/* Bytes of `count` items of a type, if they have no gaps; else 0. */
 uint64_t type_bytes(MPI_Datatype type, int64_t count);
-/* Those that were asked for: a place belongs to the first that comes. The key is the handle; 0: free. Written last. */
+
+/* Predefined types that are known. A place belongs to the first type that hashes to it. */
 struct type_entry {
-	_Atomic uintptr_t key;
-	struct basic basic;
+	_Atomic uintptr_t key;   /* handle, which is written last; 0: the place is free */
+	struct basic basic;      /* properties of the type */
 };
 
 #define TYPE_PLACES_LOG2 8
 #define TYPE_PLACES (1 << TYPE_PLACES_LOG2)
 extern struct type_entry type_table[TYPE_PLACES] __attribute__((visibility("hidden")));
 
-/* Handles are pointers or numbers, whose low bits say most. */
+/* Handles are pointers or numbers, which differ in their low bits. */
 static inline struct type_entry *type_entry(MPI_Datatype type)
 {
 	return &type_table[((uintptr_t)type * 0x9E3779B97F4A7C15ull) >> (64 - TYPE_PLACES_LOG2)];
 }
 
-/* NULL: it has not been asked for, or has no place. */
+/* NULL: the type is not known yet, or has no place. */
 static inline const struct basic *type_known(MPI_Datatype type)
 {
 	const struct type_entry *e = type_entry(type);
+	uintptr_t key = atomic_load_explicit(&e->key, memory_order_acquire);
 
-	return atomic_load_explicit(&e->key, memory_order_acquire) == (uintptr_t)type ? &e->basic : NULL;
+	return key == (uintptr_t)type ? &e->basic : NULL;
 }
 
-/* What a predefined type is; false: it is none. */
+/* The properties of a predefined type; false: it is none. */
 bool type_basic(MPI_Datatype type, struct basic *basic);
 static inline bool type_is_predefined(int combiner)
 {
-	return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL || combiner == MPI_COMBINER_F90_COMPLEX ||
-	       combiner == MPI_COMBINER_F90_INTEGER;
+	return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
+	       combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER;
 }
 
-/* NULL: only MPI can tell. Stays as long as the type. */
+bool type_is_one_of(MPI_Datatype type, const MPI_Datatype *types, size_t n);
+
+/* NULL: only MPI knows the layout. It stays valid as long as the type. */
 const struct layout *layout_of(MPI_Datatype type);
 
 /* The position in the bytes of several items of a datatype, in the order of its type map. */
@@ -95,14 +105,13 @@ static inline struct layout_cursor layout_cursor_begin(const struct layout *l, i
 	return (struct layout_cursor){ .layout = l, .base = base, .items = count };
 }
 
-/* Where the next bytes are, and how many of them are in one piece. Not at the end. */
+/* The address of the next bytes, and the number of them that are adjacent. Not at the end. */
 static inline int64_t layout_cursor_address(const struct layout_cursor *c, uint64_t *len)
 {
 	const struct block *b = &c->layout->blocks[c->block];
 
 	*len = b->len - c->done;
-	/* Items without gaps are one piece. */
-	if (c->layout->n == 1 && b->len == (uint64_t)c->layout->extent)
+	if (layout_has_no_gaps(c->layout))
 		*len += (uint64_t)(c->items - 1) * b->len;
 	return c->base + b->at + (int64_t)c->done;
 }
@@ -112,7 +121,7 @@ static inline void layout_cursor_advance(struct layout_cursor *c, uint64_t len)
 	const struct layout *l = c->layout;
 
 	c->done += len;
-	if (l->n == 1 && l->blocks->len == (uint64_t)l->extent) {
+	if (layout_has_no_gaps(l)) {
 		int64_t whole = (int64_t)(c->done / l->blocks->len);
 
 		c->done %= l->blocks->len;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Epochs with an operation: the assert of a lock names one, and puts and gets of the epoch combine
- * (thesis, Section 7.4). A put is an accumulate. A get fetches what the target has by an accumulate
- * that changes nothing, and combines that into the origin at once: it is complete when the call
- * returns. Whether a copy, a lock of ours or MPI makes these is for what comes behind this feature,
- * so any window can have such epochs. Where MPI would make an accumulate and its result is known to
- * be wrong (op_is_right), a put combines here, and changes each element by MPI_Compare_and_swap.
- * That needs the displacement unit of the target, on which ranks agree when they make a window.
- * Lock: around the list of them; who has none does not look.
+ * (thesis, Section 7.4). A put is an accumulate. A get fetches the target's elements by an
+ * accumulate that changes nothing, and combines them into the origin at once: it is complete when
+ * the call returns. The features behind this one decide how these are made, so any window can have
+ * such epochs. Where MPI would make an accumulate and its result is known to be wrong
+ * (op_is_right), a put combines here, and changes each element by MPI_Compare_and_swap. That needs
+ * the displacement unit of the target, on which ranks agree when they make a window.
+ * Takes no lock: an attribute of the window has its operations, one for each target.
  */
 #include "pmpi/error.h"
 #include "pmpi/pmpi.h"
@@ -24,177 +24,210 @@
 
 static struct pmpi_feature merges;
 
-/* A window in which some epoch has an operation. */
+/* The attribute of a window. */
 struct merging {
-	struct merging *next;
-	MPI_Win win;
-	int ranks, epochs;       /* how many ranks there are, and how many of them have one */
-	MPI_Op all, *ops;        /* of lock_all, and of each rank; MPI_OP_NULL: none */
+	int64_t unit;            /* displacement unit of all ranks; 0: they have several */
+	int ranks;               /* number of ranks */
+	MPI_Op all;              /* operation of MPI_Win_lock_all; MPI_OP_NULL: none */
+	MPI_Op ops[];            /* operation of each rank's lock */
 };
 
-static pthread_mutex_t lock_of_list = PTHREAD_MUTEX_INITIALIZER;
-static struct merging *list;
-static atomic_int merging;
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static int key = MPI_KEYVAL_INVALID;
 
-static struct merging **find_locked(MPI_Win win)
+/* Number of epochs with an operation, in all windows: without any, nothing else is looked at. */
+static atomic_int epochs;
+
+/* NULL: the window has no attribute, because there was no memory. */
+static struct merging *find_merging(MPI_Win win)
 {
-	struct merging **m = &list;
+	void *m;
+	int found;
 
-	while (*m && (*m)->win != win)
-		m = &(*m)->next;
-	return m;
+	if (key == MPI_KEYVAL_INVALID)
+		return NULL;
+	return PMPI_Win_get_attr(win, key, &m, &found) == MPI_SUCCESS && found ? m : NULL;
 }
 
-/* MPI_OP_NULL: puts and gets are what they always are. */
+/* Where the operation of a rank's lock is (rank -1: of MPI_Win_lock_all); NULL: nowhere. */
+static MPI_Op *find_op(MPI_Win win, int rank)
+{
+	struct merging *m = find_merging(win);
+
+	if (!m || rank >= m->ranks)
+		return NULL;
+	return rank < 0 ? &m->all : &m->ops[rank];
+}
+
+/* The operation of puts and gets; MPI_OP_NULL: none. */
 static inline MPI_Op op_at(MPI_Win win, int rank)
 {
-	MPI_Op op = MPI_OP_NULL;
 	struct merging *m;
 
-	if (!atomic_load_explicit(&merging, memory_order_relaxed))
-		return op;
-	pthread_mutex_lock(&lock_of_list);
-	m = *find_locked(win);
-	if (m && rank >= 0 && rank < m->ranks)
-		op = m->all != MPI_OP_NULL ? m->all : m->ops[rank];
-	pthread_mutex_unlock(&lock_of_list);
-	return op;
+	if (!atomic_load_explicit(&epochs, memory_order_relaxed) || rank < 0)
+		return MPI_OP_NULL;
+	m = find_merging(win);
+	if (!m || rank >= m->ranks)
+		return MPI_OP_NULL;
+	return m->all != MPI_OP_NULL ? m->all : m->ops[rank];
+}
+
+/* ---- New windows ---- */
+
+static int free_merging(MPI_Win win, int keyval, void *value, void *extra)
+{
+	(void)win, (void)keyval, (void)extra;
+	free(value);
+	return MPI_SUCCESS;
+}
+
+static void make_key(void)
+{
+	PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, free_merging, &key, NULL);
+}
+
+/* Gives a new window its attribute. */
+static int add_merging(MPI_Win win, int64_t unit, MPI_Comm comm)
+{
+	struct merging *m;
+	int ranks;
+
+	PMPI_Comm_size(comm, &ranks);
+	m = malloc(sizeof(*m) + (size_t)ranks * sizeof(MPI_Op));
+	if (!m)
+		return MPI_SUCCESS;
+	*m = (struct merging){ .unit = unit, .ranks = ranks, .all = MPI_OP_NULL };
+	for (int i = 0; i < ranks; i++)
+		m->ops[i] = MPI_OP_NULL;
+	pthread_once(&key_once, make_key);
+	return PMPI_Win_set_attr(win, key, m);
+}
+
+/* Collective, if a window has been made: agrees on the displacement unit. Returns an MPI code. */
+static int agree_on_unit(int code, const MPI_Win *win, MPI_Aint unit, MPI_Comm comm)
+{
+	int64_t bounds[] = { unit, -(int64_t)unit };
+
+	if (code == MPI_SUCCESS)
+		code = PMPI_Allreduce(MPI_IN_PLACE, bounds, 2, MPI_INT64_T, MPI_MAX, comm);
+	if (code != MPI_SUCCESS)
+		return code;
+	return add_merging(*win, bounds[0] == -bounds[1] ? unit : 0, comm);
+}
+
+static int create(void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm,
+		  MPI_Win *win)
+{
+	return agree_on_unit(merges.next.Win_create(base, size, unit, info, comm, win), win, unit,
+			     comm);
+}
+
+static int create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win)
+{
+	int code = merges.next.Win_create_dynamic(info, comm, win);
+
+	return code == MPI_SUCCESS ? add_merging(*win, 1, comm) : code;
+}
+
+static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
+		    MPI_Win *win)
+{
+	return agree_on_unit(merges.next.Win_allocate(size, unit, info, comm, base, win), win, unit,
+			     comm);
+}
+
+static int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
+			   MPI_Win *win)
+{
+	return agree_on_unit(merges.next.Win_allocate_shared(size, unit, info, comm, base, win),
+			     win, unit, comm);
 }
 
 /* ---- Epochs ---- */
-
-static struct merging *new_merging(MPI_Win win)
-{
-	struct merging *m = calloc(1, sizeof(*m));
-	MPI_Group group;
-
-	if (!m || PMPI_Win_get_group(win, &group) != MPI_SUCCESS) {
-		free(m);
-		return NULL;
-	}
-	PMPI_Group_size(group, &m->ranks);
-	PMPI_Group_free(&group);
-	m->win = win;
-	m->all = MPI_OP_NULL;
-	m->ops = malloc((size_t)m->ranks * sizeof(*m->ops));
-	for (int i = 0; m->ops && i < m->ranks; i++)
-		m->ops[i] = MPI_OP_NULL;
-	if (m->ops)
-		return m;
-	free(m);
-	return NULL;
-}
-
-static void forget_locked(struct merging **at)
-{
-	struct merging *m = *at;
-
-	*at = m->next;
-	free(m->ops);
-	free(m);
-	atomic_fetch_sub(&merging, 1);
-}
-
-/* rank -1: all. */
-static bool remember(MPI_Win win, int rank, MPI_Op op)
-{
-	struct merging **at, *m;
-
-	pthread_mutex_lock(&lock_of_list);
-	at = find_locked(win);
-	if (!*at && (*at = new_merging(win)))
-		atomic_fetch_add(&merging, 1);
-	m = *at;
-	if (m && rank < 0)
-		m->all = op;
-	else if (m)
-		m->ops[rank] = op;
-	if (m)
-		m->epochs++;
-	pthread_mutex_unlock(&lock_of_list);
-	return m;
-}
-
-static void forget(MPI_Win win, int rank)
-{
-	struct merging **at, *m;
-
-	if (!atomic_load(&merging))
-		return;
-	pthread_mutex_lock(&lock_of_list);
-	at = find_locked(win);
-	m = *at;
-	if (m && rank < m->ranks) {
-		MPI_Op *op = rank < 0 ? &m->all : &m->ops[rank];
-
-		m->epochs -= *op != MPI_OP_NULL;
-		*op = MPI_OP_NULL;
-		if (m->epochs == 0)
-			forget_locked(at);
-	}
-	pthread_mutex_unlock(&lock_of_list);
-}
 
 static int tell(MPI_Win win, int class, const char *sentence)
 {
 	struct error e = { 0 };
 
-	error_set(&e, class, "%s", sentence);
+	error_set(&e, class, "UMMPI_OP: %s", sentence);
 	return error_tell_win(win, &e);
 }
 
-/* What the assert asks for; MPI_OP_NULL: no operation, or one that there is not. */
-static MPI_Op asked(int assert)
+static int tell_no_memory(MPI_Win win)
+{
+	return tell(win, MPI_ERR_NO_MEM,
+		    "cannot allocate the operations of the epoch: not enough memory");
+}
+
+/* The operation that the assert names; MPI_OP_NULL: an unknown one, which is reported. */
+static MPI_Op find_asked(int assert, MPI_Win win, int *code)
 {
 	const MPI_Op ops[] = UMMPI_OPS;
 	int number = (assert & UMMPI_OP_MASK) >> UMMPI_OP_SHIFT;
 
-	return number > 0 && number <= (int)(sizeof(ops) / sizeof(*ops)) ? ops[number - 1] : MPI_OP_NULL;
+	if (number > 0 && number <= (int)(sizeof(ops) / sizeof(*ops)))
+		return ops[number - 1];
+	*code = tell(win, MPI_ERR_OP,
+		     "cannot begin the epoch: the operation is neither MPI_REPLACE nor a "
+		     "predefined operation of MPI_Reduce");
+	return MPI_OP_NULL;
 }
 
-static int no_op(MPI_Win win)
+/* Sets the operation of an epoch that has begun; false: it cannot. */
+static bool set_op(MPI_Win win, int rank, MPI_Op op)
 {
-	return tell(win, MPI_ERR_OP,
-		    "UMMPI_OP: cannot begin the epoch: the operation is neither MPI_REPLACE nor a "
-		    "predefined operation of MPI_Reduce");
+	MPI_Op *at = find_op(win, rank);
+
+	if (!at)
+		return false;
+	if (*at == MPI_OP_NULL)
+		atomic_fetch_add(&epochs, 1);
+	*at = op;
+	return true;
 }
 
-static int no_memory(MPI_Win win)
+static void clear_op(MPI_Win win, int rank)
 {
-	return tell(win, MPI_ERR_NO_MEM,
-		    "UMMPI_OP: cannot allocate the operations of the epoch: not enough memory");
+	MPI_Op *at = atomic_load(&epochs) ? find_op(win, rank) : NULL;
+
+	if (!at || *at == MPI_OP_NULL)
+		return;
+	*at = MPI_OP_NULL;
+	atomic_fetch_sub(&epochs, 1);
 }
 
 static int lock(int type, int rank, int assert, MPI_Win win)
 {
-	MPI_Op op = asked(assert);
+	MPI_Op op;
 	int code;
 
 	if (!(assert & UMMPI_OP_MASK))
 		return merges.next.Win_lock(type, rank, assert, win);
+	op = find_asked(assert, win, &code);
 	if (op == MPI_OP_NULL)
-		return no_op(win);
+		return code;
 	code = merges.next.Win_lock(type, rank, assert & ~UMMPI_OP_MASK, win);
-	if (code != MPI_SUCCESS || rank < 0 || remember(win, rank, op))
+	if (code != MPI_SUCCESS || rank < 0 || set_op(win, rank, op))
 		return code;
 	merges.next.Win_unlock(rank, win);
-	return no_memory(win);
+	return tell_no_memory(win);
 }
 
 static int lock_all(int assert, MPI_Win win)
 {
-	MPI_Op op = asked(assert);
+	MPI_Op op;
 	int code;
 
 	if (!(assert & UMMPI_OP_MASK))
 		return merges.next.Win_lock_all(assert, win);
+	op = find_asked(assert, win, &code);
 	if (op == MPI_OP_NULL)
-		return no_op(win);
+		return code;
 	code = merges.next.Win_lock_all(assert & ~UMMPI_OP_MASK, win);
-	if (code != MPI_SUCCESS || remember(win, -1, op))
+	if (code != MPI_SUCCESS || set_op(win, -1, op))
 		return code;
 	merges.next.Win_unlock_all(win);
-	return no_memory(win);
+	return tell_no_memory(win);
 }
 
 static int unlock(int rank, MPI_Win win)
@@ -202,7 +235,7 @@ static int unlock(int rank, MPI_Win win)
 	int code = merges.next.Win_unlock(rank, win);
 
 	if (code == MPI_SUCCESS && rank >= 0)
-		forget(win, rank);
+		clear_op(win, rank);
 	return code;
 }
 
@@ -211,163 +244,130 @@ static int unlock_all(MPI_Win win)
 	int code = merges.next.Win_unlock_all(win);
 
 	if (code == MPI_SUCCESS)
-		forget(win, -1);
+		clear_op(win, -1);
 	return code;
 }
 
 /* ---- Types ---- */
 
-static bool is_one_of(MPI_Datatype type, const MPI_Datatype *types, size_t n)
-{
-	size_t i = 0;
-
-	while (i < n && types[i] != type)
-		i++;
-	return i < n;
-}
-
 /*
- * Whether MPI has the operation for a type of KIND_OTHER. Both MPIs end the program where it has not, whatever the window's
- * error handler. A list may have MPI_DATATYPE_NULL, for a type that this MPI was built without.
+ * Whether MPI defines the operation for a type of KIND_OTHER. If not, both MPIs would end the
+ * program, whatever the window's error handler. A list may have MPI_DATATYPE_NULL, for a type that
+ * this MPI was built without.
  */
 static bool suits_other(MPI_Datatype type, enum op op)
 {
-	const MPI_Datatype pairs[] = { MPI_FLOAT_INT, MPI_DOUBLE_INT, MPI_LONG_INT, MPI_2INT, MPI_SHORT_INT, MPI_LONG_DOUBLE_INT,
-				       MPI_2REAL, MPI_2DOUBLE_PRECISION, MPI_2INTEGER };
-	const MPI_Datatype complex[] = { MPI_C_COMPLEX, MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_C_LONG_DOUBLE_COMPLEX,
-					 MPI_COMPLEX, MPI_DOUBLE_COMPLEX, MPI_COMPLEX8, MPI_COMPLEX16, MPI_COMPLEX32,
-					 MPI_CXX_FLOAT_COMPLEX, MPI_CXX_DOUBLE_COMPLEX, MPI_CXX_LONG_DOUBLE_COMPLEX };
+	const MPI_Datatype pairs[] = {
+		MPI_FLOAT_INT, MPI_DOUBLE_INT, MPI_LONG_INT, MPI_2INT, MPI_SHORT_INT,
+		MPI_LONG_DOUBLE_INT, MPI_2REAL, MPI_2DOUBLE_PRECISION, MPI_2INTEGER,
+	};
+	const MPI_Datatype complex[] = {
+		MPI_C_COMPLEX, MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX,
+		MPI_C_LONG_DOUBLE_COMPLEX, MPI_COMPLEX, MPI_DOUBLE_COMPLEX, MPI_COMPLEX8,
+		MPI_COMPLEX16, MPI_COMPLEX32, MPI_CXX_FLOAT_COMPLEX, MPI_CXX_DOUBLE_COMPLEX,
+		MPI_CXX_LONG_DOUBLE_COMPLEX,
+	};
 	const MPI_Datatype logical[] = { MPI_C_BOOL, MPI_CXX_BOOL, MPI_LOGICAL };
 	const MPI_Datatype real[] = { MPI_LONG_DOUBLE, MPI_REAL16 };
 	const MPI_Datatype text[] = { MPI_CHAR, MPI_WCHAR, MPI_CHARACTER, MPI_PACKED };
 
 	if (op == OP_REPLACE)
 		return true;
-	if (is_one_of(type, pairs, sizeof(pairs) / sizeof(*pairs)))
+	if (type_is_one_of(type, pairs, sizeof(pairs) / sizeof(*pairs)))
 		return op == OP_PAIR;
-	if (is_one_of(type, complex, sizeof(complex) / sizeof(*complex)))
+	if (type_is_one_of(type, complex, sizeof(complex) / sizeof(*complex)))
 		return op == OP_SUM || op == OP_PROD;
-	if (is_one_of(type, logical, sizeof(logical) / sizeof(*logical)))
+	if (type_is_one_of(type, logical, sizeof(logical) / sizeof(*logical)))
 		return op == OP_LAND || op == OP_LOR || op == OP_LXOR;
-	if (is_one_of(type, real, sizeof(real) / sizeof(*real)))
+	if (type_is_one_of(type, real, sizeof(real) / sizeof(*real)))
 		return op_suits(KIND_FLOAT, op);
-	return op != OP_PAIR && !is_one_of(type, text, sizeof(text) / sizeof(*text));
+	return op != OP_PAIR && !type_is_one_of(type, text, sizeof(text) / sizeof(*text));
 }
 
-/* The predefined type that both sides are made of, if the operation can be done; NULL: it cannot, and *code says so. */
-static const struct basic *type_for(MPI_Op mpi_op, MPI_Datatype type, MPI_Datatype target_type, MPI_Win win, int *code)
+/*
+ * The predefined type of both sides, if MPI defines the operation for it. NULL: it does not, and
+ * *code says so.
+ */
+static const struct basic *find_basic(const struct pmpi_operation *o, MPI_Datatype type, int *code)
 {
-	const struct layout *l = type == MPI_DATATYPE_NULL ? NULL : layout_of(type);
-	const struct layout *target = target_type == MPI_DATATYPE_NULL ? NULL : layout_of(target_type);
+	const struct layout *l = layout_of(type), *target = layout_of(o->target_type);
 	const struct basic *b = target ? &target->basic : NULL;
-	enum op op = op_of(mpi_op);
+	enum op op = op_of(o->op);
 
-	if (!l || !target || l->mixed || target->mixed || l->basic.type != target->basic.type) {
-		*code = tell(win, MPI_ERR_TYPE,
-			     "UMMPI_OP: cannot put or get in an epoch with an operation: both "
-			     "sides must consist of the same predefined type");
+	if (!l || !target || l->mixed || target->mixed || l->basic.type != b->type) {
+		*code = tell(o->win, MPI_ERR_TYPE,
+			     "cannot put or get in an epoch with an operation: both sides must "
+			     "consist of the same predefined type");
 		return NULL;
 	}
 	if (b->kind == KIND_OTHER ? suits_other(b->type, op) : op_suits(b->kind, op))
 		return b;
-	*code = tell(win, MPI_ERR_OP,
-		     "UMMPI_OP: cannot put or get: MPI does not define the epoch's operation for "
-		     "this datatype");
+	*code = tell(o->win, MPI_ERR_OP,
+		     "cannot put or get: MPI does not define the epoch's operation for this "
+		     "datatype");
 	return NULL;
 }
 
-/* ---- Puts and gets ---- */
+/* ---- Operations that the MPI computes wrongly ---- */
+
+static bool is_ours(MPI_Win win)
+{
+	const struct window *w = window_of(win);
+
+	return w && w->shm && w->shm->ours;
+}
 
 /*
  * Open MPI 4.1 ends the program at MPI_MAXLOC or MPI_MINLOC on its own windows, and osc/rdma of
  * Open MPI 5 gives wrong results for pairs with gaps. Both cases are refused.
  */
-static bool is_beyond_mpi(MPI_Op op, const struct basic *b, MPI_Win win)
+static bool is_beyond_mpi(const struct pmpi_operation *o, const struct basic *b)
 {
 #ifdef OPEN_MPI
-	struct window *w = window_of(win);
-
-	if (w && w->shm && w->shm->ours)
-		return false;
-	return op_of(op) == OP_PAIR || (basic_has_gaps(b) && !transport_accumulates_right());
+	return !is_ours(o->win) && (op_of(o->op) == OP_PAIR ||
+				    (basic_has_gaps(b) && !transport_accumulates_right()));
 #else
-	(void)op, (void)b, (void)win;
+	(void)o, (void)b;
 	return false;
 #endif
 }
 
-/* ---- Operations that the MPI computes wrongly ---- */
-
-static pthread_once_t unit_once = PTHREAD_ONCE_INIT;
-static int unit_key = MPI_KEYVAL_INVALID;
-
-static void make_unit_key(void)
-{
-	PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, MPI_WIN_NULL_DELETE_FN, &unit_key, NULL);
-}
-
-/* Collective: keeps the displacement unit with a new window if it is the same at all ranks.
- * Returns an MPI code. */
-static int keep_unit(MPI_Win win, MPI_Aint unit, MPI_Comm comm)
-{
-	int64_t bounds[] = { unit, -(int64_t)unit };
-	int code = PMPI_Allreduce(MPI_IN_PLACE, bounds, 2, MPI_INT64_T, MPI_MAX, comm);
-
-	if (code != MPI_SUCCESS || bounds[0] != -bounds[1])
-		return code;
-	pthread_once(&unit_once, make_unit_key);
-	return PMPI_Win_set_attr(win, unit_key, (void *)(intptr_t)unit);
-}
-
-/* The displacement unit of all ranks; 0: it is not known. */
-static int64_t unit_of(MPI_Win win)
-{
-	int *flavor, found = 0;
-	void *unit;
-
-	if (PMPI_Win_get_attr(win, MPI_WIN_CREATE_FLAVOR, &flavor, &found) == MPI_SUCCESS && found &&
-	    *flavor == MPI_WIN_FLAVOR_DYNAMIC)
-		return 1;
-	pthread_once(&unit_once, make_unit_key);
-	return PMPI_Win_get_attr(win, unit_key, &unit, &found) == MPI_SUCCESS && found ? (int64_t)(intptr_t)unit : 0;
-}
-
 /* Whether this file must make a put, because the MPI would compute a wrong result. */
-static bool is_beyond_accumulate(MPI_Op op, const struct basic *b, MPI_Win win)
+static bool is_beyond_accumulate(const struct pmpi_operation *o, const struct basic *b)
 {
-	struct window *w = window_of(win);
-	enum op number = op_of(op);
+	enum op op = op_of(o->op);
 
-	if ((w && w->shm && w->shm->ours) || b->kind == KIND_OTHER)
+	if (is_ours(o->win) || b->kind == KIND_OTHER)
 		return false;
-	if (b->kind != KIND_FLOAT && number > OP_NO_OP && !transport_accumulates_right())
+	if (b->kind != KIND_FLOAT && op > OP_NO_OP && !transport_accumulates_right())
 		return true;
-	return !op_is_right(b, number, op);
+	return !op_is_right(b, op, o->op);
 }
 
-/* Number of elements that are changed together: one flush completes all their swaps. With many
- * more, osc/pt2pt deadlocks. */
+/*
+ * Number of elements that are changed together: one flush completes all their swaps. With many
+ * more, osc/pt2pt deadlocks.
+ */
 #define MAX_SWAPS 16
 
 /* A put of elements, each by compare-and-swap. */
 struct swapping {
-	enum op op;
-	const struct basic *b;
-	int rank;
-	MPI_Aint disp;
-	int64_t unit;
-	MPI_Win win;
+	const struct pmpi_operation *put; /* the put */
+	const struct basic *b;            /* type of the elements */
+	int64_t unit;                     /* displacement unit */
 	struct layout_cursor at;          /* the next element of the target */
-	const char *mine;          /* ... of the origin */
-	char *there;               /* ... as it was fetched */
+	const char *mine;                 /* the next element of the origin */
+	char *there;                      /* the next element of the target, as it was fetched */
 };
 
 /* One element of a round. */
 struct swap {
-	MPI_Aint disp;
-	uint64_t mine, old, new, found;
+	MPI_Aint disp;                    /* its displacement */
+	uint64_t mine;                    /* element of the origin */
+	uint64_t old, new, found;         /* target: expected, wanted and found values */
 };
 
+/* Prepares n swaps; false: the unit does not divide their positions. */
 static bool place_swaps(struct swapping *s, struct swap *swaps, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -376,7 +376,7 @@ static bool place_swaps(struct swapping *s, struct swap *swaps, size_t n)
 
 		if (s->unit == 0 ? from != 0 : from % s->unit != 0)
 			return false;
-		swaps[i].disp = s->disp + (s->unit ? from / s->unit : 0);
+		swaps[i].disp = s->put->disp + (s->unit ? from / s->unit : 0);
 		swaps[i].mine = word_of(s->mine, s->b->size);
 		swaps[i].old = word_of(s->there, s->b->size);
 		s->mine += s->b->size;
@@ -389,6 +389,7 @@ static bool place_swaps(struct swapping *s, struct swap *swaps, size_t n)
 /* Repeats each swap until no other rank has changed the element in between. */
 static int make_swaps(const struct swapping *s, struct swap *swaps, size_t n)
 {
+	struct pmpi_operation o = { .type = s->b->type, .rank = s->put->rank, .win = s->put->win };
 	const uint64_t size = s->b->size;
 	int code = MPI_SUCCESS;
 
@@ -396,12 +397,16 @@ static int make_swaps(const struct swapping *s, struct swap *swaps, size_t n)
 		size_t left = 0;
 
 		for (size_t i = 0; i < n && code == MPI_SUCCESS; i++) {
-			put_word(&swaps[i].new, op_word(s->b->kind, s->op, size, swaps[i].old, swaps[i].mine), size);
-			code = merges.next.Compare_and_swap(&swaps[i].new, &swaps[i].old, &swaps[i].found, s->b->type, s->rank,
-							    swaps[i].disp, s->win);
+			put_word(&swaps[i].new, op_word(s->b->kind, op_of(s->put->op), size,
+							swaps[i].old, swaps[i].mine), size);
+			o.from = &swaps[i].new;
+			o.compare = &swaps[i].old;
+			o.to = &swaps[i].found;
+			o.disp = swaps[i].disp;
+			code = merges.next.Compare_and_swap(&o);
 		}
 		if (code == MPI_SUCCESS)
-			code = merges.next.Win_flush(s->rank, s->win);
+			code = merges.next.Win_flush(o.rank, o.win);
 		for (size_t i = 0; i < n; i++) {
 			if (word_of(&swaps[i].found, size) == word_of(&swaps[i].old, size))
 				continue;
@@ -416,203 +421,145 @@ static int make_swaps(const struct swapping *s, struct swap *swaps, size_t n)
 
 static int swap_elements(struct swapping *s, uint64_t elements)
 {
-	struct swap *swaps = calloc(elements < MAX_SWAPS ? elements : MAX_SWAPS, sizeof(*swaps));
-	int code = swaps ? MPI_SUCCESS : no_memory(s->win);
+	struct swap swaps[MAX_SWAPS] = { 0 };
+	int code = MPI_SUCCESS;
 
 	for (uint64_t done = 0, n; done < elements && code == MPI_SUCCESS; done += n) {
 		n = elements - done < MAX_SWAPS ? elements - done : MAX_SWAPS;
 		if (place_swaps(s, swaps, n))
 			code = make_swaps(s, swaps, n);
 		else
-			code = tell(s->win, MPI_ERR_DISP, "UMMPI_OP: cannot put several elements: this MPI computes the "
-				    "operation wrongly, and the displacement unit of the window "
-				    "does not divide their positions. Try a unit of 1 byte, or of "
-				    "the elements' size, at all ranks");
+			code = tell(s->put->win, MPI_ERR_DISP,
+				    "cannot put several elements: this MPI computes the operation "
+				    "wrongly, and the displacement unit of the window does not "
+				    "divide their positions. Try a unit of 1 byte, or of the "
+				    "elements' size, at all ranks");
 	}
-	free(swaps);
 	return code;
 }
 
-static int fetch(void *there, MPI_Count elements, const struct basic *b, int rank, MPI_Aint disp, MPI_Count target_n,
-		 MPI_Datatype target_type, MPI_Win win);
-
-static int put_by_swaps(MPI_Op op, const struct basic *b, const void *from, MPI_Count n, MPI_Datatype type, int rank,
-			MPI_Aint disp, MPI_Count target_n, MPI_Datatype target_type, MPI_Win win)
+/* Fetches the target's elements. */
+static int fetch(const struct pmpi_operation *o, const struct basic *b, void *there, uint64_t n)
 {
-	uint64_t elements = local_size(type, n) / b->size;
-	struct swapping s = { .op = op_of(op), .b = b, .rank = rank, .disp = disp, .unit = unit_of(win), .win = win,
-			      .at = layout_cursor_begin(layout_of(target_type), 0, target_n) };
-	char *there = calloc(elements + 1, b->size);
-	struct local here;
+	struct pmpi_operation fetch = *o;
 	int code;
 
-	/* The MPI handles empty puts, and puts whose sizes differ on the two sides. */
-	if (elements == 0 || rank == MPI_PROC_NULL || local_size(target_type, target_n) != elements * b->size) {
-		free(there);
-		return merges.next.Accumulate(from, n, type, rank, disp, target_n, target_type, op, win);
+	fetch.from = NULL;
+	fetch.n = 0;
+	fetch.to = there;
+	fetch.to_n = (MPI_Count)n;
+	fetch.type = fetch.to_type = b->type;
+	fetch.op = MPI_NO_OP;
+	fetch.request = NULL;
+	code = merges.next.Get_accumulate(&fetch);
+	return code == MPI_SUCCESS ? merges.next.Win_flush_local(o->rank, o->win) : code;
+}
+
+static int put_by_swaps(const struct pmpi_operation *o, const struct basic *b, uint64_t elements)
+{
+	const struct merging *m = find_merging(o->win);
+	struct swapping s = { .put = o, .b = b, .unit = m ? m->unit : 0 };
+	char *there = calloc(elements, b->size);
+	struct local here = { 0 };
+	int code;
+
+	s.at = layout_cursor_begin(layout_of(o->target_type), 0, o->target_n);
+	if (there && local_take_elements(&here, o->from, o->type, o->n, b, true, true)) {
+		code = fetch(o, b, there, elements);
+		s.mine = here.at;
+		s.there = there;
+		if (code == MPI_SUCCESS)
+			code = swap_elements(&s, elements);
+	} else {
+		code = tell_no_memory(o->win);
 	}
-	if (!there || !local_take_elements(&here, from, type, n, b, true, true)) {
-		free(there);
-		return no_memory(win);
-	}
-	code = fetch(there, (MPI_Count)elements, b, rank, disp, target_n, target_type, win);
-	s.mine = here.at;
-	s.there = there;
-	if (code == MPI_SUCCESS)
-		code = swap_elements(&s, elements);
 	local_drop(&here);
 	free(there);
 	return code;
 }
 
-/* The type of the elements; NULL: the put cannot be made, and *code says why. */
-static const struct basic *type_of_put(MPI_Op op, MPI_Datatype type, MPI_Datatype target_type, MPI_Win win, int *code)
-{
-	const struct basic *b = type_for(op, type, target_type, win, code);
+/* ---- Puts and gets ---- */
 
-	if (!b || !is_beyond_mpi(op, b, win))
-		return b;
-	*code = tell(win, MPI_ERR_OP, "UMMPI_OP: cannot put pairs: Open MPI cannot combine them in a "
-		    "window of its own");
-	return NULL;
+static int finish(const struct pmpi_operation *o, int code)
+{
+	return code == MPI_SUCCESS && o->request ? request_complete(NULL, o->request) : code;
 }
 
-static int put(const void *from, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Count target_n,
-	       MPI_Datatype target_type, MPI_Win win)
+static int put(const struct pmpi_operation *put)
 {
-	MPI_Op op = op_at(win, rank);
+	struct pmpi_operation o;
 	const struct basic *b;
+	uint64_t bytes;
 	int code;
 
-	if (op == MPI_OP_NULL)
-		return merges.next.Put(from, n, type, rank, disp, target_n, target_type, win);
-	b = type_of_put(op, type, target_type, win, &code);
+	if (op_at(put->win, put->rank) == MPI_OP_NULL)
+		return merges.next.Put(put);
+	o = *put;
+	o.op = op_at(put->win, put->rank);
+	b = find_basic(&o, o.type, &code);
 	if (!b)
 		return code;
-	if (is_beyond_accumulate(op, b, win))
-		return put_by_swaps(op, b, from, n, type, rank, disp, target_n,
-				    target_type, win);
-	return merges.next.Accumulate(from, n, type, rank, disp, target_n, target_type, op, win);
+	if (is_beyond_mpi(&o, b))
+		return tell(o.win, MPI_ERR_OP, "cannot put pairs: Open MPI cannot combine them in "
+			    "a window of its own");
+	bytes = local_size(o.type, o.n);
+	/* The MPI handles empty puts, and puts whose sizes differ on the two sides. */
+	if (bytes && bytes == local_size(o.target_type, o.target_n) && is_beyond_accumulate(&o, b))
+		return finish(&o, put_by_swaps(&o, b, bytes / b->size));
+	return merges.next.Accumulate(&o);
 }
 
-static int rput(const void *from, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Count target_n,
-		MPI_Datatype target_type, MPI_Win win, MPI_Request *request)
+/* Combines elements of the target into those of the origin. MPI counts in ints. */
+static void combine(const struct pmpi_operation *o, const struct basic *b, const char *there,
+		    char *here, uint64_t elements)
 {
-	MPI_Op op = op_at(win, rank);
-	const struct basic *b;
-	int code;
-
-	if (op == MPI_OP_NULL)
-		return merges.next.Rput(from, n, type, rank, disp, target_n, target_type, win, request);
-	b = type_of_put(op, type, target_type, win, &code);
-	if (!b)
-		return code;
-	if (is_beyond_accumulate(op, b, win)) {
-		code = put_by_swaps(op, b, from, n, type, rank, disp, target_n,
-				    target_type, win);
-		return code == MPI_SUCCESS ? request_complete(NULL, request) : code;
-	}
-	return merges.next.Raccumulate(from, n, type, rank, disp, target_n, target_type, op, win, request);
-}
-
-/* What the target has, in elements. */
-static int fetch(void *there, MPI_Count elements, const struct basic *b, int rank, MPI_Aint disp, MPI_Count target_n,
-		 MPI_Datatype target_type, MPI_Win win)
-{
-	int code = merges.next.Get_accumulate(NULL, 0, b->type, there, elements, b->type, rank, disp, target_n, target_type,
-					      MPI_NO_OP, win);
-
-	return code == MPI_SUCCESS ? merges.next.Win_flush_local(rank, win) : code;
-}
-
-/* Elements of both sides, as they are in memory: `there` is combined into `here`. MPI counts in ints. */
-static void combine(MPI_Op op, const struct basic *b, const char *there, char *here, uint64_t elements)
-{
-	const uint64_t most = 1 << 20;
+	const uint64_t most = 1 << 20, extent = (uint64_t)b->extent;
 
 	for (uint64_t done = 0, n; done < elements; done += n) {
 		n = elements - done < most ? elements - done : most;
-		op_combine(op_of(op), op, b, there + done * (uint64_t)b->extent, here + done * (uint64_t)b->extent, (int)n);
+		op_combine(op_of(o->op), o->op, b, there + done * extent, here + done * extent,
+			   (int)n);
 	}
 }
 
-static int merge(MPI_Op op, void *to, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Count target_n,
-		 MPI_Datatype target_type, MPI_Win win)
+static int get(const struct pmpi_operation *get)
 {
-	uint64_t elements, bytes = local_size(type, n);
+	uint64_t elements, bytes = 0;
+	struct pmpi_operation o;
+	struct local here = { 0 };
 	const struct basic *b;
-	struct local here;
 	char *there;
 	int code;
 
-	b = type_for(op, type, target_type, win, &code);
-	if (!b || bytes == 0)
-		return b ? merges.next.Get(to, n, type, rank, disp, target_n, target_type, win) : code;
+	if (op_at(get->win, get->rank) == MPI_OP_NULL)
+		return merges.next.Get(get);
+	o = *get;
+	o.op = op_at(get->win, get->rank);
+	b = find_basic(&o, o.to_type, &code);
+	bytes = b ? local_size(o.to_type, o.to_n) : 0;
+	if (!bytes)
+		return b ? merges.next.Get(get) : code;
 	elements = bytes / b->size;
 	there = calloc(elements, (size_t)b->extent);
-	if (!there || !local_take_elements(&here, to, type, n, b, true, true)) {
-		free(there);
-		return no_memory(win);
-	}
-	code = fetch(there, (MPI_Count)elements, b, rank, disp, target_n, target_type, win);
-	if (code == MPI_SUCCESS) {
-		combine(op, b, there, here.at, elements);
-		local_return_elements(&here, to, type, n, b);
+	if (there && local_take_elements(&here, o.to, o.to_type, o.to_n, b, true, true)) {
+		code = fetch(&o, b, there, elements);
+		if (code == MPI_SUCCESS) {
+			combine(&o, b, there, here.at, elements);
+			local_return_elements(&here, o.to, o.to_type, o.to_n, b);
+		}
+	} else {
+		code = tell_no_memory(o.win);
 	}
 	local_drop(&here);
 	free(there);
-	return code;
-}
-
-static int get(void *to, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Count target_n,
-	       MPI_Datatype target_type, MPI_Win win)
-{
-	MPI_Op op = op_at(win, rank);
-
-	if (op == MPI_OP_NULL)
-		return merges.next.Get(to, n, type, rank, disp, target_n, target_type, win);
-	return merge(op, to, n, type, rank, disp, target_n, target_type, win);
-}
-
-static int rget(void *to, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Count target_n,
-		MPI_Datatype target_type, MPI_Win win, MPI_Request *request)
-{
-	MPI_Op op = op_at(win, rank);
-	int code;
-
-	if (op == MPI_OP_NULL)
-		return merges.next.Rget(to, n, type, rank, disp, target_n, target_type, win, request);
-	code = merge(op, to, n, type, rank, disp, target_n, target_type, win);
-	return code == MPI_SUCCESS ? request_complete(NULL, request) : code;
-}
-
-/* ---- New windows ---- */
-
-static int create(void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win)
-{
-	int code = merges.next.Win_create(base, size, unit, info, comm, win);
-
-	return code == MPI_SUCCESS ? keep_unit(*win, unit, comm) : code;
-}
-
-static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
-{
-	int code = merges.next.Win_allocate(size, unit, info, comm, base, win);
-
-	return code == MPI_SUCCESS ? keep_unit(*win, unit, comm) : code;
-}
-
-static int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
-{
-	int code = merges.next.Win_allocate_shared(size, unit, info, comm, base, win);
-
-	return code == MPI_SUCCESS ? keep_unit(*win, unit, comm) : code;
+	return finish(&o, code);
 }
 
 static struct pmpi_feature merges = {
 	.place = PMPI_MERGES,
 	.take = {
 		.Win_create = create,
+		.Win_create_dynamic = create_dynamic,
 		.Win_allocate = allocate,
 		.Win_allocate_shared = allocate_shared,
 		.Win_lock = lock,
@@ -620,9 +567,7 @@ static struct pmpi_feature merges = {
 		.Win_unlock = unlock,
 		.Win_unlock_all = unlock_all,
 		.Put = put,
-		.Rput = rput,
 		.Get = get,
-		.Rget = rget,
 	},
 };
 PMPI_FEATURE(merges)

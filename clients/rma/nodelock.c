@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Lamport's bakery, with tickets from a counter: a rank says that it chooses, takes a ticket, shows it in its slot, and
- * waits for each slot that has an older one, unless both only share. So ranks come in the order in which they asked, and
- * what a rank has is in its own slot alone: if it dies, whoever waits for it finds the process gone, and clears the slot.
- * What the dead one was changing may be half changed then, as in memory that it had mapped.
+ * Lamport's bakery algorithm, with tickets from a counter. A rank shows that it chooses, takes a
+ * ticket, shows the ticket in its slot, and waits for each slot with an older one, unless both only
+ * share. So ranks hold the lock in the order in which they asked, and the state of a rank is in its
+ * own slot alone. If a rank dies, a rank that waits for it finds the process gone, and clears the
+ * slot. The memory that the dead rank was changing may then be half changed.
  *
- * A rank sees everybody whose ticket is older: such a one has said that it chooses before it took its ticket, and taking
- * tickets is ordered by the counter. Those with newer tickets it need not see.
+ * A rank sees all older tickets: a rank shows that it chooses before it takes its ticket, and the
+ * counter orders that. It need not see newer tickets.
  *
- * Who goes ahead has a ticket that is older than all, and waits only for a rank that has the lock alone. Such a rank says in
- * its slot that it is in, and then looks once more for those who went ahead: if one of both has not seen the other, the
- * other has seen it. Both may have: then the one with the ticket waits. Who shares the lock goes ahead, too, unless somebody
- * wants it alone, or may: there is nobody then whose turn that would take, and nothing but its own slot to be changed.
+ * A rank that goes ahead has a ticket older than all others, and waits only for a rank that holds
+ * the lock exclusively. Such a rank shows that it is in, and then looks once more for ranks that
+ * went ahead. If one of both has not seen the other, the other has seen it. If both have seen each
+ * other, the rank with the ticket waits. A rank that shares the lock goes ahead, too, unless
+ * another one wants the lock exclusively, or may: it then overtakes no rank, and changes only its
+ * own slot.
  *
- * A waiter spins, then gives the processor away, then sleeps until a slot changes; every so often it calls `idle`, for
- * others may wait for what only this process can do.
+ * A waiting rank spins, then yields the processor, then sleeps until a slot changes. Meanwhile it
+ * calls `idle`, because others may wait for operations that only this process can make.
  */
 #include "rma/nodelock.h"
 
@@ -22,37 +25,40 @@
 
 #include <sched.h>
 
-#define LINE 64
-/* A slot: nothing, or a ticket, how it wants the lock, and whether it has it alone. Who chooses may want it in any way. */
+#define CACHE_LINE 64
+/*
+ * A slot is 0, or a ticket and two bits: the rank wants the lock exclusively, and it holds it so. A
+ * rank that chooses may want the lock in any way.
+ */
 #define CHOOSING UINT64_MAX
 #define EXCLUSIVE NODELOCK_ALONE
 #define IN 2u
 #define TICKET 4u
 #define FIRST NODELOCK_FIRST
 
-/* Looks at a slot, before the next means is taken. */
-#define SPINS 400
-#define YIELDS 50
-/* Sleeps of a millisecond, before the process is looked for. */
-#define SLEEPS 10
+/* Numbers of looks at a slot without and with sched_yield(2), before the rank sleeps. */
+#define MAX_SPINS 400
+#define MAX_YIELDS 50
+/* Number of sleeps of a millisecond after which the other rank's process is looked for. */
+#define SLEEPS_PER_CHECK 10
 
 size_t nodelock_size(int ranks)
 {
 	size_t size = sizeof(struct nodelock) + (size_t)ranks * sizeof(uint64_t);
 
-	return (size + LINE - 1) & ~(size_t)(LINE - 1);
+	return (size + CACHE_LINE - 1) & ~(size_t)(CACHE_LINE - 1);
 }
 
 /* ---- Waiting ---- */
 
-static inline void pause_a_moment(void)
+static inline void pause_processor(void)
 {
 #if defined(__x86_64__)
 	__builtin_ia32_pause();
 #endif
 }
 
-static bool is_in_the_way(uint64_t theirs, uint64_t mine)
+static bool must_wait_for(uint64_t theirs, uint64_t mine)
 {
 	if (theirs == 0)
 		return false;
@@ -61,24 +67,29 @@ static bool is_in_the_way(uint64_t theirs, uint64_t mine)
 	return theirs / TICKET < mine / TICKET && ((theirs | mine) & EXCLUSIVE);
 }
 
-/* Sleeps on `sleepers`: its lowest bit is set then, and whoever clears a slot clears it and counts in the others. */
-static void wait_longer(struct nodelock *l, const struct nodelocks *all, int rank, uint64_t theirs, unsigned n)
+/*
+ * Waits once more for a slot. The rank sleeps on `sleepers` with bit 0 set; a rank that clears a
+ * slot clears the bit and increases the rest.
+ */
+static void wait_once(struct nodelock *l, const struct nodelocks *all, int rank, uint64_t theirs,
+		      unsigned n)
 {
 	uint32_t value;
 
-	if (n < SPINS) {
-		pause_a_moment();
+	if (n < MAX_SPINS) {
+		pause_processor();
 		return;
 	}
 	all->idle(all->arg);
-	if (n < SPINS + YIELDS) {
+	if (n < MAX_SPINS + MAX_YIELDS) {
 		sched_yield();
 		return;
 	}
 	value = atomic_fetch_or(&l->sleepers, 1) | 1;
 	if (atomic_load(&l->slot[rank]) == theirs)
 		futex_wait_shared(&l->sleepers, value, 1);
-	if ((n - SPINS - YIELDS) % SLEEPS == SLEEPS - 1 && !is_alive(all->processes[rank]))
+	if ((n - MAX_SPINS - MAX_YIELDS) % SLEEPS_PER_CHECK == SLEEPS_PER_CHECK - 1 &&
+	    !is_alive(all->processes[rank]))
 		atomic_compare_exchange_strong(&l->slot[rank], &theirs, 0);
 }
 
@@ -88,7 +99,7 @@ static inline void wake_sleepers(struct nodelock *l)
 
 	if (!(seen & 1))
 		return;
-	/* Nobody sleeps on this value any more; who comes to sleep sets the mark again. */
+	/* A rank that goes to sleep later sets the bit again. */
 	atomic_compare_exchange_strong(&l->sleepers, &seen, (seen & ~1u) + 2);
 	futex_wake_shared(&l->sleepers);
 }
@@ -97,8 +108,9 @@ static void wait_for(struct nodelock *l, const struct nodelocks *all, int rank, 
 {
 	uint64_t theirs;
 
-	for (unsigned n = 0; is_in_the_way(theirs = atomic_load(&l->slot[rank]), mine); n++)
-		wait_longer(l, all, rank, theirs, n);
+	for (unsigned n = 0; must_wait_for(theirs = atomic_load(&l->slot[rank]), mine);
+	     n++)
+		wait_once(l, all, rank, theirs, n);
 }
 
 static inline void wait_for_all(struct nodelock *l, const struct nodelocks *all, uint64_t mine)
@@ -117,18 +129,20 @@ static void go_ahead(struct nodelock *l, const struct nodelocks *all)
 
 	atomic_store(&l->slot[all->me], FIRST);
 	for (int i = 0; i < all->ranks; i++) {
-		for (unsigned n = 0; (theirs = atomic_load(&l->slot[i])) != CHOOSING && theirs & IN; n++)
-			wait_longer(l, all, i, theirs, n);
+		unsigned n = 0;
+
+		while ((theirs = atomic_load(&l->slot[i])) != CHOOSING && theirs & IN)
+			wait_once(l, all, i, theirs, n++);
 	}
 }
 
-static inline bool slip_in(struct nodelock *l, const struct nodelocks *all)
+static inline bool try_share(struct nodelock *l, const struct nodelocks *all)
 {
 	atomic_store(&l->slot[all->me], FIRST);
 	return nodelock_is_shared(l, all);
 }
 
-static bool is_anybody_ahead(const struct nodelock *l, const struct nodelocks *all)
+static bool is_any_ahead(const struct nodelock *l, const struct nodelocks *all)
 {
 	int i = 0;
 
@@ -137,8 +151,9 @@ static bool is_anybody_ahead(const struct nodelock *l, const struct nodelocks *a
 	return i < all->ranks;
 }
 
-/* Not inlined: most that share do without. */
-static __attribute__((noinline)) void take_turn(struct nodelock *l, const struct nodelocks *all, enum nodelock_how how)
+/* Not inlined, because most ranks that share a lock need no ticket. */
+static __attribute__((noinline)) void
+take_ticket(struct nodelock *l, const struct nodelocks *all, enum nodelock_how how)
 {
 	_Atomic uint64_t *slot = &l->slot[all->me];
 	uint64_t mine;
@@ -151,7 +166,7 @@ static __attribute__((noinline)) void take_turn(struct nodelock *l, const struct
 	if (how != NODELOCK_EXCLUSIVE)
 		return;
 	atomic_store(slot, mine | IN);
-	while (is_anybody_ahead(l, all)) {
+	while (is_any_ahead(l, all)) {
 		atomic_store(slot, mine);
 		wake_sleepers(l);
 		wait_for_all(l, all, mine);
@@ -163,14 +178,16 @@ void nodelock_take(struct nodelock *l, const struct nodelocks *all, enum nodeloc
 {
 	if (how == NODELOCK_AHEAD)
 		go_ahead(l, all);
-	else if (how == NODELOCK_EXCLUSIVE || !slip_in(l, all))
-		take_turn(l, all, how);
+	else if (how == NODELOCK_EXCLUSIVE || !try_share(l, all))
+		take_ticket(l, all, how);
 }
 
 void nodelock_drop(struct nodelock *l, const struct nodelocks *all)
 {
-	/* Who goes to sleep at this very moment may be seen too late, and then sleeps for its millisecond: a locked instruction
-	 * for each unlock would cost more. */
+	/*
+	 * A rank that goes to sleep just now may be seen too late, and then sleeps for a
+	 * millisecond: a locked instruction for each unlock would cost more.
+	 */
 	atomic_store_explicit(&l->slot[all->me], 0, memory_order_release);
 	wake_sleepers(l);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Locks between the ranks of a window on one machine, in memory that all of them have mapped. */
+/* Locks between the ranks of a window on one machine, in memory that all of them map. */
 #ifndef NODELOCK_H
 #define NODELOCK_H
 
@@ -11,21 +11,22 @@
 #include <stdint.h>
 
 struct nodelock {
-	_Atomic uint64_t next;   /* ticket */
-	_Atomic uint32_t sleepers; /* some sleep until a slot changes */
-	_Atomic uint64_t slot[]; /* of each rank: 0, or what it wants or has (nodelock.c) */
+	_Atomic uint64_t next;   /* the next ticket */
+	_Atomic uint32_t sleepers; /* changes when a slot becomes free; bit 0: ranks sleep */
+	_Atomic uint64_t slot[]; /* of each rank: 0, or the state of its request (nodelock.c) */
 };
 
-/* In a slot: it is wanted alone. And the ticket of those who go ahead; others have greater ones. */
+/* Bit of a slot: the rank wants the lock exclusively. */
 #define NODELOCK_ALONE 1u
+/* Slot of a rank that goes ahead: its ticket is older than all others. */
 #define NODELOCK_FIRST ((uint64_t)4)
 
-/* A rank's view of the locks of a window. */
+/* Parameters of all locks of a window. */
 struct nodelocks {
 	const struct process_id *processes; /* process of each rank */
-	int ranks, me;
-	void (*idle)(void *arg); /* called while waiting */
-	void *arg;
+	int ranks, me;                      /* number of ranks, and this one */
+	void (*idle)(void *arg);            /* called while the rank waits */
+	void *arg;                          /* its argument */
 };
 
 /* Bytes of a lock for so many ranks: whole cache lines. */
@@ -34,15 +35,20 @@ size_t nodelock_size(int ranks);
 enum nodelock_how {
 	NODELOCK_SHARED,
 	NODELOCK_EXCLUSIVE,
-	NODELOCK_AHEAD           /* shared, and ahead of those that wait */
+	NODELOCK_AHEAD           /* shared, and ahead of ranks that wait */
 };
 
-/* A rank takes a lock once at a time. Whoever has waited longest is next; those that share it are in together. Who has a lock
- * already, and shares another, goes ahead: somebody who waits there could be waiting for the first. */
+/*
+ * Takes a lock that the rank does not hold. The rank that has waited longest is next; ranks that
+ * share the lock hold it together. A rank that holds another lock must go ahead when it shares this
+ * one, because a rank that waits here may wait for the other lock, too.
+ */
 void nodelock_take(struct nodelock *l, const struct nodelocks *all, enum nodelock_how how);
 void nodelock_drop(struct nodelock *l, const struct nodelocks *all);
-/* Sharing it in two steps, for those who have a barrier to memory between these anyway. false: somebody may want the lock
- * alone, and comes first; it has to be taken or dropped. */
+/*
+ * Sharing in two steps, with a memory barrier of the caller between them. If nodelock_is_shared
+ * returns false, a rank may want the lock exclusively, and the caller must take or drop the lock.
+ */
 static inline void nodelock_show(struct nodelock *l, const struct nodelocks *all)
 {
 	atomic_store_explicit(&l->slot[all->me], NODELOCK_FIRST, memory_order_relaxed);
@@ -52,7 +58,8 @@ static inline bool nodelock_is_shared(const struct nodelock *l, const struct nod
 {
 	int i = 0;
 
-	while (i < all->ranks && !(atomic_load_explicit(&l->slot[i], memory_order_acquire) & NODELOCK_ALONE))
+	while (i < all->ranks &&
+	       !(atomic_load_explicit(&l->slot[i], memory_order_acquire) & NODELOCK_ALONE))
 		i++;
 	return i == all->ranks;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Predefined operations of MPI, on words and on elements in memory. */
+/* Predefined operations of MPI on words, and on elements in memory. */
 #ifndef OPERATION_H
 #define OPERATION_H
 
@@ -7,12 +7,15 @@
 
 #include <string.h>
 
-enum op { OP_SUM, OP_REPLACE, OP_NO_OP, OP_PROD, OP_MIN, OP_MAX, OP_LAND, OP_LOR, OP_LXOR, OP_BAND, OP_BOR, OP_BXOR, OP_PAIR, OP_NONE };
+/* OP_PAIR: MPI_MINLOC and MPI_MAXLOC. OP_NONE: an operation of the program. */
+enum op {
+	OP_SUM, OP_REPLACE, OP_NO_OP, OP_PROD, OP_MIN, OP_MAX, OP_LAND, OP_LOR, OP_LXOR, OP_BAND,
+	OP_BOR, OP_BXOR, OP_PAIR, OP_NONE
+};
 
-/* For those of few calls; OP_NONE: it is the program's own. */
 enum op op_find(MPI_Op op);
 
-/* Those of most calls first. */
+/* The most frequent operations come first. */
 static inline enum op op_of(MPI_Op op)
 {
 	if (op == MPI_SUM)
@@ -22,14 +25,15 @@ static inline enum op op_of(MPI_Op op)
 	return op == MPI_NO_OP ? OP_NO_OP : op_find(op);
 }
 
-/* Whether MPI has the operation for words of that kind. */
+/* Whether MPI defines the operation for words of that kind. */
 static inline bool op_suits(enum kind kind, enum op op)
 {
 	switch (kind) {
 	case KIND_SIGNED:
 	case KIND_UNSIGNED: return op < OP_PAIR;
 	case KIND_FLOAT: return op <= OP_MAX;
-	case KIND_BYTE: return op == OP_REPLACE || op == OP_NO_OP || (op >= OP_BAND && op < OP_PAIR);
+	case KIND_BYTE:
+		return op == OP_REPLACE || op == OP_NO_OP || (op >= OP_BAND && op < OP_PAIR);
 	default: return false;
 	}
 }
@@ -53,13 +57,17 @@ static inline void put_word(void *p, uint64_t word, uint64_t size)
 		memcpy(p, &word, size);
 }
 
-/* What a word becomes, of so many bytes. */
+/* The new value of a word of so many bytes. */
 uint64_t op_word(enum kind kind, enum op op, uint64_t size, uint64_t word, uint64_t with);
 
-/* Whether the MPI's own result of an operation, on elements of a type that it suits, is right. */
+/* Whether the MPI computes an operation right, for a type that the operation suits. */
 bool op_is_right(const struct basic *b, enum op op, MPI_Op mpi_op);
 
-/* n elements of a type that the operation suits, or of KIND_OTHER: each target becomes what it is with that of `from`. */
-void op_combine(enum op op, MPI_Op mpi_op, const struct basic *b, const char *from, char *target, int n);
+/*
+ * Combines n elements of `from` into those of `target`. Their type suits the operation, or is of
+ * KIND_OTHER.
+ */
+void op_combine(enum op op, MPI_Op mpi_op, const struct basic *b, const char *from, char *target,
+		int n);
 
 #endif

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A process has one pipe and one thread for all its windows, from the first on that others can reach segment by segment.
- * Others open the pipe by way of /proc, and write requests to it, which are short enough to arrive whole. The thread pins the
- * segment and lets go of it at once: what cannot be had is an error then, and no signal. It takes part in nothing else, so it
- * answers whatever the program's threads wait for; no request is trusted.
+ * A process has one pipe and one thread for all its windows that others access segment by segment.
+ * Other processes open the pipe by way of /proc, and write requests to it, which are short enough
+ * to arrive whole. The thread pins the segment and unpins it at once, so that a failure is an
+ * error, not a signal. It does nothing else, so it answers whatever the program's threads wait for.
+ * It trusts no request.
  *
- * Locks: `lock`, around the list of what is paged, and while a request is served, so that nothing ends meanwhile;
- * `doors_lock`, around the pipes of others, which are opened once for all windows.
+ * Locks: `lock`, for the list of mappings, and while a request is served, so that no mapping ends
+ * meanwhile; `pipes_lock`, for the pipes of other processes, which all windows share.
  */
 #include "rma/pager.h"
 
 #include "common/futex.h"
-#include "rma/nodelock.h"
 
 #include <ummap.h>
 
@@ -19,44 +19,44 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+/* A mapping of this process. */
 struct pager {
-	struct pager *next;
-	uint64_t key;
-	char *at;
-	size_t len;
-	struct pager_answer *answers;
-	int askers;
+	struct pager *next;      /* list */
+	uint64_t key;            /* identifies it in requests */
+	char *at;                /* its address */
+	size_t len;              /* its length */
+	struct pager_answer *answers; /* one for each rank */
+	int ranks;               /* number of these */
 };
 
 struct request {
-	uint64_t key, offset;
-	int32_t asker, store;
+	uint64_t key, offset;    /* mapping, and offset in it */
+	int32_t rank, store;     /* rank that asks; whether it stores */
 };
 
-struct pager_door {
-	struct pager_door *next;
-	struct pager_offer offer;
-	int fd;
-	unsigned users;
+/* The pipe of another process. */
+struct pager_pipe {
+	struct pager_pipe *next; /* list */
+	struct descriptor theirs; /* its descriptor there */
+	int fd;                  /* the descriptor here */
+	unsigned users;          /* number of targets that use it */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, doors_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, pipes_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pager *pagers;
-static struct pager_door *doors;
+static struct pager_pipe *pipes;
 static uint64_t last_key;
-/* The process that has the pipe; in a forked child it is another one. */
+/* The process that has the thread: not a child that it forks. */
 static pid_t owner;
 static int ends[2];
 
 /* ---- The owner ---- */
 
-static int page_in(char *at, bool store)
+static int load_segment(char *at, bool store)
 {
 	if (umpin(at, 1, store ? PROT_READ | PROT_WRITE : PROT_READ) < 0)
 		return errno;
@@ -64,36 +64,36 @@ static int page_in(char *at, bool store)
 	return 0;
 }
 
-static void serve(const struct request *r)
+static void serve_request(const struct request *r)
 {
 	struct pager *p;
 
 	pthread_mutex_lock(&lock);
 	for (p = pagers; p && p->key != r->key; p = p->next)
 		;
-	if (p && r->offset < p->len && r->asker >= 0 && r->asker < p->askers) {
-		struct pager_answer *a = &p->answers[r->asker];
+	if (p && r->offset < p->len && r->rank >= 0 && r->rank < p->ranks) {
+		struct pager_answer *a = &p->answers[r->rank];
 
-		atomic_store(&a->error, page_in(p->at + r->offset, r->store));
+		atomic_store(&a->error, load_segment(p->at + r->offset, r->store));
 		atomic_fetch_add(&a->count, 1);
 		futex_wake_shared(&a->count);
 	}
 	pthread_mutex_unlock(&lock);
 }
 
-static void *run(void *unused)
+static void *serve_requests(void *unused)
 {
 	struct request r;
 
 	(void)unused;
 	for (;;) {
 		if (read(ends[0], &r, sizeof(r)) == sizeof(r))
-			serve(&r);
+			serve_request(&r);
 	}
 	return NULL;
 }
 
-/* Signals are for the program's threads. */
+/* The thread takes no signals of the program. */
 static int start_thread(void)
 {
 	sigset_t all, old;
@@ -104,15 +104,14 @@ static int start_thread(void)
 	sigdelset(&all, SIGSEGV);
 	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&thread, NULL, run, NULL);
+	err = pthread_create(&thread, NULL, serve_requests, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (!err)
 		pthread_detach(thread);
 	return err;
 }
 
-/* Under the lock. */
-static bool start(void)
+static bool start_locked(void)
 {
 	if (owner == getpid())
 		return true;
@@ -127,20 +126,17 @@ static bool start(void)
 	return false;
 }
 
-struct pager *pager_open(char *at, size_t len, struct pager_offer *offer)
+struct pager *pager_open(char *at, size_t len, struct descriptor *pipe, uint64_t *key)
 {
 	struct pager *p = malloc(sizeof(*p));
-	struct stat st;
-	bool running;
 
 	if (!p)
 		return NULL;
 	pthread_mutex_lock(&lock);
-	running = start();
-	if (running && fstat(ends[0], &st) == 0) {
+	if (start_locked() && descriptor_describe(pipe, ends[1])) {
 		*p = (struct pager){ .next = pagers, .key = ++last_key, .at = at, .len = len };
 		pagers = p;
-		*offer = (struct pager_offer){ st.st_dev, st.st_ino, p->key, getpid(), ends[1] };
+		*key = p->key;
 	} else {
 		free(p);
 		p = NULL;
@@ -149,11 +145,11 @@ struct pager *pager_open(char *at, size_t len, struct pager_offer *offer)
 	return p;
 }
 
-void pager_answer(struct pager *p, struct pager_answer *answers, int askers)
+void pager_answer(struct pager *p, struct pager_answer *answers, int ranks)
 {
 	pthread_mutex_lock(&lock);
 	p->answers = answers;
-	p->askers = askers;
+	p->ranks = ranks;
 	pthread_mutex_unlock(&lock);
 }
 
@@ -169,71 +165,57 @@ void pager_close(struct pager *p)
 	free(p);
 }
 
-/* ---- Those who ask ---- */
+/* ---- Other processes ---- */
 
-/* To be read from as well: then it does not break, which would be a signal, when the other process ends. */
-static int open_pipe(const struct pager_offer *o)
+/* The pipe is open to be read, too. Otherwise a write after the owner's end would be a SIGPIPE. */
+static struct pager_pipe *open_pipe_locked(const struct descriptor *theirs)
 {
-	char path[64];
-	struct stat st;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)o->pid, (int)o->fd);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) && st.st_dev == o->dev && st.st_ino == o->ino)
-		return fd;
-	if (fd >= 0)
-		close(fd);
-	return -1;
-}
-
-static struct pager_door *new_door(const struct pager_offer *o)
-{
-	struct pager_door *d = malloc(sizeof(*d));
-	int fd = d ? open_pipe(o) : -1;
+	struct pager_pipe *pipe = malloc(sizeof(*pipe));
+	int fd = pipe ? descriptor_open(theirs) : -1;
 
 	if (fd < 0) {
-		free(d);
+		free(pipe);
 		return NULL;
 	}
-	*d = (struct pager_door){ doors, *o, fd, 0 };
-	doors = d;
-	return d;
+	*pipe = (struct pager_pipe){ pipes, *theirs, fd, 0 };
+	pipes = pipe;
+	return pipe;
 }
 
-struct pager_door *pager_enter(const struct pager_offer *o)
+struct pager_pipe *pager_connect(const struct descriptor *d)
 {
-	struct pager_door *d;
+	struct pager_pipe *pipe;
 
-	pthread_mutex_lock(&doors_lock);
-	for (d = doors; d && !(d->offer.dev == o->dev && d->offer.ino == o->ino); d = d->next)
-		;
-	if (!d)
-		d = new_door(o);
-	if (d)
-		d->users++;
-	pthread_mutex_unlock(&doors_lock);
-	return d;
+	pthread_mutex_lock(&pipes_lock);
+	pipe = pipes;
+	while (pipe && !(pipe->theirs.device == d->device && pipe->theirs.inode == d->inode))
+		pipe = pipe->next;
+	if (!pipe)
+		pipe = open_pipe_locked(d);
+	if (pipe)
+		pipe->users++;
+	pthread_mutex_unlock(&pipes_lock);
+	return pipe;
 }
 
-void pager_leave(struct pager_door *door)
+void pager_disconnect(struct pager_pipe *pipe)
 {
-	struct pager_door **at = &doors;
+	struct pager_pipe **at = &pipes;
 
-	pthread_mutex_lock(&doors_lock);
-	if (--door->users == 0) {
-		while (*at != door)
+	pthread_mutex_lock(&pipes_lock);
+	if (--pipe->users == 0) {
+		while (*at != pipe)
 			at = &(*at)->next;
-		*at = door->next;
-		close(door->fd);
-		free(door);
+		*at = pipe->next;
+		close(pipe->fd);
+		free(pipe);
 	}
-	pthread_mutex_unlock(&doors_lock);
+	pthread_mutex_unlock(&pipes_lock);
 }
 
-bool pager_ask(const struct pager_door *door, uint64_t key, uint64_t offset, bool store, int asker)
+bool pager_ask(const struct pager_pipe *pipe, uint64_t key, uint64_t offset, bool store, int rank)
 {
-	struct request r = { key, offset, asker, store };
+	struct request r = { key, offset, rank, store };
 
-	return write(door->fd, &r, sizeof(r)) == sizeof(r);
+	return write(pipe->fd, &r, sizeof(r)) == sizeof(r);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory of the engine uffd cannot be mapped by two processes: its pages are private, so that the library notices when the
- * kernel works on one. But the kernel itself can copy to and from it (process_vm_readv(2)): for the library that is an
- * access like any other. What is absent is paged in, what is clean becomes dirty, and what is being copied stays. Takes no
- * lock.
+ * Two processes cannot map the memory of the engine uffd: its pages are private, so that the
+ * library detects the kernel's accesses. But the kernel copies to and from it
+ * (process_vm_readv(2)), and the library serves that like any other access: absent segments are
+ * loaded, clean ones become dirty, and those being copied stay. Takes no lock.
  */
 #include "rma/remote.h"
 
@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-/* 0: not made yet. */
+/* Identifies this process; 0: not made yet. */
 static _Atomic uint64_t mark;
 
 void remote_make(struct remote_offer *offer, const void *at)
@@ -28,48 +28,50 @@ void remote_make(struct remote_offer *offer, const void *at)
 bool remote_find(const struct remote_offer *offer)
 {
 	uint64_t found = 0;
-	struct remote r;
+	struct remote_list l;
 
-	remote_begin(&r, offer->pid, false);
-	return remote_copy(&r, &found, offer->mark_at, sizeof(found)) && remote_end(&r) && found == offer->mark;
+	remote_begin(&l, offer->pid);
+	return remote_copy(&l, false, &found, offer->mark_at, sizeof(found)) && remote_end(&l) &&
+	       found == offer->mark;
 }
 
-/* In a list of pieces, where it may continue the last one. false: there is no room. */
-static bool add(struct iovec *list, unsigned *n, uint64_t at, size_t len)
+/* Adds a piece, or continues the last one. The list has room. */
+static void add_piece(struct iovec *list, unsigned *n, uint64_t at, size_t len)
 {
 	struct iovec *last = *n ? &list[*n - 1] : NULL;
 
-	if (last && (uintptr_t)last->iov_base + last->iov_len == at) {
+	if (last && (uintptr_t)last->iov_base + last->iov_len == at)
 		last->iov_len += len;
-		return true;
-	}
-	if (*n == REMOTE_PIECES)
+	else
+		list[(*n)++] = (struct iovec){ (void *)(uintptr_t)at, len };
+}
+
+bool remote_copy(struct remote_list *l, bool put, void *here, uint64_t there, size_t len)
+{
+	if ((l->here_n == REMOTE_PIECES || l->there_n == REMOTE_PIECES || l->put != put) &&
+	    !remote_end(l))
 		return false;
-	list[(*n)++] = (struct iovec){ (void *)(uintptr_t)at, len };
+	l->put = put;
+	l->bytes += len;
+	add_piece(l->here, &l->here_n, (uintptr_t)here, len);
+	add_piece(l->there, &l->there_n, there, len);
 	return true;
 }
 
-bool remote_copy(struct remote *r, void *here, uint64_t there, size_t len)
+bool remote_end(struct remote_list *l)
 {
-	if (r->here_n == REMOTE_PIECES || r->there_n == REMOTE_PIECES) {
-		if (!remote_end(r))
-			return false;
-	}
-	r->bytes += len;
-	return add(r->here, &r->here_n, (uintptr_t)here, len) && add(r->there, &r->there_n, there, len);
-}
+	ssize_t n = 0;
+	bool good;
 
-bool remote_end(struct remote *r)
-{
-	ssize_t (*copy)(pid_t, const struct iovec *, unsigned long, const struct iovec *, unsigned long, unsigned long) =
-		r->put ? process_vm_writev : process_vm_readv;
-	ssize_t n = r->bytes ? copy(r->pid, r->here, r->here_n, r->there, r->there_n, 0) : 0;
-	bool good = n >= 0 && (size_t)n == r->bytes;
-
+	if (l->bytes && l->put)
+		n = process_vm_writev(l->pid, l->here, l->here_n, l->there, l->there_n, 0);
+	else if (l->bytes)
+		n = process_vm_readv(l->pid, l->here, l->here_n, l->there, l->there_n, 0);
+	good = n >= 0 && (size_t)n == l->bytes;
 	if (!good && (n >= 0 || errno == EFAULT))
 		errno = EIO;
 	else if (!good && errno == ESRCH)
 		errno = EOWNERDEAD;
-	remote_begin(r, r->pid, r->put);
+	remote_begin(l, l->pid);
 	return good;
 }

@@ -8,38 +8,41 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-/* What a process tells others, so that they can find it: plain bytes. */
+/* Memory of a process, as it tells others: plain bytes. */
 struct remote_offer {
-	uint64_t at;             /* where it begins in that process; 0: nothing is offered */
-	uint64_t mark_at, mark;  /* by which that process is told from others */
-	int32_t pid;
+	uint64_t at;             /* address in that process; 0: nothing is offered */
+	uint64_t mark_at, mark;  /* address and value of a random number that identifies it */
+	int32_t pid;             /* that process */
 };
 
 void remote_make(struct remote_offer *offer, const void *at);
-/* Whether this process may copy there, and it is that process. */
+/* Whether this process may copy there, and the process is still the one that made the offer. */
 bool remote_find(const struct remote_offer *offer);
 
-/* Copies that are made together: one call for many. */
+/* Copies in one direction that the kernel makes by one call. */
 #define REMOTE_PIECES 64
-struct remote {
-	int pid;
-	bool put;
-	unsigned here_n, there_n;
-	size_t bytes;
-	struct iovec here[REMOTE_PIECES], there[REMOTE_PIECES];
+struct remote_list {
+	int pid;                 /* the other process */
+	bool put;                /* the direction: from here to there */
+	unsigned here_n, there_n; /* numbers of pieces */
+	size_t bytes;            /* size of all copies; 0: the list is empty */
+	struct iovec here[REMOTE_PIECES], there[REMOTE_PIECES]; /* the pieces */
 };
 
-static inline void remote_begin(struct remote *r, int pid, bool put)
+static inline void remote_begin(struct remote_list *l, int pid)
 {
-	r->pid = pid;
-	r->put = put;
-	r->here_n = r->there_n = 0;
-	r->bytes = 0;
+	l->pid = pid;
+	l->put = false;
+	l->here_n = l->there_n = 0;
+	l->bytes = 0;
 }
 
-/* Between bytes here, and those at an address there. false: they, or others before, cannot be copied, and errno says why. */
-bool remote_copy(struct remote *r, void *here, uint64_t there, size_t len);
-/* Makes those that are left. */
-bool remote_end(struct remote *r);
+/*
+ * Adds a copy between bytes here and at an address there. A full list, and one of the other
+ * direction, is copied before. false: that has failed, and errno says why.
+ */
+bool remote_copy(struct remote_list *l, bool put, void *here, uint64_t there, size_t len);
+/* Makes the copies of the list, which becomes empty. */
+bool remote_end(struct remote_list *l);
 
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The one place that chooses the engine. Where the ranks of a job are all on one machine, SIGSEGV: its memory is the only
- * one that the library pages and several processes can map, so ranks reach each other's without MPI, 40 times as fast as
- * the kernel would copy for them. Transports get EFAULT for what is absent then, if they have the kernel copy; so they must
- * not. Elsewhere userfaultfd, where it may see accesses by the kernel and can move pages (Linux 6.8), for then transports may
- * do as they like. The engine is guessed before MPI_Init, without starting the library, and known at the first window.
+ * The choice of the engine of window memory. If all ranks of a job are on one machine, it is segv:
+ * the library can page its memory and several processes can map it, so ranks access each other's
+ * memory without MPI, 40 times as fast as the kernel would copy it. MPI's transports must then not
+ * let the kernel copy, because it would get EFAULT from absent segments. Elsewhere, the engine is
+ * uffd if userfaultfd(2) detects the kernel's accesses and moves pages (Linux 6.8), because then
+ * transports may do as they like. Before MPI_Init, the engine is guessed without starting the
+ * library; at the first window, it is known.
  */
 #include "transport/engine.h"
 
@@ -32,14 +34,14 @@ static struct pmpi_feature beginnings;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool uffd_works;
 
-static bool user_wants(const char *engine)
+static bool is_set_by_user(const char *engine)
 {
 	const char *env = secure_getenv("UMMAP_ENGINE");
 
 	return env && strcmp(env, engine) == 0;
 }
 
-/* A descriptor of userfaultfd that reports accesses by the kernel; negative: there is none. */
+/* Opens a userfaultfd that detects accesses of the kernel; negative: it cannot be opened. */
 static int open_userfaultfd(void)
 {
 	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK), device;
@@ -68,9 +70,10 @@ bool engine_expects_uffd(void)
 	bool can;
 	int fd;
 
-	if (user_wants("segv") || user_wants("sigbus"))
+	if (is_set_by_user("segv") || is_set_by_user("sigbus"))
 		return false;
-	if (!user_wants("uffd") && (!local || strcmp(local, "false") != 0) && transport_is_local())
+	if (!is_set_by_user("uffd") && (!local || strcmp(local, "false") != 0) &&
+	    transport_is_local())
 		return false;
 	fd = open_userfaultfd();
 	if (fd < 0)
@@ -80,24 +83,25 @@ bool engine_expects_uffd(void)
 	return can;
 }
 
-static void attr_uffd(struct ummap_attr *attr)
+static void set_uffd(struct ummap_attr *attr)
 {
 	attr->engine = UMMAP_ENGINE_UFFD;
 	attr->flags |= UMMAP_KERNEL;
 }
 
-static void try_uffd(void)
+static void test_uffd(void)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	void *addr;
 
-	attr_uffd(&attr);
-	uffd_works = ummap_open("null:4096", page, 0, PROT_READ | PROT_WRITE, &attr, &addr) == 0 && umunmap(addr, 0) == 0;
+	set_uffd(&attr);
+	uffd_works = ummap_open("null:4096", page, 0, PROT_READ | PROT_WRITE, &attr, &addr) == 0 &&
+		     umunmap(addr, 0) == 0;
 }
 
-/* What the user has set may keep transports from windows of segv. */
-static bool suits_segv(void)
+/* Whether the transports that the user has chosen access windows of segv. */
+static bool can_use_segv(void)
 {
 	struct error e = { 0 };
 
@@ -107,15 +111,15 @@ static bool suits_segv(void)
 
 static enum engine find_engine(bool reached)
 {
-	if (user_wants("segv"))
+	if (is_set_by_user("segv"))
 		return ENGINE_SEGV;
-	if (user_wants("uffd"))
+	if (is_set_by_user("uffd"))
 		return ENGINE_UFFD;
-	if (user_wants("sigbus"))
+	if (is_set_by_user("sigbus"))
 		return ENGINE_SIGBUS;
-	if (reached && transport_is_local() && suits_segv())
+	if (reached && transport_is_local() && can_use_segv())
 		return ENGINE_SEGV;
-	pthread_once(&once, try_uffd);
+	pthread_once(&once, test_uffd);
 	return uffd_works ? ENGINE_UFFD : ENGINE_SEGV;
 }
 
@@ -124,15 +128,10 @@ enum engine engine_choose(enum engine wanted, bool reached, struct ummap_attr *a
 	enum engine engine = wanted == ENGINE_AUTO ? find_engine(reached) : wanted;
 
 	if (engine == ENGINE_UFFD)
-		attr_uffd(attr);
+		set_uffd(attr);
 	else
 		attr->engine = engine == ENGINE_SIGBUS ? UMMAP_ENGINE_SIGBUS : UMMAP_ENGINE_SEGV;
 	return engine;
-}
-
-void engine_default(const char *name, const char *value)
-{
-	setenv(name, value, 0);
 }
 
 /* ---- The calls ---- */
@@ -149,5 +148,8 @@ static int init_thread(int *argc, char ***argv, int required, int *provided)
 	return beginnings.next.Init_thread(argc, argv, required, provided);
 }
 
-static struct pmpi_feature beginnings = { .place = PMPI_LAST, .take = { .Init = init, .Init_thread = init_thread } };
+static struct pmpi_feature beginnings = {
+	.place = PMPI_LAST,
+	.take = { .Init = init, .Init_thread = init_thread },
+};
 PMPI_FEATURE(beginnings)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which engine serves the faults of windows, and what that asks of the MPI's transports. */
+/* The engine of window memory, and the MPI's transports that work with it. */
 #ifndef ENGINE_H
 #define ENGINE_H
 
@@ -11,34 +11,43 @@
 
 enum engine { ENGINE_AUTO, ENGINE_SEGV, ENGINE_UFFD, ENGINE_KERNEL, ENGINE_SIGBUS };
 
-/* The engine that will be in use where this one is wanted; makes attr say so. `reached`: other ranks of the machine are to
- * reach the memory by themselves, where they can. */
+/*
+ * Returns the engine to use, and sets it in attr. `reached`: ranks of the machine access each
+ * other's memory without MPI, if they can.
+ */
 enum engine engine_choose(enum engine wanted, bool reached, struct ummap_attr *attr);
-/* Whether that will most likely be userfaultfd. */
+/* Guesses whether the engine will be uffd. */
 bool engine_expects_uffd(void);
-/* Whether the kernel gets EFAULT where a segment is absent. */
+/* Whether the kernel gets EFAULT from absent segments. */
 static inline bool engine_hides_from_kernel(enum engine engine)
 {
 	return engine == ENGINE_SEGV || engine == ENGINE_SIGBUS;
 }
 
-/* Sets a variable of the environment that the user has left open. */
-void engine_default(const char *name, const char *value);
+/* ---- Defined in openmpi.c and mpich.c ---- */
 
-/* Of each MPI its own (transport_*.c). Before MPI_Init: the transports that can reach windows, where the user has not
- * chosen; `threads` is the level of MPI_Init_thread. */
+/*
+ * Before MPI_Init: selects transports that access windows, unless the user has. `threads` is the
+ * level of MPI_Init_thread.
+ */
 void transport_prepare(int threads);
-/* Whether the job has several ranks, all of them on this machine, as its launcher says. */
+/* Whether the launcher says that the job has several ranks, all of them on this machine. */
 bool transport_is_local(void);
-/* Whether those in use can. */
+/* Sets an error if the selected transports cannot access windows of the engine. */
 void transport_check(enum engine engine, struct error *e);
-/* Collective where the job is on several machines: whether they reach memory that is a mapping, or a part of one. */
+/*
+ * Collective if the job is on several machines: sets an error if the transports cannot access
+ * memory that is in a mapping of the library.
+ */
 void transport_check_mapped(const void *base, MPI_Comm comm, struct error *e);
-/* Whether a collective write of MPI-IO's ends at all ranks, and says so, when storage fails it at one. */
+/* Whether a collective write of MPI-IO returns an error at all ranks if storage fails at one. */
 bool transport_writes_together(void);
-/* Whether accumulates with operations other than MPI_SUM and MPI_REPLACE are right and atomic in windows of the MPI. */
+/*
+ * Whether the MPI makes accumulates with operations other than MPI_SUM and MPI_REPLACE right and
+ * atomic.
+ */
 bool transport_accumulates_right(void);
-/* Whether they reach a window that begins there. */
+/* Sets an error if the transports cannot access a window that begins at an address. */
 void transport_check_base(const void *base, struct error *e);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * MPICH 4, over UCX. It reaches windows by its own copies, whichever transport UCX takes. But where memory of a window is
- * sent or received as a message, a large one has the kernel copy between processes (CMA), and the program ends at
- * EFAULT: so with the engine segv UCX is kept to shared memory, where that is enough.
+ * MPICH 4 over UCX. It accesses windows by its own copies, whichever transport UCX selects. But for
+ * a large message from or to window memory, the kernel copies between processes (CMA), and the
+ * program ends at EFAULT. So with the engine segv, UCX is restricted to shared memory, if all ranks
+ * are on this machine.
  */
 #include "transport/engine.h"
 
@@ -30,7 +31,7 @@ void transport_prepare(int threads)
 {
 	(void)threads;
 	if (!engine_expects_uffd() && all_are_here())
-		engine_default("UCX_TLS", "posix,self");
+		setenv("UCX_TLS", "posix,self", 0);
 }
 
 void transport_check(enum engine engine, struct error *e)
@@ -38,7 +39,7 @@ void transport_check(enum engine engine, struct error *e)
 	(void)engine, (void)e;
 }
 
-/* MPICH takes UCX's word for where memory begins, which is a multiple of this, and puts to there. */
+/* UCX rounds the address of a window to a multiple of this, and MPICH puts data there. */
 #define ALIGN 16
 
 void transport_check_base(const void *base, struct error *e)

@@ -53,7 +53,8 @@ static void read_version(void)
 	char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
 	int len, found;
 
-	if (PMPI_Get_library_version(text, &len) == MPI_SUCCESS && sscanf(text, "Open MPI v%d", &found) == 1)
+	if (PMPI_Get_library_version(text, &len) == MPI_SUCCESS &&
+	    sscanf(text, "Open MPI v%d", &found) == 1)
 		major = found;
 }
 
@@ -63,7 +64,7 @@ static bool has_pt2pt(void)
 	return major < 5;
 }
 
-/* Whether a list of components, "a,b" or "^a,b", leaves name in. */
+/* Whether a list of components, "a,b" or "^a,b", includes a component. */
 static bool selects(const char *list, const char *name)
 {
 	bool all_but = list && *list == '^', named = false;
@@ -97,29 +98,33 @@ bool transport_is_local(void)
 /* Makes Open MPI 4.1 use osc/pt2pt, or osc/ucx if several threads are to call MPI. */
 static void prepare_version_4(int threads)
 {
-	engine_default(OSC, threads == MPI_THREAD_MULTIPLE ? "^rdma" : "^rdma,ucx");
+	setenv(OSC, threads == MPI_THREAD_MULTIPLE ? "^rdma" : "^rdma,ucx", 0);
 	if (threads != MPI_THREAD_MULTIPLE || !on_one_machine())
 		return;
-	engine_default(UCX_TLS, "posix,self");
-	engine_default("OMPI_MCA_opal_common_ucx_tls", "any");
-	engine_default("OMPI_MCA_opal_common_ucx_devices", "any");
+	setenv(UCX_TLS, "posix,self", 0);
+	setenv("OMPI_MCA_opal_common_ucx_tls", "any", 0);
+	setenv("OMPI_MCA_opal_common_ucx_devices", "any", 0);
 	/* This priority keeps messages (pml) from UCX. */
-	engine_default("OMPI_MCA_pml_ucx_priority", "1");
+	setenv("OMPI_MCA_pml_ucx_priority", "1", 0);
 }
 
-/* Makes Open MPI 5 use osc/rdma. Single windows may have the engine segv, so the kernel never copies on one machine. */
+/*
+ * Makes Open MPI 5 use osc/rdma. Single windows may have the engine segv, so the kernel never
+ * copies on one machine.
+ */
 static void prepare_version_5(void)
 {
-	engine_default(OSC, "^ucx");
+	setenv(OSC, "^ucx", 0);
 	if (on_one_machine())
-		engine_default(SMSC, "^cma,knem,xpmem");
+		setenv(SMSC, "^cma,knem,xpmem", 0);
 }
 
+/* Variables that the user has set stay. */
 void transport_prepare(int threads)
 {
 	bool kernel_may_copy = engine_expects_uffd();
 
-	engine_default("OMPI_MCA_op", "^avx");
+	setenv("OMPI_MCA_op", "^avx", 0);
 	if (has_pt2pt())
 		prepare_version_4(threads);
 	else
@@ -127,32 +132,34 @@ void transport_prepare(int threads)
 	if (kernel_may_copy)
 		return;
 	if (has_pt2pt())
-		engine_default(VADER_COPY, "none");
+		setenv(VADER_COPY, "none", 0);
 	/* UCX would install its own handlers for SIGSEGV and SIGBUS. */
-	engine_default("UCX_HANDLE_ERRORS", "none");
+	setenv("UCX_HANDLE_ERRORS", "none", 0);
 	/* In Open MPI 5, osc/ucx is the user's choice. It must not pass windows to the kernel. */
 	if (!has_pt2pt() && selects(getenv(OSC), "ucx") && on_one_machine())
-		engine_default(UCX_TLS, "posix,self");
-	engine_default(UCX_TLS, "^cma");
+		setenv(UCX_TLS, "posix,self", 0);
+	setenv(UCX_TLS, "^cma", 0);
 }
 
-/* Sets an error if settings of Open MPI 4.1 do not allow windows of this engine. */
-static void check_version_4(const char *name, struct error *e)
+/* Sets an error: windows of the engine cannot be used with these settings. */
+static void refuse(struct error *e, const char *engine, const char *reason, const char *remedy)
+{
+	error_set(e, MPI_ERR_INFO_VALUE,
+		  "cannot use windows of the engine %s: %s. Try %s", engine, reason, remedy);
+}
+
+static void check_version_4(const char *engine, struct error *e)
 {
 	const char *osc = getenv(OSC), *copy = getenv(VADER_COPY), *pml = getenv("OMPI_MCA_pml");
 	bool emulated = copy && strcmp(copy, "emulated") == 0, by_ucx = pml && selects(pml, "ucx");
 
 	if (selects(osc, "rdma") && !emulated)
-		error_set(e, MPI_ERR_INFO_VALUE,
-			  "cannot use windows of the engine %s: Open MPI's osc/rdma cannot access "
-			  "them. Try without the MCA parameter osc, or osc=^rdma,ucx, or "
-			  "btl_vader_single_copy_mechanism=emulated",
-			  name);
+		refuse(e, engine, "Open MPI's osc/rdma cannot access them",
+		       "without the MCA parameter osc, or osc=^rdma,ucx, or "
+		       "btl_vader_single_copy_mechanism=emulated");
 	if (by_ucx && selects(osc, "pt2pt"))
-		error_set(e, MPI_ERR_INFO_VALUE,
-			  "cannot use windows of the engine %s: Open MPI's osc/pt2pt cannot access "
-			  "them by pml/ucx. Try without the MCA parameter pml, or osc=ucx",
-			  name);
+		refuse(e, engine, "Open MPI's osc/pt2pt cannot access them by pml/ucx",
+		       "without the MCA parameter pml, or osc=ucx");
 }
 
 static bool is_any_selected(const char *list, const char *const *names)
@@ -162,48 +169,42 @@ static bool is_any_selected(const char *list, const char *const *names)
 	return *names;
 }
 
-/* Sets an error if settings of Open MPI 5 do not allow windows of this engine. */
-static void check_version_5(const char *name, struct error *e)
+static void check_version_5(const char *engine, struct error *e)
 {
 	const char *const kernel_copies[] = { "cma", "knem", "xpmem", NULL };
-	const char *const kernel_transports[] = { "all", "cma", "knem", "xpmem", "tcp", "shm", "sm", NULL };
+	const char *const kernel_transports[] = { "all", "cma", "knem", "xpmem", "tcp", "shm", "sm",
+						  NULL };
 	const char *osc = getenv(OSC);
 
 	if (selects(osc, "rdma") && is_any_selected(getenv(SMSC), kernel_copies))
-		error_set(e, MPI_ERR_INFO_VALUE,
-			  "cannot use windows of the engine %s: Open MPI's smsc cannot copy from "
-			  "them in the kernel. Try without the MCA parameter smsc, or "
-			  "smsc=^cma,knem,xpmem",
-			  name);
+		refuse(e, engine, "Open MPI's smsc cannot copy from them in the kernel",
+		       "without the MCA parameter smsc, or smsc=^cma,knem,xpmem");
 	if (selects(osc, "ucx") && is_any_selected(getenv(UCX_TLS), kernel_transports))
-		error_set(e, MPI_ERR_INFO_VALUE,
-			  "cannot use windows of the engine %s: transports of UCX cannot access "
-			  "them in the kernel. Try UCX_TLS=posix,self, or without the MCA parameter "
-			  "osc",
-			  name);
+		refuse(e, engine, "transports of UCX cannot access them in the kernel",
+		       "UCX_TLS=posix,self, or without the MCA parameter osc");
 }
 
 void transport_check(enum engine engine, struct error *e)
 {
-	const char *btl = getenv("OMPI_MCA_btl"), *name = engine == ENGINE_SIGBUS ? "sigbus" : "segv";
+	const char *name = engine == ENGINE_SIGBUS ? "sigbus" : "segv";
+	const char *btl = getenv("OMPI_MCA_btl");
 
 	if (!engine_hides_from_kernel(engine))
 		return;
 	if (!on_one_machine())
-		error_set(e, MPI_ERR_INFO_VALUE,
-			  "cannot use windows of the engine %s: Open MPI cannot access them from "
-			  "other machines. Try storage_alloc_engine=uffd, which needs Linux 6.8",
-			  name);
+		refuse(e, name, "Open MPI cannot access them from other machines",
+		       "storage_alloc_engine=uffd, which needs Linux 6.8");
 	if (has_pt2pt())
 		check_version_4(name, e);
 	else
 		check_version_5(name, e);
 	/* Open MPI 5 knows btl/sm by its former name, too. */
-	if (!selects(btl, "vader") && (has_pt2pt() || !selects(btl, "sm")))
-		error_set(e, MPI_ERR_INFO_VALUE,
-			  "cannot use windows of the engine %s: Open MPI cannot access them "
-			  "without btl/%s. Try without the MCA parameter btl, or to add %s to it",
-			  name, has_pt2pt() ? "vader" : "sm", has_pt2pt() ? "vader" : "sm");
+	if (has_pt2pt() && !selects(btl, "vader"))
+		refuse(e, name, "Open MPI cannot access them without btl/vader",
+		       "without the MCA parameter btl, or to add vader to it");
+	if (!has_pt2pt() && !selects(btl, "vader") && !selects(btl, "sm"))
+		refuse(e, name, "Open MPI cannot access them without btl/sm",
+		       "without the MCA parameter btl, or to add sm to it");
 }
 
 bool transport_accumulates_right(void)
@@ -231,8 +232,10 @@ void transport_check_mapped(const void *base, MPI_Comm comm, struct error *e)
 		error_agree(comm, e);
 }
 
-/* OMPIO leaves the other ranks waiting for ever, and takes a write that was cut short for a whole one. ROMIO, which is
- * there as well, does neither. */
+/*
+ * If one rank fails, OMPIO lets the other ranks wait forever, and it takes a short write for a
+ * whole one. ROMIO, which Open MPI has, too, does neither.
+ */
 bool transport_writes_together(void)
 {
 	return !selects(getenv("OMPI_MCA_io"), "ompio");
@@ -265,5 +268,8 @@ static int unlock_all(MPI_Win win)
 	return code == MPI_SUCCESS ? unlocks.next.Win_unlock_all(win) : code;
 }
 
-static struct pmpi_feature unlocks = { .place = PMPI_LAST, .take = { .Win_unlock = unlock, .Win_unlock_all = unlock_all } };
+static struct pmpi_feature unlocks = {
+	.place = PMPI_LAST,
+	.take = { .Win_unlock = unlock, .Win_unlock_all = unlock_all },
+};
 PMPI_FEATURE(unlocks)

@@ -156,7 +156,7 @@ static int parse_options(struct options *o, const struct program *p, int argc, c
 	char letters[64];
 	int c;
 
-	snprintf(letters, sizeof(letters), "o:s:t:qhV%s", p->letters ? p->letters : "");
+	snprintf(letters, sizeof(letters), ":o:s:t:qhV%s", p->letters ? p->letters : "");
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, letters, known, NULL)) >= 0) {
 		const char *last = argv[optind - 1];
@@ -165,9 +165,13 @@ static int parse_options(struct options *o, const struct program *p, int argc, c
 			*show = c;
 			return 0;
 		}
-		if (c == '?')
+		if (c == '?' || c == ':')
 			snprintf(error_message, sizeof(error_message),
-				 "cannot use '%s': it is no option, or lacks its value", last);
+				 "cannot use '%s': %s. Try '%s --help'", last,
+				 c == ':' ? "it needs a value" :
+				 optopt && last[1] == '-' ? "it takes no value" :
+				 "there is no such option",
+				 program_invocation_short_name);
 		else if (!set_option(o, p, c))
 			snprintf(error_message, sizeof(error_message),
 				 "cannot use '%s' for %s: the value is invalid", optarg,
@@ -179,7 +183,8 @@ static int parse_options(struct options *o, const struct program *p, int argc, c
 	if (argv[optind])
 		return RUN_JOB;
 	snprintf(error_message, sizeof(error_message),
-		 "cannot run: there is no input. Try naming a file or folder");
+		 "cannot run: there is no input. Try '%s FILE', or '%s --help'",
+		 program_invocation_short_name, program_invocation_short_name);
 	return 2;
 }
 
@@ -306,7 +311,6 @@ static int run_program(const struct program *p, struct ummr_config *config, int 
 {
 	struct options o = { 0 };
 	int rank, show = 0, status = parse_options(&o, p, argc, argv, &show);
-	const char *name = program_invocation_short_name;
 
 	fill_standard_descriptors();
 	/* The variable must be set before the first mapping, and before MPI starts threads. */
@@ -319,8 +323,7 @@ static int run_program(const struct program *p, struct ummr_config *config, int 
 	else if (rank == 0 && show)
 		status = show_text(p, show);
 	else if (rank == 0)
-		fprintf(stderr, "usage: %s %s%s\n%s: %s\n", name, p->usage, options_usage, name,
-			error_message);
+		print_error(rank, error_message);
 	MPI_Finalize();
 	return status;
 }

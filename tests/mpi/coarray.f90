@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! coarray - a program that knows nothing of storage: its coarrays, those from before the main program too, are
-! larger than the memory for them, and libgfortran has put a handler of its own over the library's by then.
+! coarray - a program without calls of the library. Its coarrays, also those from before the main
+! program, are larger than the memory limit. libgfortran sets a signal handler after the library.
 program coarray
 	implicit none
 	integer, parameter :: n = 12000
@@ -12,8 +12,8 @@ program coarray
 	late(:)[next()] = -early
 	sync all
 	got = early(:)[next()]
-	if (any(got /= next() * n + [(i, i = 1, n)])) error stop 'not what is there'
-	if (any(late /= -(before() * n + [(i, i = 1, n)]))) error stop 'not what was put'
+	if (any(got /= next() * n + [(i, i = 1, n)])) error stop 'a get is wrong'
+	if (any(late /= -(before() * n + [(i, i = 1, n)]))) error stop 'a put is wrong'
 	if (this_image() == 1) print *, 'all of it is right'
 	sync all
 	deallocate(late)

@@ -1,6 +1,7 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! coarray_bad STEPS [N [agree]] - so many steps, each of which changes all of a coarray of N elements, and is written down by image
-! 1. What there is of an earlier run has to be of one step, with `agree` of the same one at all images.
+! coarray_bad STEPS [N [agree]] - makes steps. Each step changes a whole coarray of N elements, and
+! is printed by image 1. The contents of an earlier run must be of one step; with `agree`, they must
+! be of the same step at all images.
 program coarray_bad
 	use, intrinsic :: iso_fortran_env, only: output_unit
 	implicit none
@@ -16,10 +17,16 @@ program coarray_bad
 	if (argument /= '') read (argument, *) n
 	call get_command_argument(3, argument)
 	allocate(field(n)[*], source=0)
-	if (this_image() == 1) print '(3(a,i0))', 'from ', step, ' same ', nint(same(1)), ' field ', field(1)
-	if (any(same /= same(1)) .or. any(field /= field(1))) error stop 'not of one step'
-	if (argument == 'agree' .and. any([(step[i] /= step .or. same(1)[i] /= step .or. field(1)[i] /= step, i = 1, num_images())])) &
-		error stop 'images are of different steps'
+	if (this_image() == 1) print '(3(a,i0))', 'from ', step, ' same ', nint(same(1)), &
+		' field ', field(1)
+	if (any(same /= same(1)) .or. any(field /= field(1))) error stop 'several steps'
+	if (argument == 'agree') then
+		do i = 1, num_images()
+			if (step[i] /= step .or. same(1)[i] /= step .or. field(1)[i] /= step) then
+				error stop 'images are of different steps'
+			end if
+		end do
+	end if
 	sync all
 	last = step + last
 	do while (step < last)

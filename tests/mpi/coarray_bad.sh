@@ -1,46 +1,49 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# What goes on with PCAF_FORCE although it does not match; and folders without room, or without the right to write.
+# Runs that continue with PCAF_FORCE although they do not match the files, missing files, and
+# folders without space or without the right to write.
 . "$(dirname "$0")/coarray_job"
 
 runs() { # line, NAME=VALUE ... -- ARGUMENT ...
 	local line=$1
 	shift
-	job "$@" > "$out" 2>&1 || fail "it fails"
-	grep -q "^$line$" "$out" || fail "this was to be said: $line"
+	job "$@" > "$out" 2>&1 || fail "the program fails"
+	grep -q "^$line$" "$out" || fail "the output lacks the line: $line"
 }
 
 # ---- PCAF_FORCE ----
 
 runs 'from 0 same 0 field 0' -- 3
 refuse 'of 200000 bytes: the one in PCAF_PATH has 160000 bytes' -- 3 50000
-# What differs begins anew, and nothing else.
+# Only coarrays that differ begin anew.
 runs 'from 3 same 3 field 0' PCAF_FORCE=true -- 3 50000
 runs 'from 6 same 6 field 6' -- 3 50000
 cp "$program" "$UMMAP_TEST_FOLDER/other"
 program=$UMMAP_TEST_FOLDER/other runs 'from 9 same 9 field 9' PCAF_FORCE=true -- 3 50000
 refuse 'are of the program "other"' -- 3 50000
-# More images: the new one begins anew, and is of the same moment from then on. Fewer: theirs go on.
+# An additional image begins anew. With fewer images, the remaining ones continue.
 ranks=$((ranks + 1)) runs 'from 12 same 12 field 12' PCAF_FORCE=true -- 3 50000
 ranks=1 runs 'from 15 same 15 field 15' PCAF_FORCE=true -- 3 50000
 ranks=1 runs 'from 18 same 18 field 18' -- 3 50000
-ls "$folder"/OpenCoarrays_"$ranks"_*.win > /dev/null || fail "the files of images that are not there any more were to stay"
+ls "$folder"/OpenCoarrays_"$ranks"_*.win > /dev/null ||
+	fail "the files of images that this run does not have were removed"
 
 # ---- A file that is missing ----
 
 runs 'from 0 same 0 field 0' PCAF_PREFIX=whole_ -- 3
 whole=$(find "$folder" -name "whole_${ranks}_*" -size +63M)
 mv "$whole" "$UMMAP_TEST_FOLDER/whole"
-refuse "cannot go on from the coarrays in PCAF_PATH: '$whole' of image $ranks is missing, although '.*' of $ranks images lists it" PCAF_PREFIX=whole_ -- 3
+missing="'$whole' of image $ranks is missing, although '.*' of $ranks images lists it"
+refuse "cannot go on from the coarrays in PCAF_PATH: $missing" PCAF_PREFIX=whole_ -- 3
 mv "$UMMAP_TEST_FOLDER/whole" "$whole"
 runs 'from 3 same 3 field 3' PCAF_PREFIX=whole_ -- 3
 
 # ---- A job that ended in its first sync ----
 
 # The manifest lists coarrays whose files exist, but have no contents.
-! job PCAF_PREFIX=first_ PCAF_CONSISTENT=false PCAF_DRIVER='error+posix:?error.op=write' -- 3 > "$out" 2>&1 ||
-	fail "the first sync was to fail"
-grep -q '^coarray 0 ' "$folder/first_manifest" || fail "the manifest was to list the coarrays"
+! job PCAF_PREFIX=first_ PCAF_CONSISTENT=false UMMAP_DRIVER='error+posix:?error.op=write' -- 3 \
+	> "$out" 2>&1 || fail "the first sync does not fail"
+grep -q '^coarray 0 ' "$folder/first_manifest" || fail "the manifest does not list the coarrays"
 runs 'from 0 same 0 field 0' PCAF_PREFIX=first_ PCAF_CONSISTENT=false -- 3
 
 # ---- A manifest that is missing ----
@@ -49,26 +52,26 @@ runs 'from 0 same 0 field 0' PCAF_PREFIX=lost_ -- 3
 rm "$folder/lost_manifest"
 runs 'from 3 same 3 field 3' PCAF_PREFIX=lost_ -- 3
 grep -q "lost_manifest' is missing; using the copy of image 1" "$out" ||
-	fail "the copy was to be named"
-[ -e "$folder/lost_manifest" ] || fail "the manifest was to be restored"
+	fail "the message does not name the copy"
+[ -e "$folder/lost_manifest" ] || fail "the manifest was not restored"
 rm "$folder/lost_manifest"
-"${program%/tests/mpi/*}/commands/ummap-caf" --prefix lost_ ls "$folder" |
+"$build/commands/ummap-caf" --prefix lost_ ls "$folder" |
 	grep -q "program ${program##*/}, $ranks images" ||
-	fail "ummap caf was to find the copy"
+	fail "ummap caf does not find the copy"
 rm "$folder"/lost_*.manifest-copy
 sums() { find "$folder" -name 'lost_*.win' -exec cksum {} + | sort; }
 before=$(sums)
 refuse "lost_[0-9_]*.win' has contents, but 'lost_manifest' and its copies are missing" \
 	PCAF_PREFIX=lost_ -- 3
-# Coarrays that only serve as memory leave the files alone.
+# Coarrays that only serve as memory do not change the files.
 runs 'from 0 same 0 field 0' PCAF_PREFIX=lost_ PCAF_UNLINK=true -- 3
 [ "$(sums)" = "$before" ] || fail "files without a manifest were changed"
 runs 'from 0 same 0 field 0' PCAF_PREFIX=lost_ PCAF_FORCE=true -- 3
 runs 'from 3 same 3 field 3' PCAF_PREFIX=lost_ PCAF_UNLINK=false -- 3
 runs 'from 0 same 0 field 0' PCAF_PREFIX=lost_ PCAF_UNLINK=true -- 3
 runs 'from 6 same 6 field 6' PCAF_PREFIX=lost_ -- 3
-# Each image has a folder of its own, as on machines without a common file system. Image 1 loses
-# all that names its files.
+# Each image has its own folder, as on machines without a common file system. Image 1 loses its
+# manifest and its copy.
 export apart=$UMMAP_TEST_FOLDER/apart
 cat > "$apart" << END
 #!/bin/sh
@@ -81,10 +84,10 @@ program=$apart runs 'from 0 same 0 field 0' -- 3 40000 agree
 rm "$apart.0"/*manifest*
 program=$apart runs 'from 3 same 3 field 3' -- 3 40000 agree
 grep -q 'is missing; using the copy of image 2' "$out" ||
-	fail "the copy of another image was to be used"
+	fail "the copy of another image is not used"
 rm "$apart".*/*manifest*
 program=$apart refuse 'has contents, but .* and its copies are missing' -- 3 40000 agree
-# Killed before its first sync, a job has stored nothing, and any other may begin there.
+# A job that was killed before its first sync has stored nothing, so another job may begin there.
 runs 'from 0 same 0 field 0' PCAF_PREFIX=none_ -- 0
 for file in "$folder"/none_*.win; do : > "$file"; done
 rm "$folder"/none_*manifest*
@@ -98,19 +101,21 @@ again=$UMMAP_TEST_FOLDER/same/${program##*/}
 cp "${program/bad/kill}" "$again"
 name="\"${program##*/}\" ([0-9]* bytes, build ID [0-9a-f]*)"
 program=$again refuse "are of the program $name, and this is $name" PCAF_PREFIX=same_ -- 3
-# Without symbols, it is the same program.
+# A program without symbols is the same program.
 if [ "${CAF:-}" != static ]; then
 	strip -o "$again" "$program"
 	program=$again runs 'from 3 same 3 field 3' PCAF_PREFIX=same_ -- 3
 fi
 
-# ---- A program that was removed, or compiled again, since it was started ----
+# ---- A program that was removed or compiled again since it was started ----
 
 removed=$UMMAP_TEST_FOLDER/removed
 cat > "$removed" << END
 #!/bin/sh
 own=$removed.\$\$ name=${program##*/}
-mkdir "\$own" && cp "$program" "\$own" && exec 3< "\$own/\$name" && rm -r "\$own" && exec /proc/self/fd/3 "\$@"
+mkdir "\$own" && cp "$program" "\$own" && exec 3< "\$own/\$name" || exit 1
+rm -r "\$own"
+exec /proc/self/fd/3 "\$@"
 END
 chmod +x "$removed"
 program=$removed runs 'from 0 same 0 field 0' PCAF_PREFIX=removed_ -- 3
@@ -124,7 +129,8 @@ for prefix in run run1_ run11 a1_; do
 	[ "$prefix" != a1_ ] || shared=true
 	runs 'from 0 same 0 field 0' PCAF_PREFIX="$prefix" PCAF_SHAREDFILE="$shared" -- 1
 done
-# "run" has an image 1, whose files begin as those of "run1_" do, if these are one for each image; and "run1" an image 11.
+# The files of image 1 of "run" begin as those of "run1_", if these are one for each image. "run1"
+# may have an image 11.
 refuse "cannot use PCAF_PREFIX 'a' .* with prefix 'a1_'" PCAF_PREFIX=a -- 1
 refuse "cannot use PCAF_PREFIX 'run2_' .* with prefix 'run'" \
 	PCAF_PREFIX=run2_ PCAF_SHAREDFILE=true -- 1
@@ -138,9 +144,10 @@ for prefix in run run1_ run11; do
 done
 runs 'from 1 same 1 field 1' PCAF_PREFIX=a1_ PCAF_SHAREDFILE=true -- 1
 
-# While the manifest cannot be replaced, nothing else is: what it names stays where it is.
+# As long as the manifest cannot be replaced, the files that it names do not change.
 mkdir "$folder/OpenCoarrays_manifest.new"
-ranks=1 refuse "cannot write the manifest '.*OpenCoarrays_manifest': Is a directory" PCAF_FORCE=true -- 3 40000
+ranks=1 refuse "cannot write the manifest '.*OpenCoarrays_manifest': Is a directory" \
+	PCAF_FORCE=true -- 3 40000
 rmdir "$folder/OpenCoarrays_manifest.new"
 ranks=1 runs 'from 21 same 21 field 21' -- 3 50000
 
@@ -148,18 +155,18 @@ ranks=1 runs 'from 21 same 21 field 21' -- 3 50000
 
 mkdir "$UMMAP_TEST_FOLDER/closed"
 chmod 555 "$UMMAP_TEST_FOLDER/closed"
-# Root has it all the same, unless it gives that up.
-free=()
-[ "$(id -u)" -ne 0 ] || free=(setpriv --bounding-set=-dac_override,-dac_read_search --inh-caps=-dac_override,-dac_read_search)
-launch_as() { "${free[@]}" "$launcher" "$@"; }
-launcher=$launch launch=launch_as
+# root may write anyway, unless it drops these capabilities.
+drop=() capabilities=-dac_override,-dac_read_search
+[ "$(id -u)" -ne 0 ] || drop=(setpriv --bounding-set=$capabilities --inh-caps=$capabilities)
+launch_without_rights() { "${drop[@]}" "$launcher" "$@"; }
+launcher=$launch launch=launch_without_rights
 refuse "cannot open '.*closed/OpenCoarrays_1.lock' for reading and writing: Permission denied" \
 	PCAF_PATH="$UMMAP_TEST_FOLDER/closed" -- 3
 mkdir "$UMMAP_TEST_FOLDER/half"
 launch=$launcher
 runs 'from 0 same 0 field 0' PCAF_PATH="$UMMAP_TEST_FOLDER/half" -- 3
 chmod 555 "$UMMAP_TEST_FOLDER/half"
-launch=launch_as
+launch=launch_without_rights
 refuse 'Permission denied' PCAF_PATH="$UMMAP_TEST_FOLDER/half" -- 3
 launch=$launcher
 chmod 755 "$UMMAP_TEST_FOLDER/half"
@@ -167,51 +174,60 @@ runs 'from 3 same 3 field 3' PCAF_PATH="$UMMAP_TEST_FOLDER/half" -- 3
 
 # ---- A full disk ----
 
-# The mount is seen from within this namespace only, and goes with it.
+# The mount exists only within its own namespace.
 if [ "$(id -u)" -ne 0 ] || ! unshare --mount true 2> /dev/null; then
-	echo "a full disk is left out: it needs root"
+	echo "the tests of a full disk are skipped: they need root"
 	exit 0
 fi
 on_small() { # script
-	unshare --mount bash -c 'mount -t tmpfs -o size='"$((2 * ranks))"'M small "$1" || exit 1; eval "$2"' small "$small" "$1"
+	local mount="mount -t tmpfs -o size=$((2 * ranks))M small '$small'"
+	unshare --mount bash -c "$mount || exit 1; $1"
 }
 small=$UMMAP_TEST_FOLDER/small
 mkdir "$small"
 export mixed=$UMMAP_TEST_FOLDER/mixed
-# Only the last image has its files there: where it fails, the others have made that sync durable, and go back.
+# Only the last image has its files there. When it fails, the other images have completed this sync,
+# and must go back.
 cat > "$mixed" << END
 #!/bin/sh
 [ "\${OMPI_COMM_WORLD_RANK:-\$PMI_RANK}" -ne $((ranks - 1)) ] || export PCAF_PATH=$small
 exec "$program" "\$@"
 END
 chmod +x "$mixed"
-export -f job fail runs refuse
+fill() { # bytes that stay free
+	fallocate -l "$(($(stat -f -c '%a * %S' "$small") - $1))" "$small/filler" ||
+		fail "the disk cannot be filled"
+}
+export -f job fail runs refuse fill
 export launch mpi ranks program folder layer out small
 folder=$small on_small '
 	set -u
-	# The pool has holes; steps take room, until there is none. A moment that all had is still there then.
-	job -- 3 > "$out" 2>&1 || fail "there was to be room for this"
-	fallocate -l "$(($(stat -f -c "%a * %S" "$small") - 100000))" "$small/filler" || fail "it cannot be filled"
+	# The pool has holes, so steps fill the disk. The last common sync remains.
+	job -- 3 > "$out" 2>&1 || fail "the program fails with enough space"
+	fill 100000
 	refuse "No space left on device" -- 1000
 	last=$(sed -n "s/^step //p" "$out" | tail -n 1)
 	rm "$small/filler"
-	job -- 3 > "$out" 2>&1 || fail "it does not go on where there is room"
+	job -- 3 > "$out" 2>&1 || fail "the program does not continue with enough space"
 	from=$(sed -n "s/^from \([0-9]*\) same \1 field \1$/\1/p" "$out")
-	[ -n "$from" ] && [ "$from" -ge "${last:-3}" ] || fail "it has gone on from ${from:-something else}, and not from ${last:-3}"
-	# No room at the beginning.
+	[ -n "$from" ] && [ "$from" -ge "${last:-3}" ] ||
+		fail "the program has continued from ${from:-several steps}, not from ${last:-3}"
+	# A disk that is full from the beginning.
 	rm -f "$small"/*
-	fallocate -l "$(($(stat -f -c "%a * %S" "$small")))" "$small/filler" || fail "it cannot be filled"
+	fill 0
 	refuse "No space left on device" -- 3
 	rm "$small"/*
-	job -- 3 > "$out" 2>&1 || fail "it does not begin where there is room"
+	job -- 3 > "$out" 2>&1 || fail "the program does not begin with enough space"
 ' || exit 1
 on_small '
 	set -u
 	export PCAF_PREFIX=agree_
-	program=$mixed job -- 3 40000 agree > "$out" 2>&1 || fail "there was to be room for this"
-	fallocate -l "$(($(stat -f -c "%a * %S" "$small") - 1000000))" "$small/filler" || fail "it cannot be filled"
+	program=$mixed job -- 3 40000 agree > "$out" 2>&1 ||
+		fail "the program fails with enough space"
+	fill 1000000
 	program=$mixed refuse "No space left on device" -- 1000 40000 agree
 	rm "$small/filler"
-	program=$mixed job -- 3 40000 agree > "$out" 2>&1 || fail "the images have not gone back to one moment"
-	grep -q "^from [1-9][0-9]* " "$out" || fail "there was to be something to go back to"
+	program=$mixed job -- 3 40000 agree > "$out" 2>&1 ||
+		fail "the images have not gone back to a common sync"
+	grep -q "^from [1-9][0-9]* " "$out" || fail "the program has begun anew"
 ' || exit 1

@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! coarray_calls FILE - a program that is linked with the library, before libcaf, and asks and says what of its coarrays is kept.
+! coarray_calls FILE - a program that is linked with the library, before libcaf, and calls it.
 include 'ummap_coarray.f90'
 program coarray_calls
 	use, intrinsic :: iso_fortran_env, only: int64
@@ -16,10 +16,10 @@ program coarray_calls
 	call pcaf_config(mark, .false.)
 	allocate(field(n)[*], part(10)[*])
 	if (.not. pcaf_restarted()) field = 0
-	if (pcaf_restarted() .neqv. runs > 0) error stop 'whether it was restarted'
-	if (runs > 0 .and. pcaf_epoch() == 0) error stop 'there is no epoch'
+	if (pcaf_restarted() .neqv. runs > 0) error stop 'pcaf_restarted returns the wrong value'
+	if (runs > 0 .and. pcaf_epoch() == 0) error stop 'pcaf_epoch returns 0 in a restarted run'
 	if (any(field /= runs)) error stop 'the field is of another run'
-	if (any(scratch /= 4) .or. mark /= 5) error stop 'what was not to be kept has come back'
+	if (any(scratch /= 4) .or. mark /= 5) error stop 'a coarray was kept that should not be'
 	before = pcaf_epoch()
 	sync all
 	runs = runs + 1
@@ -29,14 +29,14 @@ program coarray_calls
 	part = 7
 	call pcaf_config(part, .false.)
 	call pcaf_config(part, .true.)
-	! Not by a sync all, with a PCAF_SYNCFREQ of hours: what comes after is not there in the next run.
+	! With a PCAF_SYNCFREQ of hours, `sync all` does not reach storage, and changes are lost.
 	call pcaf_sync()
 	if (pcaf_epoch() <= before) error stop 'no sync has reached storage'
 	before = pcaf_epoch()
 	field = -1
 	sync all
-	if (pcaf_epoch() /= before) error stop 'this was not to reach storage'
-	! What is printed may get lost when an MPI ends its job. Nobody ends it before this is written down.
+	if (pcaf_epoch() /= before) error stop 'a sync has reached storage too early'
+	! Output may be lost when MPI ends the job, so image 1 writes a file, and the others wait.
 	if (this_image() == 1) then
 		call get_command_argument(1, report)
 		open (newunit=unit, file=report)
@@ -44,5 +44,5 @@ program coarray_calls
 		close (unit)
 	end if
 	sync all
-	error stop 'as it has to'
+	error stop 'the end of the test'
 end program

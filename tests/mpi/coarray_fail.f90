@@ -1,6 +1,8 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! coarray_fail - the last image fails at every twentieth step, once. `coarray_fail error CODE`: it ends with an error instead.
-! `coarray_fail stop [CODE]`: all of them store once and come to a `stop`, image 1 first and the last one when some time has passed.
+! coarray_fail - the last image fails once at every twentieth step.
+! coarray_fail error CODE - the last image ends with an error instead.
+! coarray_fail stop [CODE] - all images store once and execute `stop`, image 1 first, the last one
+! some time later.
 program coarray_fail
 	implicit none
 	integer, parameter :: n = 20000
@@ -19,11 +21,13 @@ program coarray_fail
 		total = total + step
 		step = step + 1
 		sync all
-		if (mod(step, 20) /= 0 .or. step == 60 .or. tries /= step / 20 .or. this_image() /= num_images()) cycle
+		if (mod(step, 20) /= 0 .or. step == 60 .or. tries /= step / 20) cycle
+		if (this_image() /= num_images()) cycle
 		if (argument == 'error') error stop code
 		fail image
 	end do
-	if (this_image() == 1) print '(3(a,i0))', 'steps ', step, ' total ', nint(sum(total) / n), ' tries ', tries
+	if (this_image() == 1) print '(3(a,i0))', 'steps ', step, ' total ', nint(sum(total) / n), &
+		' tries ', tries
 contains
 	subroutine store_and_stop
 		integer(8) :: now, first, rate

@@ -1,23 +1,25 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# ummap cafrun: a job whose images fail is started again, and has the result of one whose images do not.
+# ummap cafrun restarts a job whose images have died, and the result is that of a job without
+# failures.
 . "$(dirname "$0")/coarray_job"
-# As `launch` would.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 cafrun() { # ARGUMENT ...
-	LD_PRELOAD=${layer/${program%\/tests\/mpi\/*}\/libummap-mpi-$mpi.so.0/} UMMAP_GROUP=coarray.$$ LD_LIBRARY_PATH=${program%/tests/mpi/*}:${LD_LIBRARY_PATH:-} \
-		tools/cafrun --path "$folder" -n "$ranks" "$@" > "$out" 2>&1
+	run_cafrun --path "$folder" -n "$ranks" "$@" > "$out" 2>&1
 }
 
-! cafrun --restarts 1 "$program" || fail "one restart was not to be enough"
-grep -q '^ummap cafrun: images have died .*restart 1 of 1' "$out" || fail "the restart was to be told"
-grep -q '^ummap cafrun: images have died .* no restarts left' "$out" || fail "the end was to be told"
-cafrun --restarts 3 "$program" || fail "three restarts were to be enough"
+has_said() { # pattern
+	grep -q "^ummap cafrun: $1" "$out" || fail "the output lacks this message: $1"
+}
+
+! cafrun --restarts 1 "$program" || fail "one restart is enough"
+has_said 'images have died .*restart 1 of 1'
+has_said 'images have died .* no restarts left'
+cafrun --restarts 3 "$program" || fail "three restarts are not enough"
 [ "$(grep -c '^ummap-coarray: restarted from sync [1-9]' "$out")" -gt 0 ] ||
-	fail "the sync from which the job restarted was to be reported"
-grep -qw 'steps 60 total 1770 tries 3' "$out" || fail "the result was to be that without failures"
-# A launcher that hangs once, after its images have died. It waits without a child.
+	fail "the output lacks the sync from which the job has restarted"
+grep -qw 'steps 60 total 1770 tries 3' "$out" || fail "the result is wrong"
+# A launcher that hangs once after its images have died. It waits without a child.
 if [ "$mpi" = openmpi ]; then
 	rm -r "$folder"
 	mkdir "$UMMAP_TEST_FOLDER/bin"
@@ -32,35 +34,34 @@ while :; do read -r line <&3; done
 END
 	chmod +x "$UMMAP_TEST_FOLDER/bin/mpirun.openmpi"
 	PATH=$UMMAP_TEST_FOLDER/bin:$PATH cafrun --restarts 3 "$program" ||
-		fail "a launcher that hangs was to be ended"
-	grep -q '^ummap cafrun: mpirun.openmpi (process [0-9]*) has not ended within 30 seconds after its images: ending it' "$out" ||
-		fail "the end of the launcher was to be told"
-	grep -qw 'steps 60 total 1770 tries 3' "$out" ||
-		fail "the result was to be that without failures"
+		fail "a launcher that hangs is not ended"
+	has_said 'mpirun.openmpi (process [0-9]*) has not ended within 30 seconds after its images'
+	grep -qw 'steps 60 total 1770 tries 3' "$out" || fail "the result is wrong"
 fi
-# By itself: also with the exit status that signals have, or more than there are.
+# Programs that end by themselves, also with exit statuses that signals have, or larger ones.
 for end in 'error 7' 'error 9' 'error 137' 'error 200' 'stop 9' 'stop 139'; do
 	rm -r "$folder"
 	# shellcheck disable=SC2086 # two words
-	! cafrun --restarts 3 "$program" $end || fail "the program has ended with an error"
-	! grep -q 'starting again' "$out" || fail "a program that ends by \"$end\" was not to be started again"
+	! cafrun --restarts 3 "$program" $end || fail "the error of a program is lost"
+	! grep -q 'starting again' "$out" || fail "a program is started again after \"$end\""
 done
 
-# What was stored before a stop, whose syncs are those at the beginning.
-exported() { # order, image, how od shows it
-	local tool=${program%/tests/mpi/*}/commands/ummap-caf
-	"$tool" export "$folder" "$1" "$2" "$UMMAP_TEST_FOLDER/bytes" && od -An -v -w8 -t"$3" "$UMMAP_TEST_FOLDER/bytes" | sort -u | tr -d ' '
+# The contents that were stored before a `stop`, without a sync.
+print_contents() { # order, image, format of od
+	"$build/commands/ummap-caf" export "$folder" "$1" "$2" "$UMMAP_TEST_FOLDER/bytes" &&
+		od -An -v -w8 -t"$3" "$UMMAP_TEST_FOLDER/bytes" | sort -u | tr -d ' '
 }
 rm -r "$folder"
 for code in '' 0; do
 	cafrun "$program" stop ${code:+"$code"} || fail "stop is no error"
 done
-order=$("${program%/tests/mpi/*}/commands/ummap-caf" ls "$folder" | awk '$2 == 160000 { print $1 }')
+order=$("$build/commands/ummap-caf" ls "$folder" | awk '$2 == 160000 { print $1 }')
 for ((image = 1; image <= ranks; image++)); do
-	[ "$(exported "$order" "$image" f8)" = 2 ] || fail "image $image has lost what it had stored before the stop"
+	[ "$(print_contents "$order" "$image" f8)" = 2 ] ||
+		fail "image $image has lost contents that were stored before the stop"
 done
 
-# As if an image had noticed that another one has ended before the launcher did.
+# A program that ends like an image which notices the death of another one before the launcher does.
 cat > "$folder/notices" << END
 #!/bin/sh
 mkdir "$folder/once" 2> /dev/null || exit 0
@@ -68,14 +69,13 @@ echo "libummap-mpi: cannot access the part of the window at rank 1: the rank has
 exit 14
 END
 chmod +x "$folder/notices"
-cafrun --mpi "$mpi" --restarts 1 "$folder/notices" || fail "what an image has noticed was to be enough"
-grep -q 'starting again, restart 1 of 1' "$out" || fail "that restart was to be told"
+cafrun --mpi "$mpi" --restarts 1 "$folder/notices" ||
+	fail "the job is not restarted after an image has noticed a death"
+has_said 'images have died .*: starting again, restart 1 of 1'
 
-refuse() { # sentence, ARGUMENT ...
-	local sentence=$1
-	shift
-	! cafrun "$@" || fail "nothing was refused: $sentence"
-	grep -q "^ummap cafrun: $sentence" "$out" || fail "this should have been said: $sentence"
+refuse() { # message, ARGUMENT ...
+	! cafrun "${@:2}" || fail "this is not refused: $1"
+	has_said "$1"
 }
 
 refuse "cannot use '--restart': there is no such option" --restart 4 "$program"

@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! coarray_kill - steps, each of which ends in a `sync all`, and is written down by image 1 when that has returned. It is
-! killed again and again by coarray_kill.sh: whatever comes back is of one step, and of none before the last one written
-! down.
+! coarray_kill LAST - makes steps until LAST. Each step ends with a `sync all`, after which image 1
+! prints it. coarray_kill.sh kills the program many times: the contents of the next run must be of
+! one step, and not of an earlier one than the last step that was printed.
 program coarray_kill
 	use, intrinsic :: iso_fortran_env, only: output_unit
 	implicit none
@@ -18,8 +18,8 @@ program coarray_kill
 	do i = 1, num_images()
 		if (step[i] /= step) error stop 'images are of different steps'
 	end do
-	if (any(large /= step)) error stop 'what is large is of another step'
-	if (any(late /= step)) error stop 'what was allocated is of another step'
+	if (any(large /= step)) error stop 'the static coarray is of another step'
+	if (any(late /= step)) error stop 'the allocated coarray is of another step'
 	if (this_image() == 1) call say('from')
 	sync all
 	do i = step + 1, last

@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! coarray_many [FOLDER] - has more small coarrays than there is room for in the file of the small ones. Each run adds one to all of
-! them; the last one has its files in FOLDER.
+! coarray_many [FOLDER] - has more small coarrays than fit into the file for small coarrays. Each
+! run adds one to all of them. The files of the last coarray are in FOLDER.
 include 'ummap_coarray.f90'
 program coarray_many
 	use ummap_coarray
@@ -10,7 +10,7 @@ program coarray_many
 
 	call add(1)
 contains
-	! Each level has one, and none of them returns, which would deallocate it.
+	! Each level has a coarray. No level returns, because that would deallocate the coarray.
 	recursive subroutine add(i)
 		integer, intent(in) :: i
 		integer, allocatable :: x(:)[:]
@@ -18,7 +18,7 @@ contains
 
 		allocate(x(n)[*])
 		if (runs == 0) x = i
-		if (any(x /= i + runs)) error stop 'this is of another run'
+		if (any(x /= i + runs)) error stop 'the contents are of another run'
 		x = x + 1
 		if (i < many) call add(i + 1)
 		call get_command_argument(1, folder)

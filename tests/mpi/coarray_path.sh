@@ -1,27 +1,29 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# pcaf_config with a folder: files are there from then on, in later runs too, also after one that has died.
+# pcaf_config with a folder: the files are there from then on, also in later runs, and after a run
+# that has died.
 . "$(dirname "$0")/coarray_job"
-library=${program%/tests/mpi/*}
-layer=${layer/$library\/libummap-mpi-$mpi.so.0/}
+layer=$other_layers
 far=$UMMAP_TEST_FOLDER/far% told=$UMMAP_TEST_FOLDER/told again=$UMMAP_TEST_FOLDER/again
 mkdir "$far" "$again"
 
 run() { # run, ARGUMENT ...
 	local n=$1
 	shift
-	job -- "$@" > "$out" 2>&1 && grep -q "^run $n$" "$out" || fail "this should have been run $n"
-	! grep -q ' warn io: ' "$out" || fail "what works is no reason for a warning"
+	job -- "$@" > "$out" 2>&1 && grep -q "^run $n$" "$out" || fail "this is not run $n"
+	! grep -q ' warn io: ' "$out" || fail "there is a warning without an error"
 }
 
 dies() { # ARGUMENT ...
 	rm -f "$told"
-	! job -- "$@" "$told" > "$out" 2>&1 || fail "it was to stop"
-	[ -e "$told" ] || fail "it was to stop as it was told"
+	! job -- "$@" "$told" > "$out" 2>&1 || fail "the program does not end with an error"
+	[ -e "$told" ] || fail "the program ends too early"
 }
 
-files_at() { # folder, how many
-	[ "$(find "$1" -name '*.win' | wc -l)" -eq "$2" ] || { ls -l "$1" >> "$out"; fail "there should be $2 files in $1"; }
+files_at() { # folder, number
+	[ "$(find "$1" -name '*.win' | wc -l)" -eq "$2" ] && return
+	ls -l "$1" >> "$out"
+	fail "the number of files in $1 is not $2"
 }
 
 per_image=3
@@ -32,13 +34,14 @@ files_at "$folder" $(((per_image == 1 ? 1 : per_image - 1) * ranks))
 run 2 "$far"
 dies "$far" die
 run 4 "$far"
-"$library/commands/ummap-caf" ls "$folder" > "$out" || fail "ummap caf does not find it"
-contents=$(for order in $("$library/commands/ummap-caf" ls "$folder" | awk '$2 == 120000 { print $1 }'); do
-	"$library/commands/ummap-caf" export "$folder" "$order" "$ranks" "$UMMAP_TEST_FOLDER/part" &&
-		od -v -w4 -An -td4 "$UMMAP_TEST_FOLDER/part" | sort -u
-done)
-[ "$(echo $contents)" = "7 9" ] || [ "$(echo $contents)" = "9 7" ] || fail "ummap caf has $contents"
-# Killed right behind the move, and back to where all others are.
+tool=$build/commands/ummap-caf
+"$tool" ls "$folder" > "$out" || fail "ummap caf does not find the coarrays"
+contents=$(for order in $("$tool" ls "$folder" | awk '$2 == 120000 { print $1 }'); do
+	"$tool" export "$folder" "$order" "$ranks" "$UMMAP_TEST_FOLDER/part" &&
+		od -v -w4 -An -td4 "$UMMAP_TEST_FOLDER/part"
+done | sort -u)
+[ "$(echo $contents)" = "7 9" ] || fail "ummap caf has $contents"
+# The run dies after the move. The next one moves the files back.
 dies "$again" early
 [ "${PCAF_SHAREDFILE:-}" = true ] || files_at "$far" 0
 files_at "$again" "$ranks"

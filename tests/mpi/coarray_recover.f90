@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! coarray_recover [image|size|array] - what an earlier run has left of coarrays of every kind is opened, image by image, by a run
-! with another number of them; or what cannot be opened.
+! coarray_recover [image|size|array|none|ended|die] - opens the coarrays of an earlier run with
+! another number of images, of all types, image by image. Some arguments make a call that must fail.
 include 'ummap_coarray.f90'
 program coarray_recover
 	use ummap_coarray
@@ -37,7 +37,7 @@ program coarray_recover
 	do i = 1, pcaf_images()
 		call pcaf_open_image(mark, i, mark_tmp)
 		large_tmp = -1
-		! Not contiguous.
+		! The array for the copy is not contiguous.
 		call pcaf_open_image(large, i, large_tmp(2, :))
 		call pcaf_open_image(plane, i, plane_tmp)
 		call pcaf_open_image(word, i, word_tmp)
@@ -52,22 +52,26 @@ program coarray_recover
 	both = pair(this_image(), 0.5d0)
 	late = -this_image()
 	sync all
-	! Nobody has to see this.
+	! No run may see these values.
 	mark = -1
 	large = -1
 	late = -1
-	if (argument == 'die') error stop 'as it was told'
+	if (argument == 'die') error stop 'the end of the test'
 	if (pcaf_images() > 0 .and. this_image() == 1) print '(a,i0)', 'recovered ', pcaf_images()
 	sync all
 contains
 	subroutine compare(image)
 		integer, intent(in) :: image
-		integer :: is
+		integer :: wanted
+		logical :: ended, same
 
-		is = merge(-1, image, argument == 'ended')
-		if (mark_tmp /= merge(-1, 10 + image, argument == 'ended') .or. any(large_tmp(2, :) /= is) .or. &
-			any(large_tmp(1, :) /= -1) .or. any(plane_tmp /= cmplx(image, 1)) .or. &
-			word_tmp /= 'im ' // achar(iachar('0') + image) .or. any(both_tmp%one /= image) .or. &
-			any(late_tmp /= -merge(1, image, argument == 'ended'))) error stop 'not what was there'
+		ended = argument == 'ended'
+		wanted = merge(-1, image, ended)
+		same = mark_tmp == merge(-1, 10 + image, ended) .and. all(large_tmp(2, :) == wanted)
+		same = same .and. all(large_tmp(1, :) == -1) .and. all(plane_tmp == cmplx(image, 1))
+		same = same .and. word_tmp == 'im ' // achar(iachar('0') + image)
+		same = same .and. all(both_tmp%one == image)
+		same = same .and. all(late_tmp == -merge(1, image, ended))
+		if (.not. same) error stop 'the contents are not those of the earlier run'
 	end subroutine
 end program

@@ -1,6 +1,7 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! coarray_runs - a run finds what the one before has left in coarrays of every kind, and adds one to each. Initial values in
-! the source only count in the first run. `coarray_runs die`: image 1 stops the run while it has a lock.
+! coarray_runs - each run finds the contents of the previous run in coarrays of all types, and adds
+! one to each. Initial values of the source count only in the first run.
+! coarray_runs die - the run ends while image 1 holds a lock.
 program coarray_runs
 	use mpi
 	use, intrinsic :: iso_c_binding, only: c_ptr
@@ -54,8 +55,9 @@ program coarray_runs
 	call get_command_argument(1, argument)
 	if (argument == 'die') call die
 
-	! What is not a coarray, and of the same program.
-	call MPI_Win_allocate(int(8 * n, MPI_ADDRESS_KIND), 8, MPI_INFO_NULL, MPI_COMM_WORLD, window, win, error)
+	! A window that is no coarray.
+	call MPI_Win_allocate(int(8 * n, MPI_ADDRESS_KIND), 8, MPI_INFO_NULL, MPI_COMM_WORLD, &
+		window, win, error)
 	allocate(hold%part(this_image()), source=this_image())
 	hold%length = this_image()
 	sync all
@@ -94,17 +96,17 @@ contains
 		logical, intent(in) :: right
 
 		if (right) return
-		print '(3a,i0,a,i0)', 'wrong: ', what, ' at image ', this_image(), ' after run ', runs
+		print '(3a,i0,a,i0)', 'wrong: ', what, ' at image ', this_image(), ', run ', runs
 		error stop
 	end subroutine
 
-	! With what is in memory only.
+	! Ends the run with changes that are only in memory.
 	subroutine die
 		if (this_image() == 1) then
 			lock(key[1])
 			large = -1
 		end if
 		sync images(*)
-		error stop 'as it was told'
+		error stop 'the end of the test'
 	end subroutine
 end program

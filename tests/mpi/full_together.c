@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * full_together - a disk that is full when all ranks write together: every rank has the error, none loses a byte, neither
- * what changes after that; and once there is room, the same call succeeds.
+ * full_together - a disk that is full during a collective sync. Every rank gets the error, and no
+ * rank loses data, also if it changes afterwards. When there is space again, the sync succeeds.
  */
 #include "small_fs.h"
 
@@ -10,7 +10,7 @@
 #define SEG (64 * KIB)
 #define OLD 1
 #define NEW 2
-#define ROOM (4 * MIB)  /* for two thirds of what is written */
+#define ROOM (4 * MIB)  /* space for two thirds of the data */
 
 /* MPI-IO of Open MPI 4 does not tell the reason of an error, unless it is ROMIO. */
 static int full_class(void)
@@ -26,8 +26,9 @@ static int full_class(void)
 
 static uint8_t *allocate(const char *path, size_t size, MPI_Win *win)
 {
-	MPI_Info info = storage_hints("unused", "storage_alloc_segsize", "64K", "storage_alloc_stripe", "64K",
-				      "storage_alloc_driver", "mpiio", "cb_buffer_size", "262144", NULL);
+	MPI_Info info = storage_hints("unused", "storage_alloc_segsize", "64K",
+				      "storage_alloc_stripe", "64K", "storage_alloc_driver",
+				      "mpiio", "cb_buffer_size", "262144", NULL);
 	char name[100];
 	uint8_t *base;
 
@@ -82,7 +83,7 @@ int main(int argc, char **argv)
 	if (rank == 0)
 		make_space(root);
 	MPI_Barrier(MPI_COMM_WORLD);
-	/* An error of an eviction in the meantime is still to be told, once. */
+	/* The first sync may report an error of an eviction. */
 	if (ummpi_sync_all(MPI_COMM_WORLD, base) != MPI_SUCCESS)
 		check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS);
 	check_bytes(base, size, 0, NEW + 10 * (uint64_t)rank);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mpiio - the driver of that name: windows in stripes and in parts of one file hold what windows in memory got, and so does
- * the file, byte for byte, after syncs of all ranks together, at fences and in the end; with some ranks that have nothing to
- * write, and while other threads load, store and put; and the driver by itself, against memory.
+ * mpiio - the driver mpiio. Windows in stripes and in parts of one file are compared with windows
+ * in memory that get the same data, and so is the file after collective syncs, after fences, and
+ * after MPI_Win_free. Some ranks have nothing to write, and other threads load, store and put
+ * during syncs. The driver is also tested by itself.
  */
 #include "common.h"
 
@@ -11,12 +12,12 @@
 #include <ummap-mpi.h>
 
 #define SIZE (MIB + 12345)
-#define APART (4 * MIB)   /* from part to part */
-#define BASE (100 * KIB)  /* where the first one begins */
+#define APART (4 * MIB)   /* distance of the parts of two ranks */
+#define BASE (100 * KIB)  /* offset of the first part or stripe */
 
 static const struct kind {
 	const char *name, *stripe, *segsize;
-	size_t bytes;      /* of the stripe */
+	size_t bytes;      /* bytes of a stripe; 0: the file has parts */
 } kinds[] = {
 	{ "stripes", "64K", "64K", 64 * KIB },
 	{ "small", "4000", "16K", 4000 },
@@ -26,7 +27,7 @@ static const struct kind {
 
 #define KINDS (sizeof(kinds) / sizeof(*kinds))
 
-/* A window in storage and one in memory that get the same. */
+/* A window in storage and one in memory that get the same data. */
 struct both {
 	const struct kind *kind;
 	size_t size;
@@ -43,8 +44,10 @@ static uint64_t place(const struct kind *k, size_t i)
 
 static MPI_Info hints(const struct kind *k, bool fence)
 {
-	MPI_Info info = storage_hints(k->name, "storage_alloc_driver", "mpiio", "storage_alloc_segsize", k->segsize,
-				      "cb_buffer_size", "1048576", "storage_alloc_fencesync", fence ? "true" : "false", NULL);
+	MPI_Info info =
+		storage_hints(k->name, "storage_alloc_driver", "mpiio", "storage_alloc_segsize",
+			      k->segsize, "cb_buffer_size", "1048576", "storage_alloc_fencesync",
+			      fence ? "true" : "false", NULL);
 	char offset[32];
 
 	snprintf(offset, sizeof(offset), "%zu", BASE + (k->bytes ? 0 : APART * (size_t)rank));
@@ -58,15 +61,17 @@ static void open_storage(struct both *b, bool fence)
 {
 	MPI_Info info = hints(b->kind, fence);
 
-	check(MPI_Win_allocate((MPI_Aint)b->size, 1, info, MPI_COMM_WORLD, &b->base, &b->win) == MPI_SUCCESS);
+	check(MPI_Win_allocate((MPI_Aint)b->size, 1, info, MPI_COMM_WORLD, &b->base, &b->win) ==
+	      MPI_SUCCESS);
 	MPI_Info_free(&info);
 }
 
-/* Made by the program, because MPICH's own may begin where it cannot reach them. */
+/* MPI_Win_create is used because MPICH cannot access some windows of its MPI_Win_allocate. */
 static void open_memory(struct both *b)
 {
 	b->mirror = calloc(1, b->size);
-	check(MPI_Win_create(b->mirror, (MPI_Aint)b->size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &b->memory) == MPI_SUCCESS);
+	check(MPI_Win_create(b->mirror, (MPI_Aint)b->size, 1, MPI_INFO_NULL, MPI_COMM_WORLD,
+			     &b->memory) == MPI_SUCCESS);
 }
 
 static void close_both(struct both *b)
@@ -88,7 +93,8 @@ static void check_file_of(const struct both *b)
 		check(pread(fd, got + i, len, (off_t)place(b->kind, i)) >= 0);
 	}
 	for (size_t i = 0; i < b->size; i++)
-		check(got[i] == b->mirror[i], "%s: byte %zu is %d, not %d", b->kind->name, i, got[i], b->mirror[i]);
+		check(got[i] == b->mirror[i], "%s: byte %zu is %d, not %d", b->kind->name, i,
+		      got[i], b->mirror[i]);
 	free(got);
 	close(fd);
 }
@@ -96,17 +102,19 @@ static void check_file_of(const struct both *b)
 static void check_window(const struct both *b)
 {
 	for (size_t i = 0; i < b->size; i++)
-		check(b->base[i] == b->mirror[i], "%s: byte %zu is %d, not %d", b->kind->name, i, b->base[i], b->mirror[i]);
+		check(b->base[i] == b->mirror[i], "%s: byte %zu is %d, not %d", b->kind->name, i,
+		      b->base[i], b->mirror[i]);
 }
 
-/* `pieces` puts of this rank to all ranks in turn, into bytes that are its own there. */
+/* Makes `pieces` puts to all ranks in turn. Each rank has its own bytes at every target. */
 static void put_pieces(struct both *b, int pieces, uint64_t *random)
 {
 	static uint8_t bytes[20000];
 	size_t share = SIZE / (size_t)ranks;
 
 	for (int i = 0; i < pieces; i++) {
-		size_t len = 1 + next_random(random) % sizeof(bytes), at = next_random(random) % (share - len);
+		size_t len = 1 + next_random(random) % sizeof(bytes),
+		       at = next_random(random) % (share - len);
 		MPI_Aint to = (MPI_Aint)(share * (size_t)rank + at);
 
 		fill(bytes, len, at, *random);
@@ -126,7 +134,7 @@ static void sync_and_check(struct both *b)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Stores of the rank itself to the segments that chance and `density` name. */
+/* Stores to random pages of this rank's part: to `density` percent of them. */
 static void store_some(struct both *b, uint64_t *random, unsigned density)
 {
 	for (size_t at = 0; at < b->size; at += 4096) {
@@ -169,7 +177,7 @@ static void work_through(const struct kind *k, uint64_t random)
 	open_storage(&b, true);
 	check_window(&b);
 	MPI_Barrier(MPI_COMM_WORLD);
-	/* at fences, from now on */
+	/* From now on, fences sync the window. */
 	store_some(&b, &random, 50);
 	check(MPI_Win_fence(0, b.win) == MPI_SUCCESS);
 	MPI_Barrier(MPI_COMM_WORLD);
@@ -180,15 +188,17 @@ static void work_through(const struct kind *k, uint64_t random)
 	close_both(&b);
 }
 
-/* ---- In the middle of a round ---- */
+/* ---- During a collective write ---- */
 
-/* What a round is writing while somebody looks; NULL: nobody does. */
+/* The windows that are compared during collective writes; NULL: none. */
 static struct both *watched;
 
-/* In place of MPI's, for the library too. The bytes are in the stage, and not in the file yet: what leaves memory now comes
- * back from there. */
-__attribute__((visibility("default")))
-int PMPI_File_write_at_all(MPI_File file, MPI_Offset at, const void *buf, int n, MPI_Datatype type, MPI_Status *status)
+/* Replaces MPI's function, also for the library. The data is in the staging buffer, and not yet in
+ * the file, so segments that are evicted now must be read from the buffer. */
+__attribute__((visibility("default"))) int PMPI_File_write_at_all(MPI_File file, MPI_Offset at,
+								  const void *buf, int n,
+								  MPI_Datatype type,
+								  MPI_Status *status)
 {
 	static __typeof__(&PMPI_File_write_at_all) next;
 	int code;
@@ -231,7 +241,7 @@ struct busy {
 	_Atomic bool done;
 };
 
-/* Loads and stores, and puts to the next rank's last bytes, which it does not store to itself. */
+/* Loads and stores, and puts to the last bytes of the next rank, which this thread does not use. */
 static void *be_busy(void *arg)
 {
 	struct busy *t = arg;
@@ -239,7 +249,8 @@ static void *be_busy(void *arg)
 	uint8_t bytes[5000];
 
 	for (int i = 0; i < 160; i++) {
-		size_t len = 1 + next_random(&t->random) % sizeof(bytes), at = next_random(&t->random) % (own - len);
+		size_t len = 1 + next_random(&t->random) % sizeof(bytes),
+		       at = next_random(&t->random) % (own - len);
 
 		check(memcmp(t->b.base + at, t->b.mirror + at, len) == 0);
 		fill(t->b.base + at, len, at, t->random);
@@ -248,8 +259,10 @@ static void *be_busy(void *arg)
 			continue;
 		at = half + 70000 * (size_t)ranks / 2 + at % (half / 2);
 		fill(bytes, len, at, t->random);
-		MPI_Put(bytes, (int)len, MPI_BYTE, (rank + 1) % ranks, (MPI_Aint)at, (int)len, MPI_BYTE, t->b.win);
-		MPI_Put(bytes, (int)len, MPI_BYTE, (rank + 1) % ranks, (MPI_Aint)at, (int)len, MPI_BYTE, t->b.memory);
+		MPI_Put(bytes, (int)len, MPI_BYTE, (rank + 1) % ranks, (MPI_Aint)at, (int)len,
+			MPI_BYTE, t->b.win);
+		MPI_Put(bytes, (int)len, MPI_BYTE, (rank + 1) % ranks, (MPI_Aint)at, (int)len,
+			MPI_BYTE, t->b.memory);
 		MPI_Win_flush((rank + 1) % ranks, t->b.win);
 		MPI_Win_flush((rank + 1) % ranks, t->b.memory);
 	}
@@ -259,7 +272,8 @@ static void *be_busy(void *arg)
 
 static void with_threads(const struct kind *k)
 {
-	struct busy t = { .b = { .kind = k, .size = SIZE + 70000 * (size_t)ranks }, .random = 77 + (uint64_t)rank };
+	struct busy t = { .b = { .kind = k, .size = SIZE + 70000 * (size_t)ranks },
+			  .random = 77 + (uint64_t)rank };
 	int rounds = 0, more = true;
 
 	open_memory(&t.b);
@@ -297,15 +311,19 @@ static void driver_alone(const char *file, const char *keys)
 	void *h;
 
 	memset(shadow, 0, sizeof(shadow));
-	snprintf(uri, sizeof(uri), "mpiio:%s/%s?%s&rank=%d&ranks=%d", folder, file, keys, rank, ranks);
-	check(ummap_driver_open(uri, UMMAP_O_WRITE | UMMAP_O_CREATE, &d, &h, &geom) == 0, "%s", uri);
+	snprintf(uri, sizeof(uri), "mpiio:%s/%s?%s&rank=%d&ranks=%d", folder, file, keys, rank,
+		 ranks);
+	check(ummap_driver_open(uri, UMMAP_O_WRITE | UMMAP_O_CREATE, &d, &h, &geom) == 0, "%s",
+	      uri);
 	MPI_Barrier(MPI_COMM_WORLD);
 	for (int i = 0; i < 300; i++) {
-		size_t len = next_random(&random) % sizeof(bytes), at = next_random(&random) % (sizeof(shadow) - len);
+		size_t len = next_random(&random) % sizeof(bytes),
+		       at = next_random(&random) % (sizeof(shadow) - len);
 		struct iovec iov[2] = { { bytes, len / 3 }, { bytes + len / 3, len - len / 3 } };
 
 		if (i % 2) {
-			check((i % 4 == 1 ? d.read(h, bytes, len, at) : d.readv(h, iov, 2, at)) == 0);
+			check((i % 4 == 1 ? d.read(h, bytes, len, at) : d.readv(h, iov, 2, at)) ==
+			      0);
 			check(memcmp(bytes, shadow + at, len) == 0, "at %zu", at);
 		} else {
 			fill(bytes, len, at, random);
@@ -315,7 +333,8 @@ static void driver_alone(const char *file, const char *keys)
 	}
 	check(d.flush(h, 0, UINT64_MAX) == 0 && d.close(h) == 0);
 	check(ummap_driver_open(uri, 0, &d, &h, &geom) == 0, "%s", uri);
-	check(geom.size < sizeof(shadow) + 64 * KIB && !(geom.caps & UMMAP_CAP_WRITE), "%" PRIu64, geom.size);
+	check(geom.size < sizeof(shadow) + 64 * KIB && !(geom.caps & UMMAP_CAP_WRITE), "%" PRIu64,
+	      geom.size);
 	check(d.read(h, bytes, 50000, 160000) == 0 && memcmp(bytes, shadow + 160000, 40000) == 0);
 	for (size_t i = 40000; i < sizeof(bytes); i++)
 		check(bytes[i] == 0, "byte %zu", i);
@@ -330,7 +349,8 @@ static void bad_keys(void)
 	static const char *const bad[][2] = {
 		{ "mpiio:/tmp/x?stripe=0", "stripe is \"0\"" },
 		{ "mpiio:/tmp/x?stripe=wide", "stripe is \"wide\"" },
-		{ "mpiio:/tmp/x?stripe=4K&rank=2&ranks=2", "rank is \"2\": it must be a number less than ranks" },
+		{ "mpiio:/tmp/x?stripe=4K&rank=2&ranks=2",
+		  "rank is \"2\": it must be a number less than ranks" },
 		{ "mpiio:/tmp/x?rank=0&ranks=2", "without the key stripe" },
 		{ "mpiio:/tmp/x?offset=-1", "offset is \"-1\"" },
 		{ "mpiio:/tmp/x?depth=3", "no key \"depth\"" },
@@ -353,7 +373,8 @@ static uint8_t *map_share(const char *keys)
 
 	attr.seg_size = 64 * KIB;
 	attr.flags = UMMAP_CREATE;
-	snprintf(uri, sizeof(uri), "mpiio:%s/mapped?rank=%d&ranks=%d&stripe=%s", folder, rank, ranks, keys);
+	snprintf(uri, sizeof(uri), "mpiio:%s/mapped?rank=%d&ranks=%d&stripe=%s", folder, rank,
+		 ranks, keys);
 	check(ummpi_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", uri);
 	return addr;
 }
@@ -370,7 +391,7 @@ static void check_share(size_t stripe, uint64_t seed)
 	close(fd);
 }
 
-/* Mappings of the program's own: of a rank that has one and others; and what is no storage of this driver at all. */
+/* Mappings of ummpi_open, with ranks that have none, or have one of another driver. */
 static void other_mappings(void)
 {
 	uint8_t *m = map_share("16K&hints=cb_nodes=1;romio_cb_write=enable"), *none = NULL, *file;
@@ -394,24 +415,26 @@ static void other_mappings(void)
 		check_share(16 * KIB, 60 + (uint64_t)rank);
 	else
 		check_file(fd, 0, SIZE, 0, 9);
-	check_error(ummpi_sync_all(MPI_COMM_WORLD, rank == ranks - 1 ? (void *)(uintptr_t)4096 : m), MPI_ERR_INFO_VALUE,
-		    "cannot find a mapping");
+	check_error(ummpi_sync_all(MPI_COMM_WORLD, rank == ranks - 1 ? (void *)(uintptr_t)4096 : m),
+		    MPI_ERR_INFO_VALUE, "cannot find a mapping");
 	check(umunmap(m, 1) == 0 && umunmap(file, 0) == 0);
 	close(fd);
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Each filter, with a file for each rank beside the one of all: what a rank wrote is there again, and in the file where the filter
- * brings it home. */
-static void behind_filter(const char *filter, const char *keys, int times, uint64_t before, uint64_t after)
+/* Writes and reads a mapping through a filter, whose own file each rank has by itself. `before` and
+ * `after`: seeds of the contents of the shared file. */
+static void behind_filter(const char *filter, const char *keys, int times, uint64_t before,
+			  uint64_t after)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	char uri[1000];
 	void *addr;
 
 	attr.seg_size = 64 * KIB;
-	snprintf(uri, sizeof(uri), "%s+mpiio:%s/mapped?rank=%d&ranks=%d&stripe=16K&%s.path=%s/beside.%s.%d%s", filter, folder, rank,
-		 ranks, filter, folder, filter, rank, keys);
+	snprintf(uri, sizeof(uri),
+		 "%s+mpiio:%s/mapped?rank=%d&ranks=%d&stripe=16K&%s.path=%s/beside.%s.%d%s", filter,
+		 folder, rank, ranks, filter, folder, filter, rank, keys);
 	for (int again = 0; again < times; again++) {
 		check(ummpi_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", uri);
 		check_bytes(addr, SIZE, 0, again ? 80 + (uint64_t)rank : before);
@@ -433,12 +456,12 @@ static void behind_filters(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 	behind_filter("cow", "", 2, 60 + self, 60 + self);
 	behind_filter("wal", "", 2, 60 + self, 80 + self);
-	/* Once: the next one would find that other ranks have written to the file since. */
+	/* A second mapping would be refused, because other ranks have written to the file. */
 	behind_filter("cache", "&cache.size=2M", 1, 80 + self, 80 + self);
 }
 
-/* Storage fails some writes of one rank, when it is evicted or taken into the stage: all learn of it, and nothing is lost.
- * They are more than what leaves together and what is tried once more of that. */
+/* Storage fails some writes of one rank: all ranks get the error, and no data is lost. The number
+ * of failing writes is larger than a batch of evictions and its retries. */
 static void one_fails(void)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -447,8 +470,10 @@ static void one_fails(void)
 
 	attr.seg_size = 64 * KIB;
 	attr.flags = UMMAP_CREATE;
-	snprintf(uri, sizeof(uri), "error+mpiio:%s/failing?rank=%d&ranks=%d&stripe=64K%s", folder, rank, ranks,
-		 rank == ranks - 1 ? "&error.op=write&error.times=40&error.errno=EIO" : "&error.nth=1000000000");
+	snprintf(uri, sizeof(uri), "error+mpiio:%s/failing?rank=%d&ranks=%d&stripe=64K%s", folder,
+		 rank, ranks,
+		 rank == ranks - 1 ? "&error.op=write&error.times=40&error.errno=EIO" :
+				     "&error.nth=1000000000");
 	check(ummpi_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", uri);
 	fill(addr, SIZE, 0, 70 + (uint64_t)rank);
 	check_error(ummpi_sync_all(MPI_COMM_WORLD, addr), MPI_ERR_IO, "failing");
@@ -456,7 +481,8 @@ static void one_fails(void)
 	for (int tries = 0; ummpi_sync_all(MPI_COMM_WORLD, addr) != MPI_SUCCESS; tries++)
 		check(tries < 40);
 	check(umunmap(addr, 0) == 0);
-	snprintf(uri, sizeof(uri), "mpiio:%s/failing?rank=%d&ranks=%d&stripe=64K", folder, rank, ranks);
+	snprintf(uri, sizeof(uri), "mpiio:%s/failing?rank=%d&ranks=%d&stripe=64K", folder, rank,
+		 ranks);
 	check(ummpi_open(uri, SIZE, 0, PROT_READ, &attr, &addr) == 0);
 	check_bytes(addr, SIZE, 0, 70 + (uint64_t)rank);
 	check(umunmap(addr, 0) == 0);

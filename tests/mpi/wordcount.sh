@@ -62,5 +62,7 @@ expect 0 "usage: ummap-wordcount.$mpi [options]" --help
 expect 0 "ummap-wordcount.$mpi (libummap) 0." --version
 expect 2 "cannot run: there is no input"
 expect 2 "cannot use '5x' for --task: the value is invalid" --task 5x "$in"
-expect 2 "cannot use '--colour': it is no option" --colour "$in"
-expect 2 "cannot use '-o': it is no option, or lacks its value" "$in" -o
+expect 2 "cannot use '--colour': there is no such option. Try 'ummap-wordcount.$mpi --help'" \
+	--colour "$in"
+! grep -q 'usage:' "$folder/out" || wrong "the usage is printed with an error"
+expect 2 "cannot use '-o': it needs a value" "$in" -o

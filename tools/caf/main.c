@@ -66,7 +66,7 @@ static void show(void)
 
 			if (x->small)
 				continue;
-			if (!earlier_look(&found, x, image, &v))
+			if (!earlier_view(&found, x, image, &v))
 				refuse("%s", found.wrong);
 			printf("image %d %s %u: ", image,
 			       x->order == ENTRY_POOL ? "pool" : "coarray", x->order);
@@ -75,7 +75,7 @@ static void show(void)
 				       v.epoch - (v.newest - v.oldest), v.epoch);
 			else
 				printf("no complete sync\n");
-			earlier_leave(&v);
+			earlier_close_view(&v);
 		}
 	}
 }
@@ -142,7 +142,7 @@ static void export(unsigned order, int image, const char *path)
 	if (!bytes)
 		refuse("%s", found.wrong);
 	write_out(x, bytes, path);
-	earlier_leave(&v);
+	earlier_close_view(&v);
 }
 
 __attribute__((noreturn)) static void refuse_command_line(const char *name)
