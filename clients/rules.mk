@@ -20,7 +20,7 @@ MPI_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1)) $B/client
 MPI_LIB = $B/libummap-mpi-$1.so.$(VERSION)
 MAPREDUCE_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(wildcard clients/mapreduce/*.c))
 MAPREDUCE_LIB = $B/libummap-mapreduce-$1.so.$(VERSION)
-OBJECT_MPI_OBJ = $(patsubst %,$B/clients/$1/object/%.o,together shape)
+OBJECT_MPI_OBJ = $(patsubst %,$B/clients/$1/object/%.o,collective shape)
 OBJECT_MPI_LIB = $(if $(OBJECT),$B/libummap-object-$1.so.$(VERSION))
 MPI_LIBS = $(foreach m,$(MPIS),$(call MPI_LIB,$m) $(call MAPREDUCE_LIB,$m) $(call OBJECT_MPI_LIB,$m))
 MPI_PROGRAMS = $(MPIS:%=$B/commands/ummap-wordcount.%) $(if $(MPIS),$B/commands/ummap-wordcount)

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a back end does for containers: it keeps chunks by id and number, versions by id, and names that refer to versions. What a chunk
- * and a version are is bytes to it; which chunks a version needs is known to the core alone, which collects garbage (gc.h).
+ * The interface of a back end, which stores the chunks of a container by id and number, its
+ * versions by id, and names that refer to versions. Chunks and versions are bytes to a back end.
+ * Only the core knows which chunks a version needs, so the core collects garbage (gc.h).
  *
- * The back end for folders is in the library. Others are files ummap-object-SCHEME.so that export `umobject_backend`, and are loaded when
- * somebody opens SCHEME:... They include this header and error.h only. tests/object/memory.c is one in as few lines as can be.
+ * The back end for folders is in the library. Other back ends are files ummap-object-SCHEME.so,
+ * which export umobject_backend and are loaded when a container SCHEME:... is opened. They include
+ * this header, error.h and id.h only. tests/object/memory.c is a short example.
  *
- * Calls return 0, or -1 with errno and a sentence (error.h). Calls of one back end may be made by many threads.
+ * Calls return 0, or -1 (NULL if they return a pointer) with errno and a message (error.h). Many
+ * threads may call one back end at the same time.
  */
 #ifndef OBJECT_BACKEND_H
 #define OBJECT_BACKEND_H
@@ -17,106 +20,149 @@
 #include <sys/uio.h>
 #include <ummap-object.h>
 
-/* Rises with each change of what is below: a file of another one is refused. */
-#define BACKEND_ABI 3
+/* Changes with the interface below. A file with another number is refused. */
+#define BACKEND_ABI 4
+
+/* Bytes in memory from malloc(3). */
+struct bytes {
+	void *data;
+	size_t size;
+};
 
 struct backend {
 	const struct backend_ops *ops;
 };
 
-/* A chunk that is open to be read. */
+/* A chunk that is open for reading. */
 struct stored {
 	const struct stored_ops *ops;
 };
 
 struct stored_ops {
-	/* All of it, or it is an error: EBADMSG where there are fewer bytes, ENODATA where there is no such chunk. */
+	/* Reads `size` bytes. Errors: EBADMSG (the chunk is shorter), ENODATA (there is no
+	 * chunk). */
 	int (*read)(struct stored *s, void *to, size_t size, uint64_t at);
 	void (*close)(struct stored *s);
 };
 
-/* A version that is held: what it refers to stays. Whoever holds it may die, and holds nothing any more, at once or some time later. */
-struct lease;
+/* A hold on a version: its bytes and chunks exist until the release. If the holder dies, the hold
+ * ends at once or some time later. Back ends append fields. */
+struct lease {
+	struct bytes record; /* bytes that the version had at the time; none after version_new */
+};
 
-struct backend_ops {
-	unsigned abi;       /* BACKEND_ABI */
-	const char *scheme; /* NULL: containers are paths */
-	/* where: what stands behind "scheme:". wanted: what the container is to say of itself if it has to be made; NULL: it has to be
-	 * there already (ENOENT). *bytes, for the caller to free: what it does say. */
-	int (*open)(const char *where, const void *wanted, size_t wanted_size, void **bytes, size_t *size, struct backend **b);
-	void (*close)(struct backend *b);
+typedef int visit_name_fn(void *arg, const char *name);
+typedef int visit_number_fn(void *arg, uint64_t version);
+typedef int visit_id_fn(void *arg, const struct umobject_id *id);
+/* Whether a chunk is garbage. */
+typedef bool garbage_fn(void *arg, const struct umobject_id *id, uint64_t number);
+/* Writes the path of a chunk's file, relative to the view, to text. */
+typedef void name_file_fn(void *arg, const struct umobject_id *id, uint64_t number, char *text,
+			  size_t size);
 
-	/* Chunks. A write is whole or it fails, also where a chunk is replaced; one that fails later is told of by sync. What was written is
-	 * durable after sync, which is for this handle's writes of the id. */
-	int (*chunk_write)(struct backend *b, const struct umobject_id *id, uint64_t number, const struct iovec *iov, int n);
-	int (*chunk_sync)(struct backend *b, const struct umobject_id *id);
-	/* ENODATA, here or when it is read: there is none. */
-	int (*chunk_open)(struct backend *b, const struct umobject_id *id, uint64_t number, struct stored **stored);
-	int (*chunk_there)(struct backend *b, const struct umobject_id *id, uint64_t number, bool *there);
-	/* Chunks [first, first + count), as far as they are there. */
-	int (*chunks_remove)(struct backend *b, const struct umobject_id *id, uint64_t first, uint64_t count);
-	/* NULL, or: this chunk, of about so many bytes, will be opened soon and read from its beginning to its end. */
-	void (*chunk_ahead)(struct backend *b, const struct umobject_id *id, uint64_t number, uint64_t bytes);
-
-	/* A new version, under this id, of which nobody knows by name: it is held. name: which one it may be given. */
-	int (*version_new)(struct backend *b, const struct umobject_id *id, const char *name, const void *bytes, size_t size,
-			   struct lease **lease);
-	/* Holds a version by its id, or by a name and its number (0: the newest), and gives its bytes, for the caller to free. ENOENT. */
-	int (*version_hold)(struct backend *b, const struct umobject_id *id, struct lease **lease, void **bytes, size_t *size);
-	int (*name_hold)(struct backend *b, const char *name, uint64_t version, struct lease **lease, void **bytes, size_t *size);
-	void (*release)(struct backend *b, struct lease *lease);
-	/* Nobody else names versions of this name from lock to unlock; the empty name is the collector's. Both NULL: there are no locks, and
-	 * publish compares. */
-	int (*name_lock)(struct backend *b, const char *name, void **lock);
-	void (*name_unlock)(struct backend *b, void *lock);
-	/* The bytes of a version that is held are these now, durably, and so are its chunks and its view, and name is this version's: at once
-	 * for all others. Versions of the name older than the newest `keep` lose it. Under the name's lock; without locks, EAGAIN if the
-	 * newest version is not the one before this one. */
-	int (*publish)(struct backend *b, struct lease *lease, const char *name, uint64_t version, unsigned keep, const void *bytes,
-		       size_t size);
-	/* NULL where publish and name_remove are one step. Otherwise, behind one that was killed: what is not as it should be where
-	 * this is the newest version of the name. Under its lock. -1: the collector cannot tell what is garbage. */
-	int (*settle)(struct backend *b, const char *name, const struct umobject_id *newest, uint64_t version);
-	/* Takes the name from all its versions, also where some records of it are missing. Under its lock. ENOENT. */
-	int (*name_remove)(struct backend *b, const char *name);
-	int (*names)(struct backend *b, int (*each)(void *arg, const char *name), void *arg);
-	/* From the oldest on. */
-	int (*versions)(struct backend *b, const char *name, int (*each)(void *arg, uint64_t version), void *arg);
-
-	/* A view for HDF5 programs; NULL: there is no place for one. view_file names a chunk's file as the view is to call it. */
-	void (*view_file)(void *b, const struct umobject_id *id, uint64_t number, char *text, size_t size);
-	int (*view_write)(struct backend *b, const struct umobject_id *id, const void *bytes, size_t size);
-	/* The bytes of a view, for the caller to free. ENOENT. Beside view_write. */
-	int (*view_read)(struct backend *b, const struct umobject_id *id, void **bytes, size_t *size);
-	/* Whether the view that users find by the name is this version's. Beside view_write; settle mends it. */
-	bool (*view_shown)(struct backend *b, const char *name, const struct umobject_id *id);
-
-	/* NULL where name_remove is one step. Otherwise: ends removals that were interrupted. */
-	int (*end_removals)(struct backend *b);
-	/* For checks. NULL where a name has a single record. Calls each for the names that are missing although other records of
-	 * them are there, as after a record was removed by other means than name_remove. A name may be told more than once. */
-	int (*lost_names)(struct backend *b, int (*each)(void *arg, const char *name), void *arg);
-	/* Beside lost_names: gives the name to a version that the caller holds, as its newest version or as an older one
-	 * that is kept. A damaged record of the newest version may be replaced. EEXIST: the name has such a version, or
-	 * a damaged record that cannot be replaced. Under the name's lock. */
-	int (*name_restore)(struct backend *b, const char *name, const struct umobject_id *id, uint64_t version, bool is_newest);
-
-	/* For the collector. All versions that are there, named, held or neither. */
-	int (*all_versions)(struct backend *b, int (*each)(void *arg, const struct umobject_id *id), void *arg);
-	int (*version_there)(struct backend *b, const struct umobject_id *id, bool *there);
-	/* A version that nobody names or holds: from now on nobody can, until it is removed, with its view, or released. *claim
-	 * NULL: it has been removed at once; its chunks, of which no version knows any more, are found by sweep. EBUSY: somebody does, and
-	 * these are its bytes. ENOENT. */
-	int (*version_claim)(struct backend *b, const struct umobject_id *id, struct lease **claim, void **bytes, size_t *size);
-	/* NULL where every claim does that. */
-	void (*version_remove)(struct backend *b, struct lease *claim);
-	/* Removes all chunks that `garbage` says are, and what is left of writes of theirs that were interrupted. */
-	int (*sweep)(struct backend *b, bool (*garbage)(void *arg, const struct umobject_id *id, uint64_t number), void *arg,
+struct chunk_ops {
+	/* A write happens entirely or not at all, also if it replaces a chunk. It is durable after
+	 * sync, which also reports late errors of this handle's writes of the id. */
+	int (*write)(struct backend *b, const struct umobject_id *id, uint64_t number,
+		     const struct iovec *iov, int n);
+	int (*sync)(struct backend *b, const struct umobject_id *id);
+	/* ENODATA, here or in the first read: there is no chunk. */
+	struct stored *(*open)(struct backend *b, const struct umobject_id *id, uint64_t number);
+	int (*exists)(struct backend *b, const struct umobject_id *id, uint64_t number,
+		      bool *exists);
+	/* Removes those of the chunks [first, first + count) that exist. */
+	int (*remove)(struct backend *b, const struct umobject_id *id, uint64_t first,
+		      uint64_t count);
+	/* Announces that this chunk of about `bytes` bytes will be opened and read. May be NULL. */
+	void (*prefetch)(struct backend *b, const struct umobject_id *id, uint64_t number,
+			 uint64_t bytes);
+	/* Removes all chunks that are garbage, and remainders of interrupted writes of them. */
+	int (*sweep)(struct backend *b, garbage_fn *garbage, void *arg,
 		     struct umobject_garbage *removed);
 };
 
+struct version_ops {
+	/* Makes a version that no name refers to, and holds it. name: the name that it may get. */
+	struct lease *(*create)(struct backend *b, const struct umobject_id *id, const char *name,
+				const struct bytes *record);
+	/* ENOENT: there is no such version. */
+	struct lease *(*hold)(struct backend *b, const struct umobject_id *id);
+	/* Ends a hold, and frees the lease with its record. */
+	void (*release)(struct backend *b, struct lease *lease);
+	/* Lists all versions, with or without names and holders. */
+	int (*list)(struct backend *b, visit_id_fn *each, void *arg);
+	int (*exists)(struct backend *b, const struct umobject_id *id, bool *exists);
+	/* Claims a version without a name and holders: nobody can hold it or name it until it is
+	 * removed with its view, or released. *claim NULL: the call has removed it already, and
+	 * sweep finds its chunks. EBUSY: it has a name or holders, and *record receives its bytes.
+	 * ENOENT. */
+	int (*claim)(struct backend *b, const struct umobject_id *id, struct lease **claim,
+		     struct bytes *record);
+	/* Removes a claimed version. NULL if `claim` removes all versions. */
+	void (*remove)(struct backend *b, struct lease *claim);
+};
+
+/* The caller of publish, settle, remove and restore holds the lock of the name. */
+struct name_ops {
+	/* Holds a version of a name (0: the newest). ENOENT. */
+	struct lease *(*hold)(struct backend *b, const char *name, uint64_t version);
+	/* While a name is locked, nobody else changes its records. The empty name is the
+	 * collector's. Both are NULL if publish compares and swaps. */
+	int (*lock)(struct backend *b, const char *name, void **lock);
+	void (*unlock)(struct backend *b, void *lock);
+	/* Gives a held version this record, makes it, its chunks and its view durable, and then
+	 * lets the name refer to it, in one step for all readers. All versions of the name but the
+	 * newest `keep` lose it. Without locks: EAGAIN if the newest version is not number
+	 * `version` - 1. */
+	int (*publish)(struct backend *b, struct lease *lease, const char *name, uint64_t version,
+		       unsigned keep, const struct bytes *record);
+	/* Takes the name from all its versions, even if some records of it are missing. ENOENT. */
+	int (*remove)(struct backend *b, const char *name);
+	int (*list)(struct backend *b, visit_name_fn *each, void *arg);
+	/* Lists the numbers of the kept versions, the oldest first. */
+	int (*list_versions)(struct backend *b, const char *name, visit_number_fn *each, void *arg);
+	/* Both are NULL if publish and remove are single steps. settle completes an interrupted
+	 * publish of a name, whose newest version this is; end_removals completes all interrupted
+	 * removals. On an error the collector cannot tell what is garbage. */
+	int (*settle)(struct backend *b, const char *name, const struct umobject_id *newest,
+		      uint64_t version);
+	int (*end_removals)(struct backend *b);
+	/* For checks; NULL if a name has a single record. list_lost lists the names that are
+	 * missing while other records of them exist, because a record was removed by other means
+	 * than `remove`; it may list a name more than once. restore lets the name refer to a held
+	 * version, as its newest version or as an older one. It may replace a damaged record of the
+	 * newest version. EEXIST: the name has such a version, or a damaged record that stays. */
+	int (*list_lost)(struct backend *b, visit_name_fn *each, void *arg);
+	int (*restore)(struct backend *b, const char *name, const struct umobject_id *id,
+		       uint64_t version, bool is_newest);
+};
+
+/* Views for HDF5 programs. */
+struct view_ops {
+	name_file_fn *name_chunk; /* arg: the back end */
+	int (*write)(struct backend *b, const struct umobject_id *id, const struct bytes *view);
+	int (*read)(struct backend *b, const struct umobject_id *id, struct bytes *view);
+	/* Whether the view that users find by the name is this version's. settle repairs it. */
+	bool (*is_shown)(struct backend *b, const char *name, const struct umobject_id *id);
+};
+
+struct backend_ops {
+	unsigned abi;       /* BACKEND_ABI */
+	const char *scheme; /* name before the colon; NULL: containers are paths */
+	/* Opens the container that `where`, the text behind "SCHEME:", names. wanted: description
+	 * of the container if it must be created; NULL: it must exist (ENOENT). *description: the
+	 * description that it has, for the caller to free. */
+	int (*open)(const char *where, const struct bytes *wanted, struct bytes *description,
+		    struct backend **b);
+	void (*close)(struct backend *b);
+	const struct chunk_ops *chunks;
+	const struct version_ops *versions;
+	const struct name_ops *names;
+	const struct view_ops *views; /* NULL: the back end has no files for views */
+};
+
 extern const struct backend_ops backend_folders;
-/* What a back end that is loaded exports. */
+/* Exported by each back end that is loaded. */
 extern const struct backend_ops umobject_backend;
 
 #endif

@@ -5,7 +5,7 @@
 #include "object/id.h"
 #include "object/shape.h"
 
-#include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #define XXH_INLINE_ALL
@@ -13,204 +13,203 @@
 
 static const char magic[8] = "UMOBJ\r\n\1";
 
-/* At the beginning of a chunk, in the order of the processor's bytes, as all native types of HDF5 are. */
-struct head {
+/* The beginning of a stored chunk, in the byte order of the processor, as all native types of
+ * HDF5. */
+struct chunk_header {
 	char magic[8];
 	struct umobject_id id;
 	uint64_t number, size, data;
-	uint32_t block, blocks;
-	uint64_t sum;    /* of the head, with 0 here, and of the sums */
-	uint64_t sums[]; /* of each block */
+	uint32_t block, blocks; /* bytes of a block, number of blocks */
+	uint64_t sum;           /* checksum of the header, with 0 here, and of the sums */
+	uint64_t sums[];        /* checksum of each block */
 };
 
-/* So much of a chunk is read at once where it is read in order. */
-#define WINDOW ((size_t)8 * CHUNK_BLOCK)
+/* Bytes that are read at once if a chunk is read in order. */
+#define WINDOW_BYTES ((size_t)8 * CHUNK_BLOCK)
 
 static uint64_t blocks_of(uint64_t size)
 {
 	return (size + CHUNK_BLOCK - 1) / CHUNK_BLOCK;
 }
 
-static size_t head_size(uint64_t size)
+static size_t header_size(uint64_t size)
 {
-	return sizeof(struct head) + blocks_of(size) * sizeof(uint64_t);
+	return sizeof(struct chunk_header) + blocks_of(size) * sizeof(uint64_t);
 }
 
-/* HDF5 looks for its own head at 0, 512, 1024, 2048 and so on. */
-static size_t skip_of(uint64_t size)
+/* Bytes of the user block: HDF5 looks for its own header at 0, 512, 1024, 2048 and so on. */
+static size_t user_block_size(uint64_t size)
 {
-	size_t skip = 512;
+	size_t bytes = 512;
 
-	while (skip < head_size(size))
-		skip *= 2;
-	return skip;
+	while (bytes < header_size(size))
+		bytes *= 2;
+	return bytes;
 }
 
 static size_t block_length(uint64_t size, uint64_t block)
 {
-	return size - block * CHUNK_BLOCK < CHUNK_BLOCK ? (size_t)(size - block * CHUNK_BLOCK) : CHUNK_BLOCK;
+	return min_size(size - block * CHUNK_BLOCK, CHUNK_BLOCK);
 }
 
-static uint64_t head_sum(const struct head *head)
+static uint64_t header_sum(const struct chunk_header *header)
 {
-	struct head copy = *head;
+	struct chunk_header copy = *header;
 
 	copy.sum = 0;
-	return XXH3_64bits_withSeed(head->sums, head->blocks * sizeof(uint64_t), XXH3_64bits(&copy, sizeof(copy)));
+	return XXH3_64bits_withSeed(header->sums, header->blocks * sizeof(uint64_t),
+				    XXH3_64bits(&copy, sizeof(copy)));
 }
 
-/* ---- To be written ---- */
+/* ---- Writing ---- */
 
-static int fit_frame(struct chunk_writer *w, const struct umobject_shape *shape, const uint64_t *count, uint64_t size)
+int chunk_prepare(struct chunk_writer *w, const struct umobject_shape *shape,
+		  const struct umobject_id *id, uint64_t number, const void *data,
+		  struct iovec iov[CHUNK_PIECES])
 {
-	if (w->ready && memcmp(w->count, count, shape->rank * sizeof(*count)) == 0)
-		return 0;
-	frame_free(&w->frame);
-	w->ready = false;
-	if (frame_make(shape, count, skip_of(size), &w->frame) < 0)
-		return -1;
-	memcpy(w->count, count, shape->rank * sizeof(*count));
-	w->ready = true;
-	return 0;
-}
+	struct box box = shape_chunk(shape, number);
+	uint64_t size = box_bytes(shape, &box);
+	size_t length = header_size(size);
+	struct chunk_header *header = realloc(w->header, length);
 
-int chunk_prepare(struct chunk_writer *w, const struct umobject_shape *shape, const struct umobject_id *id, uint64_t number,
-		  const void *data, struct iovec iov[3])
-{
-	uint64_t start[UMOBJECT_RANK_MAX], count[UMOBJECT_RANK_MAX], i;
-	uint64_t size = umobject_chunk(shape, number, start, count) * umobject_type_size(shape->type);
-	struct head *head;
-
-	if (fit_frame(w, shape, count, size) < 0)
+	if (!header)
+		return fail_no_memory("put a chunk");
+	w->header = header;
+	w->frame = frame_fit(w->frame, shape, box.count, user_block_size(size));
+	if (!w->frame)
 		return -1;
-	head = w->frame.front;
-	*head = (struct head){ .id = *id, .number = number, .size = size, .data = w->frame.front_size, .block = CHUNK_BLOCK,
-			       .blocks = (uint32_t)blocks_of(size) };
-	memcpy(head->magic, magic, sizeof(magic));
-	for (i = 0; i < head->blocks; i++)
-		head->sums[i] = XXH3_64bits((const char *)data + i * CHUNK_BLOCK, block_length(size, i));
-	head->sum = head_sum(head);
-	iov[0] = (struct iovec){ w->frame.front, w->frame.front_size };
-	iov[1] = (struct iovec){ (void *)(uintptr_t)data, size };
-	iov[2] = (struct iovec){ w->frame.back, w->frame.back_size };
+	*header = (struct chunk_header){ .id = *id, .number = number, .size = size,
+					 .data = w->frame->front_size, .block = CHUNK_BLOCK,
+					 .blocks = (uint32_t)blocks_of(size) };
+	memcpy(header->magic, magic, sizeof(magic));
+	for (uint64_t i = 0; i < header->blocks; i++)
+		header->sums[i] = XXH3_64bits((const char *)data + i * CHUNK_BLOCK,
+					      block_length(size, i));
+	header->sum = header_sum(header);
+	iov[0] = (struct iovec){ header, length };
+	iov[1] = (struct iovec){ w->frame->front + length, w->frame->front_size - length };
+	iov[2] = (struct iovec){ (void *)(uintptr_t)data, size };
+	iov[3] = (struct iovec){ w->frame->back, w->frame->back_size };
 	return 0;
 }
 
 void chunk_writer_free(struct chunk_writer *w)
 {
-	frame_free(&w->frame);
-	w->ready = false;
+	frame_release(w->frame);
+	free(w->header);
 }
 
-/* ---- To be read ---- */
+/* ---- Reading ---- */
 
-static int damaged(const struct umobject_id *id, uint64_t number, const char *what)
+static int fail_damaged(const struct chunk *c, const char *reason)
 {
 	char text[ID_TEXT];
 
-	id_text(id, text);
-	return object_fail(EBADMSG, "chunk %llu of version '%s' is damaged: %s",
-			   (unsigned long long)number, text, what);
+	id_text(&c->id, text);
+	return object_fail(EBADMSG, "chunk %" PRIu64 " of version '%s' is damaged: %s", c->number,
+			   text, reason);
 }
 
-static int read_head(struct chunk *c)
+static int read_header(struct chunk *c)
 {
-	size_t size = head_size(c->size);
-	struct head *head = malloc(size);
+	struct chunk_header *header = malloc(header_size(c->size));
 	int result;
 
-	if (!head)
-		return object_fail(ENOMEM, "cannot read the header of chunk %llu: no memory",
-				   (unsigned long long)c->number);
-	result = c->stored->ops->read(c->stored, head, size, 0);
-	if (result == 0 && (memcmp(head->magic, magic, sizeof(magic)) != 0 || head->size != c->size || head->block != CHUNK_BLOCK ||
-			    head->blocks != blocks_of(c->size) || head->sum != head_sum(head)))
-		result = damaged(&c->id, c->number, "its header is damaged, or of another size");
-	if (result == 0 && (!id_same(&head->id, &c->id) || head->number != c->number))
-		result = damaged(&c->id, c->number, "its file has another chunk");
+	if (!header)
+		return fail_no_memory("read the header of a chunk");
+	result = c->stored->ops->read(c->stored, header, header_size(c->size), 0);
+	if (result == 0 && (memcmp(header->magic, magic, sizeof(magic)) != 0 ||
+			    header->size != c->size || header->block != CHUNK_BLOCK ||
+			    header->blocks != blocks_of(c->size) ||
+			    header->sum != header_sum(header)))
+		result = fail_damaged(c, "its header is damaged, or of another size");
+	if (result == 0 && (!id_same(&header->id, &c->id) || header->number != c->number))
+		result = fail_damaged(c, "its file has another chunk");
 	if (result == 0) {
-		c->data = head->data;
-		memcpy(c->sums, head->sums, head->blocks * sizeof(uint64_t));
+		c->data = header->data;
+		memcpy(c->sums, header->sums, header->blocks * sizeof(uint64_t));
 	}
-	free(head);
+	free(header);
 	return result;
 }
 
-int chunk_open(struct backend *b, const struct umobject_id *id, uint64_t number, uint64_t size, struct chunk **chunk)
+struct chunk *chunk_open(struct backend *b, const struct umobject_id *id, uint64_t number,
+			 uint64_t size)
 {
 	struct chunk *c = calloc(1, sizeof(*c));
 
 	if (!c || !(c->sums = malloc(blocks_of(size) * sizeof(uint64_t)))) {
 		free(c);
-		return object_fail(ENOMEM, "cannot open chunk %llu: no memory",
-				   (unsigned long long)number);
+		fail_no_memory("open a chunk");
+		return NULL;
 	}
 	c->id = *id;
 	c->number = number;
 	c->size = size;
-	if (b->ops->chunk_open(b, id, number, &c->stored) < 0 || read_head(c) < 0) {
-		chunk_close(c);
-		return -1;
-	}
-	*chunk = c;
-	return 0;
+	c->stored = b->ops->chunks->open(b, id, number);
+	if (c->stored && read_header(c) == 0)
+		return c;
+	chunk_close(c);
+	return NULL;
 }
 
 void chunk_close(struct chunk *c)
 {
+	int error = errno;
+
 	if (c->stored)
 		c->stored->ops->close(c->stored);
 	free(c->sums);
 	free(c->window);
 	free(c);
+	errno = error;
 }
 
-/* Whole blocks, checked. */
+/* Reads and checks whole blocks. */
 static int read_blocks(struct chunk *c, char *to, uint64_t first, size_t size)
 {
 	size_t done = 0;
 
 	if (c->stored->ops->read(c->stored, to, size, c->data + first * CHUNK_BLOCK) < 0)
 		return -1;
-	while (done < size) {
+	for (; done < size; first++) {
 		size_t len = block_length(c->size, first);
 
 		if (XXH3_64bits(to + done, len) != c->sums[first])
-			return damaged(&c->id, c->number, "the checksum of its data is wrong");
+			return fail_damaged(c, "the checksum of its data is wrong");
 		done += len;
-		first++;
 	}
 	return 0;
 }
 
-/* The window has the byte at `at`, and what of `size` bytes from there on it can have. */
+/* Lets the window contain the byte at `at`, and as many of the `size` bytes from there as fit. */
 static int move_window(struct chunk *c, uint64_t at, uint64_t size)
 {
-	uint64_t first = at / CHUNK_BLOCK, start = first * CHUNK_BLOCK;
-	size_t len = size + (at - start) > WINDOW ? WINDOW : (size_t)(blocks_of(size + (at - start)) * CHUNK_BLOCK);
+	uint64_t start = at / CHUNK_BLOCK * CHUNK_BLOCK, end = at + size;
+	size_t len = end - start > WINDOW_BYTES ? WINDOW_BYTES :
+		blocks_of(end - start) * CHUNK_BLOCK;
 
 	if (c->window_size && at >= c->window_at && at < c->window_at + c->window_size)
 		return 0;
-	if (!c->window && !(c->window = malloc(WINDOW)))
-		return object_fail(ENOMEM, "cannot read chunk %llu: no memory",
-				   (unsigned long long)c->number);
-	if (len > c->size - start)
-		len = (size_t)(c->size - start);
+	if (!c->window && !(c->window = malloc(WINDOW_BYTES)))
+		return fail_no_memory("read a chunk");
+	len = min_size(len, c->size - start);
 	c->window_size = 0;
-	if (read_blocks(c, c->window, first, len) < 0)
+	if (read_blocks(c, c->window, start / CHUNK_BLOCK, len) < 0)
 		return -1;
 	c->window_at = start;
 	c->window_size = len;
 	return 0;
 }
 
-/* How much, from a block's beginning on, goes to the reader's memory at once; 0: it has to go by the window. */
-static size_t whole_blocks(const struct chunk *c, uint64_t at, size_t size)
+/* Bytes from `at` on that can be read to the caller's memory; 0: they must go through the
+ * window. */
+static size_t direct_length(const struct chunk *c, uint64_t at, size_t size)
 {
 	if (at % CHUNK_BLOCK)
 		return 0;
-	if (size > WINDOW)
-		return WINDOW;
+	if (size > WINDOW_BYTES)
+		return WINDOW_BYTES;
 	return at + size == c->size ? size : size / CHUNK_BLOCK * CHUNK_BLOCK;
 }
 
@@ -219,7 +218,7 @@ int chunk_read(struct chunk *c, void *to, size_t size, uint64_t at, uint64_t mor
 	char *p = to;
 
 	while (size) {
-		size_t len = whole_blocks(c, at, size);
+		size_t len = direct_length(c, at, size);
 
 		if (len) {
 			if (read_blocks(c, p, at / CHUNK_BLOCK, len) < 0)
@@ -227,8 +226,7 @@ int chunk_read(struct chunk *c, void *to, size_t size, uint64_t at, uint64_t mor
 		} else {
 			if (move_window(c, at, size + more) < 0)
 				return -1;
-			len = (size_t)(c->window_at + c->window_size - at);
-			len = len < size ? len : size;
+			len = min_size(size, c->window_at + c->window_size - at);
 			memcpy(p, c->window + (at - c->window_at), len);
 		}
 		p += len;

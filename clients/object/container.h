@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Containers, versions that are held, and what the files of the core call of each other. */
 #ifndef OBJECT_CONTAINER_H
 #define OBJECT_CONTAINER_H
 
@@ -10,39 +11,48 @@
 
 struct umobject_container {
 	struct backend *b;
-	unsigned keep;
+	char *where;              /* as umobject_open was given it, for messages */
+	unsigned keep;            /* number of versions of a name to keep */
 	bool read_only;
-	atomic_uint open_chunks; /* of all versions that are held */
-	unsigned most_chunks;    /* where so many are open, a version that opens one closes its others */
+	atomic_uint open_chunks;  /* open chunks of all held versions */
+	unsigned max_open_chunks; /* a version closes its chunks when so many are open */
 };
 
-/* A version that is held, and the chunks that were read last. */
-#define OPEN_CHUNKS 64
+/* Chunks that a held version keeps open. Chunks whose numbers are equal modulo this share a
+ * slot. */
+#define CHUNK_SLOTS 64
 
 struct umobject_version {
 	struct umobject_container *container;
-	struct lease *lease;
+	struct lease *lease; /* NULL: none yet */
 	struct object *object;
-	struct chunk *chunks[OPEN_CHUNKS]; /* by number, as far as they are open */
-	uint64_t numbers[OPEN_CHUNKS];
+	struct chunk *chunks[CHUNK_SLOTS];
 };
 
-/* Of the version that it makes. */
+int container_check_writable(const struct umobject_container *c);
+/* Locks the records of a name, if the back end has locks. */
+int container_lock(struct umobject_container *c, const char *name, void **lock);
+/* Unlocks them. Keeps errno. */
+void container_unlock(struct umobject_container *c, void *lock);
+
+/* ---- version.c. Calls that return a version hold it; umobject_release keeps errno. ---- */
+
+/* Holds a version of a name (0: the newest), whose record may be that of another name. */
+umobject_version *version_of_name(struct umobject_container *c, const char *name, uint64_t version);
+/* Holds a version by its id, committed or not. */
+umobject_version *version_of_id(struct umobject_container *c, const struct umobject_id *id);
+/* Writes the view of a version, if the back end has views. */
+int version_write_view(const umobject_version *v);
+/* Does what umobject_check does, except for chunks that `known`, another checked version, has, too.
+ * known NULL: all chunks. */
+int version_check(umobject_version *v, const struct object *known,
+		  void (*each)(void *arg, const char *message), void *arg);
+
+/* ---- put.c ---- */
+
+/* The id of the version in progress. */
 const struct umobject_id *put_id(const umobject_put *put);
-/* Whether what it makes has this chunk of that version, unless the chunk is put. */
+/* Whether the version in progress has the same chunk as another version, unless it is put. */
 bool put_has_chunk_of(const umobject_put *put, const umobject_version *version, uint64_t number);
-
-/* A version of a name, and its lease; version 0: the newest. NULL with a message. */
-struct object *container_look(struct umobject_container *c, const char *name, uint64_t version, struct lease **lease);
-
-/* Whether all that the names of the container refer to is named as it should be: 0, or -1 with a message (EBADMSG). */
-int container_check_names(struct umobject_container *c);
-
-/* umobject_check without the chunks that `known`, another version that was checked, has as well. NULL: all chunks. */
-int version_check(umobject_version *v, const struct object *known, void (*each)(void *arg, const char *sentence), void *arg);
-
-/* Takes over lease and bytes. */
-int version_make(struct umobject_container *c, struct lease *lease, void *bytes, size_t size, const char *what,
-		 struct umobject_version **held);
 
 #endif

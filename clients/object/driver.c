@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The driver `object`: an object's bytes as a store. What is written is a draft until it is flushed: then each chunk that was
- * written is put, and a new version committed, which has all other chunks of the old one. So a flush happens as a whole or not at all,
- * and one that fails can be tried again. The library takes turns on a handle.
+ * The driver `object`: an object's bytes as a store. Writes change a draft. A flush puts each chunk
+ * that was written, and commits a new version, which has all other chunks of the old one. So a
+ * flush happens entirely or not at all, and a failed one can be repeated. The library serializes
+ * the calls of a handle.
  */
 #include "common/size.h"
 #include "object/keys.h"
+#include "object/shape.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <ummap-driver.h>
 #include <ummap-object.h>
@@ -25,39 +22,41 @@ struct handle {
 	char *name;
 	umobject_version *base;        /* NULL: there is no object of that name yet */
 	struct umobject_shape shape;
-	uint64_t size;                 /* 0: not known yet */
-	umobject_draft *draft;         /* what was written since */
-	bool may_grow;                 /* a new one whose shape nobody has given: bytes */
+	uint64_t size;                 /* bytes; 0: not known yet */
+	umobject_draft *draft;         /* changes since the base */
+	bool can_grow;                 /* whether it is a new object without dimensions: bytes */
 };
 
 static const struct {
 	const char *name;
 	enum umobject_type type;
 } types[] = {
-	{ "int8", UMOBJECT_INT8 }, { "uint8", UMOBJECT_UINT8 }, { "int16", UMOBJECT_INT16 }, { "uint16", UMOBJECT_UINT16 },
-	{ "int32", UMOBJECT_INT32 }, { "uint32", UMOBJECT_UINT32 }, { "int64", UMOBJECT_INT64 }, { "uint64", UMOBJECT_UINT64 },
-	{ "float", UMOBJECT_FLOAT }, { "double", UMOBJECT_DOUBLE }, { "ldouble", UMOBJECT_LDOUBLE },
+	{ "int8", UMOBJECT_INT8 }, { "uint8", UMOBJECT_UINT8 }, { "int16", UMOBJECT_INT16 },
+	{ "uint16", UMOBJECT_UINT16 }, { "int32", UMOBJECT_INT32 }, { "uint32", UMOBJECT_UINT32 },
+	{ "int64", UMOBJECT_INT64 }, { "uint64", UMOBJECT_UINT64 }, { "float", UMOBJECT_FLOAT },
+	{ "double", UMOBJECT_DOUBLE }, { "ldouble", UMOBJECT_LDOUBLE },
 };
 
 /* ---- Opening ---- */
 
-struct wish {
-	char container[1200];          /* keys that are the container's: "?conf=..." */
-	uint64_t version;
+/* The keys of a URI. */
+struct keys {
+	char container[1200];          /* keys of the container: "?conf=..." */
+	uint64_t version;              /* 0: not given */
 	struct umobject_id id;
-	bool by_id;
+	bool has_id;
 	struct umobject_shape shape;
 	unsigned chunk_rank;
 };
 
-static int say(struct ummap_geom *geom, int error, const char *format, const char *what)
+static int fail_with(struct ummap_geom *geom, int error, const char *format, const char *what)
 {
 	snprintf(geom->why, sizeof(geom->why), format, what);
 	return -error;
 }
 
-/* The library's own sentence. */
-static int told(struct ummap_geom *geom)
+/* Fails with the message of the object library. */
+static int fail_object(struct ummap_geom *geom)
 {
 	int error = errno ? errno : EIO;
 
@@ -67,43 +66,40 @@ static int told(struct ummap_geom *geom)
 
 static bool parse_id(const char *text, struct umobject_id *id)
 {
+	const char *digits = "0123456789abcdef";
 	size_t i, n = 0;
 
 	for (i = 0; text[i] && n < 32; i++) {
-		const char *digits = "0123456789abcdef", *at;
+		const char *at = strchr(digits, text[i]);
 
 		if (text[i] == '-')
 			continue;
-		at = strchr(digits, text[i]);
 		if (!at)
 			return false;
-		id->bytes[n / 2] = (uint8_t)(n % 2 ? id->bytes[n / 2] | (at - digits) : (at - digits) << 4);
+		id->bytes[n / 2] = (uint8_t)(id->bytes[n / 2] << 4 | (at - digits));
 		n++;
 	}
 	return n == 32 && !text[i];
 }
 
-static bool parse_type(const char *text, struct wish *w)
+static bool parse_type(const char *text, struct keys *keys)
 {
-	size_t i;
-
-	for (i = 0; i < sizeof(types) / sizeof(*types); i++) {
-		if (strcmp(types[i].name, text) == 0) {
-			w->shape.type = types[i].type;
-			return true;
-		}
-	}
-	return false;
+	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
+		if (strcmp(types[i].name, text) == 0)
+			keys->shape.type = types[i].type;
+	return keys->shape.type;
 }
 
-/* Adds a key that belongs to the container: "?conf=...". */
-static int pass_key(const struct ummap_key *k, struct wish *w, struct ummap_geom *geom)
+/* Adds a key to those of the container. */
+static int pass_key(const struct ummap_key *k, struct keys *keys, struct ummap_geom *geom)
 {
-	size_t len = strlen(w->container);
-	int n = snprintf(w->container + len, sizeof(w->container) - len, "%c%s=%s", len ? '&' : '?', k->name, k->value);
+	size_t len = strlen(keys->container), room = sizeof(keys->container) - len;
+	int n = snprintf(keys->container + len, room, "%c%s=%s", len ? '&' : '?', k->name,
+			 k->value);
 
-	return n < 0 || (size_t)n >= sizeof(w->container) - len ? say(geom, ENAMETOOLONG, "cannot "
-			"use the key '%s': its value is too long", k->name) : 0;
+	return n < 0 || (size_t)n >= room ?
+		fail_with(geom, ENAMETOOLONG, "cannot use the key '%s': its value is too long",
+			  k->name) : 0;
 }
 
 static const struct {
@@ -119,60 +115,62 @@ static int refuse_value(const struct ummap_key *k, struct ummap_geom *geom)
 
 	while (strcmp(key_types[i].name, k->name) != 0)
 		i++;
-	snprintf(geom->why, sizeof(geom->why), "cannot use %s='%.40s': it must be %s", k->name, k->value,
-		 key_types[i].type);
+	snprintf(geom->why, sizeof(geom->why), "cannot use %s='%.40s': it must be %s", k->name,
+		 k->value, key_types[i].type);
 	return -EINVAL;
 }
 
-static bool parse_value(const struct ummap_key *k, struct wish *w)
+static bool parse_value(const struct ummap_key *k, struct keys *keys)
 {
+	struct umobject_shape *shape = &keys->shape;
+
 	if (strcmp(k->name, "version") == 0)
-		return size_parse_count(k->value, &w->version) == 0 && w->version > 0;
+		return size_parse_count(k->value, &keys->version) == 0 && keys->version > 0;
 	if (strcmp(k->name, "id") == 0)
-		return w->by_id = parse_id(k->value, &w->id);
+		return keys->has_id = parse_id(k->value, &keys->id);
 	if (strcmp(k->name, "type") == 0)
-		return parse_type(k->value, w);
+		return parse_type(k->value, keys);
 	if (strcmp(k->name, "dims") == 0)
-		return (w->shape.rank = size_parse_dims(k->value, w->shape.dims, UMOBJECT_RANK_MAX)) > 0;
-	return (w->chunk_rank = size_parse_dims(k->value, w->shape.chunk, UMOBJECT_RANK_MAX)) > 0;
+		return (shape->rank = size_parse_dims(k->value, shape->dims, UMOBJECT_RANK_MAX));
+	return (keys->chunk_rank = size_parse_dims(k->value, shape->chunk, UMOBJECT_RANK_MAX));
 }
 
-static int parse_key(const struct ummap_key *k, struct wish *w, struct ummap_geom *geom)
+static int parse_key(const struct ummap_key *k, struct keys *keys, struct ummap_geom *geom)
 {
-	if (strcmp(k->name, "conf") == 0 || strcmp(k->name, "user") == 0 || strcmp(k->name, "timeout") == 0 || strcmp(k->name, "lease") == 0)
-		return pass_key(k, w, geom);
-	return parse_value(k, w) ? 0 : refuse_value(k, geom);
+	if (strcmp(k->name, "conf") == 0 || strcmp(k->name, "user") == 0 ||
+	    strcmp(k->name, "timeout") == 0 || strcmp(k->name, "lease") == 0)
+		return pass_key(k, keys, geom);
+	return parse_value(k, keys) ? 0 : refuse_value(k, geom);
 }
 
-static int parse_keys(const struct ummap_uri *uri, struct wish *w, struct ummap_geom *geom)
+static int parse_keys(const struct ummap_uri *uri, struct keys *keys, struct ummap_geom *geom)
 {
-	unsigned i;
-
-	for (i = 0; i < uri->nkeys; i++) {
-		int err = parse_key(&uri->keys[i], w, geom);
+	for (unsigned i = 0; i < uri->nkeys; i++) {
+		int err = parse_key(&uri->keys[i], keys, geom);
 
 		if (err)
 			return err;
 	}
-	if (w->shape.rank && !w->shape.type)
-		w->shape.type = UMOBJECT_UINT8;
-	if (w->chunk_rank && w->shape.rank && w->chunk_rank != w->shape.rank)
-		return say(geom, EINVAL, "%s", "cannot use dims and chunk: they must have the same "
-			   "number of numbers");
-	if (!w->shape.rank && (w->shape.type || w->chunk_rank > 1))
-		return say(geom, EINVAL, "%s", "cannot use type and chunk without dims. Try dims=, "
-			   "as 1000x200");
+	if (keys->shape.rank && !keys->shape.type)
+		keys->shape.type = UMOBJECT_UINT8;
+	if (keys->chunk_rank && keys->shape.rank && keys->chunk_rank != keys->shape.rank)
+		return fail_with(geom, EINVAL, "%s", "cannot use dims and chunk: they must have "
+				 "the same number of numbers");
+	if (!keys->shape.rank && (keys->shape.type || keys->chunk_rank > 1))
+		return fail_with(geom, EINVAL, "%s",
+				 "cannot use type and chunk without dims. Try dims=, as 1000x200");
 	return 0;
 }
 
-static int open_container(struct handle *h, const char *path, bool write, const struct wish *w, struct ummap_geom *geom)
+static int open_container(struct handle *h, const char *path, bool write, const struct keys *keys,
+			  struct ummap_geom *geom)
 {
 	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
 	const char *name;
 
 	attr.flags = write ? 0 : UMOBJECT_READ_ONLY;
-	if (umobject_open_path(path, w->container, &attr, &h->container, &name) < 0)
-		return told(geom);
+	if (umobject_open_path(path, keys->container, &attr, &h->container, &name) < 0)
+		return fail_object(geom);
 	h->name = strdup(name);
 	return h->name ? 0 : -ENOMEM;
 }
@@ -188,44 +186,35 @@ static int take_shape(struct handle *h, const struct umobject_version *base)
 	return 0;
 }
 
-static uint64_t bytes_of(const struct umobject_shape *shape)
+/* Takes the shape of a new object: bytes in chunks of 1 MiB, unless the URI has keys. */
+static int take_keys(struct handle *h, const struct keys *keys, struct ummap_geom *geom)
 {
-	uint64_t bytes = umobject_type_size(shape->type);
-	unsigned d;
+	uint64_t chunk = keys->shape.chunk[0] ? keys->shape.chunk[0] : 1 << 20;
 
-	for (d = 0; d < shape->rank; d++)
-		bytes *= shape->dims[d];
-	return bytes;
-}
-
-/* Bytes, in chunks of a MiB, unless the URI says otherwise. */
-static int take_wish(struct handle *h, const struct wish *w, struct ummap_geom *geom)
-{
-	uint64_t chunk = w->shape.chunk[0] ? w->shape.chunk[0] : 1 << 20;
-
-	h->shape = w->shape;
+	h->shape = keys->shape;
 	if (!h->shape.rank) {
-		h->may_grow = true;
-		h->shape = (struct umobject_shape){ .type = UMOBJECT_UINT8, .rank = 1, .chunk = { chunk } };
+		h->can_grow = true;
+		h->shape = (struct umobject_shape){ UMOBJECT_UINT8, 1, { 0 }, { chunk } };
 		return 0;
 	}
 	if (!umobject_chunks(&h->shape))
-		return told(geom);
-	h->size = bytes_of(&h->shape);
+		return fail_object(geom);
+	h->size = shape_bytes(&h->shape);
 	return 0;
 }
 
-static int hold_base(struct handle *h, const struct wish *w, int oflags, struct ummap_geom *geom)
+static int hold_base(struct handle *h, const struct keys *keys, int oflags,
+		     struct ummap_geom *geom)
 {
-	int result = w->by_id ? umobject_hold_id(h->container, &w->id, &h->base) :
-		umobject_hold(h->container, h->name, w->version, &h->base);
+	int result = keys->has_id ? umobject_hold_id(h->container, &keys->id, &h->base) :
+		umobject_hold(h->container, h->name, keys->version, &h->base);
 
 	if (result == 0)
 		return take_shape(h, h->base);
 	h->base = NULL;
-	if (errno == ENOENT && oflags & UMMAP_O_CREATE && !w->by_id && !w->version)
-		return take_wish(h, w, geom);
-	return told(geom);
+	if (errno == ENOENT && oflags & UMMAP_O_CREATE && !keys->has_id && !keys->version)
+		return take_keys(h, keys, geom);
+	return fail_object(geom);
 }
 
 static int object_close(void *handle)
@@ -240,40 +229,54 @@ static int object_close(void *handle)
 	return 0;
 }
 
-/* Who may not make a version hears it now, and not when there is something to lose. All else may be better by then. */
-static int may_put(const struct handle *h, struct ummap_geom *geom)
+static int result_of(int result)
+{
+	return result < 0 ? -errno : 0;
+}
+
+static int begin_put(struct handle *h, umobject_put **put)
 {
 	struct umobject_shape shape = h->shape;
+
+	if (h->can_grow)
+		shape.dims[0] = h->size ? h->size : 1;
+	return h->base ? umobject_begin_from(h->base, put, NULL) :
+		umobject_begin(h->container, h->name, &shape, put, NULL);
+}
+
+/* A user who may not write gets the error when the object is opened, and not at the first flush.
+ * Other errors may be gone by then. */
+static int check_access(struct handle *h, struct ummap_geom *geom)
+{
 	umobject_put *put;
 
-	if (h->may_grow)
-		shape.dims[0] = 1;
-	if ((h->base ? umobject_begin_from(h->base, &put, NULL) : umobject_begin(h->container, h->name, &shape, &put, NULL)) < 0)
-		return errno == EACCES || errno == EPERM || errno == EROFS ? told(geom) : 0;
+	if (begin_put(h, &put) < 0)
+		return errno == EACCES || errno == EPERM || errno == EROFS ? fail_object(geom) : 0;
 	umobject_abandon(put);
 	return 0;
 }
 
-static int object_open(const struct ummap_uri *uri, int oflags, void **handle, struct ummap_geom *geom)
+static int object_open(const struct ummap_uri *uri, int oflags, void **handle,
+		       struct ummap_geom *geom)
 {
 	struct handle *h = calloc(1, sizeof(*h));
-	struct wish wish = { 0 };
+	struct keys keys = { 0 };
 	int err;
 
 	if (!h)
 		return -ENOMEM;
-	err = parse_keys(uri, &wish, geom);
+	err = parse_keys(uri, &keys, geom);
 	if (!err)
-		err = open_container(h, uri->path, oflags & UMMAP_O_WRITE, &wish, geom);
+		err = open_container(h, uri->path, oflags & UMMAP_O_WRITE, &keys, geom);
 	if (!err)
-		err = hold_base(h, &wish, oflags, geom);
-	if (!err && oflags & UMMAP_O_WRITE && (wish.version || wish.by_id))
-		err = say(geom, EROFS, "%s", "cannot write to a version: versions do not change. "
-			  "Try without version= and id=, to make a new version");
+		err = hold_base(h, &keys, oflags, geom);
+	if (!err && oflags & UMMAP_O_WRITE && (keys.version || keys.has_id))
+		err = fail_with(geom, EROFS, "%s", "cannot write to a version: versions do not "
+				"change. Try without version= and id=, to make a new version");
 	if (!err && oflags & UMMAP_O_WRITE)
-		err = may_put(h, geom);
+		err = check_access(h, geom);
 	if (!err && umobject_draft_begin(h->base, &h->shape, &h->draft) < 0)
-		err = told(geom);
+		err = fail_object(geom);
 	if (err) {
 		object_close(h);
 		return err;
@@ -281,14 +284,10 @@ static int object_open(const struct ummap_uri *uri, int oflags, void **handle, s
 	geom->size = h->size;
 	geom->align = 1;
 	geom->optimal = 1 << 20;
-	geom->caps = oflags & UMMAP_O_WRITE ? UMMAP_CAP_WRITE | (h->may_grow ? UMMAP_CAP_GROW : 0) : 0;
+	if (oflags & UMMAP_O_WRITE)
+		geom->caps = UMMAP_CAP_WRITE | (h->can_grow ? UMMAP_CAP_GROW : 0);
 	*handle = h;
 	return 0;
-}
-
-static int result_of(int result)
-{
-	return result < 0 ? -errno : 0;
 }
 
 static int object_read(void *handle, void *buf, size_t len, uint64_t off)
@@ -300,7 +299,7 @@ static int object_write(void *handle, const void *buf, size_t len, uint64_t off)
 {
 	struct handle *h = handle;
 
-	if (off + len > h->size && h->may_grow)
+	if (off + len > h->size && h->can_grow)
 		h->size = off + len;
 	return result_of(umobject_draft_write(h->draft, buf, len, off));
 }
@@ -311,33 +310,15 @@ static int object_resize(void *handle, uint64_t size)
 
 	if (size == h->size)
 		return 0;
-	if (!h->may_grow || size < h->size)
+	if (!h->can_grow || size < h->size)
 		return -EINVAL;
 	h->size = size;
 	return 0;
 }
 
-/* ---- A new version ---- */
+/* ---- New versions ---- */
 
-static int begin(struct handle *h, umobject_put **put)
-{
-	if (h->may_grow) {
-		h->shape.dims[0] = h->size;
-		umobject_draft_reshape(h->draft, &h->shape);
-	}
-	return result_of(h->base ? umobject_begin_from(h->base, put, NULL) : umobject_begin(h->container, h->name, &h->shape, put, NULL));
-}
-
-/* The next version is made from this one. */
-static void rebase(struct handle *h, umobject_version *made)
-{
-	umobject_draft_rebase(h->draft, made);
-	umobject_release(h->base);
-	h->base = made;
-	h->may_grow = false;
-}
-
-/* Positive: all is there still, and the next flush tries again. */
+/* A positive errno value: the changes are kept, and the next flush repeats the failed one. */
 static int object_flush(void *handle, uint64_t off, uint64_t len)
 {
 	struct handle *h = handle;
@@ -349,9 +330,12 @@ static int object_flush(void *handle, uint64_t off, uint64_t len)
 	(void)len;
 	if (!umobject_draft_is_written(h->draft))
 		return 0;
-	err = begin(h, &put);
-	if (err)
-		return -err;
+	if (h->can_grow) {
+		h->shape.dims[0] = h->size;
+		umobject_draft_reshape(h->draft, &h->shape);
+	}
+	if (begin_put(h, &put) < 0)
+		return errno;
 	if (umobject_draft_put(h->draft, put, 0, UINT64_MAX) < 0) {
 		err = errno;
 		umobject_abandon(put);
@@ -359,7 +343,11 @@ static int object_flush(void *handle, uint64_t off, uint64_t len)
 	}
 	if (umobject_commit_hold(put, UMOBJECT_SPARSE, &made) < 0)
 		return errno;
-	rebase(h, made);
+	/* The next version is made from this one. */
+	umobject_draft_rebase(h->draft, made);
+	umobject_release(h->base);
+	h->base = made;
+	h->can_grow = false;
 	return 0;
 }
 

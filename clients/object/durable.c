@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Several files that have to be durable before the next step are flushed by as many requests at once, so that a file system which
- * commits all of them together does so once. Where there is no io_uring, one after the other.
+ * Files that must be durable before the next step are flushed by concurrent requests, so that a
+ * file system that commits all of them at once does so once. Without io_uring, one follows another.
  */
 #include "object/durable.h"
+
+#include "common/cursor.h"
 
 #include <errno.h>
 #include <liburing.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-#define TOGETHER 64
+#define MAX_REQUESTS 64
+/* Pieces of one writev(2). */
+#define MAX_PIECES 8
 
-static int one_by_one(const int *fds, size_t n)
+static int flush_each(const int *fds, size_t n)
 {
 	int error = 0;
 	size_t i;
@@ -25,7 +28,7 @@ static int one_by_one(const int *fds, size_t n)
 	return error;
 }
 
-static int reap(struct io_uring *ring, unsigned n)
+static int wait_for_requests(struct io_uring *ring, unsigned n)
 {
 	struct io_uring_cqe *cqe;
 	int error = 0;
@@ -45,8 +48,8 @@ static int reap(struct io_uring *ring, unsigned n)
 	return error;
 }
 
-/* The system works on each in a thread of its own. */
-static int together(struct io_uring *ring, const int *fds, unsigned n)
+/* The kernel flushes each file in a thread of its own. */
+static int flush_concurrently(struct io_uring *ring, const int *fds, unsigned n)
 {
 	unsigned i;
 	int sent;
@@ -60,7 +63,7 @@ static int together(struct io_uring *ring, const int *fds, unsigned n)
 	do
 		sent = io_uring_submit(ring);
 	while (sent == -EINTR);
-	return sent == (int)n ? reap(ring, n) : EIO;
+	return sent == (int)n ? wait_for_requests(ring, n) : EIO;
 }
 
 int durable_all(const int *fds, size_t n)
@@ -69,49 +72,36 @@ int durable_all(const int *fds, size_t n)
 	int error = 0;
 	size_t at;
 
-	if (n < 2 || io_uring_queue_init(TOGETHER, &ring, 0) < 0)
-		return one_by_one(fds, n);
-	for (at = 0; at < n && !error; at += TOGETHER)
-		error = together(&ring, fds + at, n - at < TOGETHER ? (unsigned)(n - at) : TOGETHER);
+	if (n < 2 || io_uring_queue_init(MAX_REQUESTS, &ring, 0) < 0)
+		return flush_each(fds, n);
+	for (at = 0; at < n && !error; at += MAX_REQUESTS)
+		error = flush_concurrently(&ring, fds + at,
+					   (unsigned)min_size(n - at, MAX_REQUESTS));
 	io_uring_queue_exit(&ring);
 	return error;
 }
 
-/* What is left of iov when so many bytes of it are written. */
-static int advance(struct iovec *iov, int n, size_t done)
-{
-	int first = 0;
-
-	while (first < n && done >= iov[first].iov_len)
-		done -= iov[first++].iov_len;
-	if (first < n) {
-		iov[first].iov_base = (char *)iov[first].iov_base + done;
-		iov[first].iov_len -= done;
-	}
-	return first;
-}
-
 int durable_write(int fd, const struct iovec *iov, int n)
 {
-	struct iovec left[8];
-	int first = 0;
+	struct cursor c = cursor_begin(iov, n, 0);
 
-	for (int i = 0; i < n; i++)
-		left[i] = iov[i];
-	first = advance(left, n, 0);
-	while (first < n) {
-		ssize_t done = writev(fd, left + first, n - first);
+	while (c.off < c.end) {
+		struct iovec pieces[MAX_PIECES];
+		ssize_t done;
+		int count;
 
+		cursor_slice(&c, SIZE_MAX, pieces, MAX_PIECES, &count);
+		done = writev(fd, pieces, count);
 		if (done < 0 && errno == EINTR)
 			continue;
 		if (done <= 0)
 			return done < 0 ? errno : EIO;
-		first += advance(left + first, n - first, (size_t)done);
+		cursor_advance(&c, (size_t)done);
 	}
 	return 0;
 }
 
-int durable_read(int fd, void *to, size_t size, unsigned long long at)
+int durable_read(int fd, void *to, size_t size, uint64_t at)
 {
 	char *p = to;
 
@@ -123,28 +113,27 @@ int durable_read(int fd, void *to, size_t size, unsigned long long at)
 		if (n <= 0)
 			return n < 0 ? errno : EBADMSG;
 		p += n;
-		at += (unsigned long long)n;
+		at += (uint64_t)n;
 		size -= (size_t)n;
 	}
 	return 0;
 }
 
-void *durable_contents(int fd, size_t *size)
+int durable_contents(int fd, struct bytes *bytes)
 {
 	struct stat st;
-	void *bytes;
 	int error;
 
+	*bytes = (struct bytes){ NULL, 0 };
 	if (fstat(fd, &st) < 0)
-		return NULL;
-	*size = (size_t)st.st_size;
-	bytes = malloc(*size + 1);
-	if (!bytes)
-		return NULL;
-	error = durable_read(fd, bytes, *size, 0);
-	if (!error)
-		return bytes;
-	free(bytes);
-	errno = error;
-	return NULL;
+		return errno;
+	*bytes = (struct bytes){ malloc((size_t)st.st_size + 1), (size_t)st.st_size };
+	if (!bytes->data)
+		return ENOMEM;
+	error = durable_read(fd, bytes->data, bytes->size, 0);
+	if (error) {
+		free(bytes->data);
+		bytes->data = NULL;
+	}
+	return error;
 }

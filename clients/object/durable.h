@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Files and folders that become durable together: each waits for storage, all at once. */
+/* Transfers to files, and flushes of several files at once. All calls return 0 or an errno
+ * value. */
 #ifndef OBJECT_DURABLE_H
 #define OBJECT_DURABLE_H
 
-#include <stddef.h>
-#include <sys/uio.h>
+#include "object/backend.h"
 
-/* fsync(2) for each; where the system lets it, all are on their way together. 0, or the errno of one that failed. */
+/* Flushes n files or folders, as fsync(2) does. Waits for all of them together if the system
+ * can. */
 int durable_all(const int *fds, size_t n);
-/* Writes all of it, at most 8 pieces, whatever is interrupted. 0 or an errno. */
+/* Writes all bytes of n pieces of memory. */
 int durable_write(int fd, const struct iovec *iov, int n);
-/* Reads all of it. 0 or an errno; EBADMSG: there are fewer bytes. */
-int durable_read(int fd, void *to, size_t size, unsigned long long at);
-/* All of a file, for the caller to free; NULL with errno. */
-void *durable_contents(int fd, size_t *size);
+static inline int durable_write_bytes(int fd, const struct bytes *bytes)
+{
+	return durable_write(fd, &(struct iovec){ bytes->data, bytes->size }, 1);
+}
+
+/* Reads `size` bytes. EBADMSG: the file is shorter. */
+int durable_read(int fd, void *to, size_t size, uint64_t at);
+/* Reads a whole file, for the caller to free. data is NULL on an error. */
+int durable_contents(int fd, struct bytes *bytes);
 
 #endif

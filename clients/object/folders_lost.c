@@ -1,105 +1,78 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Names whose file in names/ is missing. folders_name_remove keeps that file, by another name, until nothing refers to the name
- * any more. So if a file in versions/ or a link in h5/ refers to a name that has neither file, the name was removed by other
- * means. The versions of the name are in live/, and are no garbage.
+ * Names whose file in names/ is missing. A removal keeps that file, by another name, until no other
+ * record of the name exists. So if a file in versions/ or a link in h5/ refers to a name that has
+ * neither file, the name was removed by other means. The versions of the name are in live/, and are
+ * no garbage.
  *
- * Lock: that of the name, while the records of one name are compared. A user who may not lock compares without it.
+ * The records of one name are compared under its lock. A user who may not lock compares without it.
  */
 #include "object/folders.h"
 
 #include "object/error.h"
-#include "object/id.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static bool is_there(const struct folders *f, int folder, const char *file)
-{
-	return faccessat(f->folder[folder], file, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-}
-
-bool folders_leads_to_version(const struct folders *f, const char *link, char id[static ID_TEXT])
-{
-	char target[ID_TEXT + 16] = "";
-	struct umobject_id parsed;
-
-	if (readlinkat(f->folder[H5], link, target, sizeof(target) - 1) != 9 + ID_TEXT - 1 + 3 ||
-	    strncmp(target, "../views/", 9) != 0 || strcmp(target + 9 + ID_TEXT - 1, ".h5") != 0)
-		return false;
-	memcpy(id, target + 9, ID_TEXT - 1);
-	id[ID_TEXT - 1] = '\0';
-	return id_parse(id, &parsed) && is_there(f, LIVE, id);
-}
-
-/* Whether the name is there, or its removal has begun. */
+/* Whether the name exists, or its removal has begun. */
 static bool is_named(const struct folders *f, const char *escaped)
 {
-	char removed[NAME_TEXT + 16];
+	char removed[VERSION_NAME_TEXT];
 
-	folders_removed_name(escaped, removed);
-	return is_there(f, NAMES, escaped) || is_there(f, NAMES, removed);
-}
-
-static bool refers(const struct folders *f, int folder, const char *file)
-{
-	char id[ID_TEXT];
-
-	return folder == H5 ? folders_leads_to_version(f, file, id) : is_there(f, folder, file);
+	removed_name(escaped, removed);
+	return file_exists(f, NAMES, escaped) || file_exists(f, NAMES, removed);
 }
 
 /* Whether the name is missing while this file in versions/ or h5/ refers to it. */
 static bool is_lost(struct folders *f, const char *name, int folder, const char *file)
 {
-	char escaped[NAME_TEXT];
+	char escaped[NAME_TEXT], id[ID_TEXT];
 	void *lock = NULL;
 	bool lost;
 
 	name_escape(name, escaped);
 	if (is_named(f, escaped))
 		return false;
-	if (f->b.ops->name_lock(&f->b, name, &lock) < 0)
+	if (folders_lock(&f->b, name, &lock) < 0)
 		lock = NULL;
-	lost = !is_named(f, escaped) && refers(f, folder, file) && !is_named(f, escaped);
+	lost = !is_named(f, escaped) &&
+		(folder == H5 ? find_shown_version(f, file, id) : file_exists(f, folder, file)) &&
+		!is_named(f, escaped);
 	if (lock)
-		f->b.ops->name_unlock(&f->b, lock);
+		folders_unlock(&f->b, lock);
 	return lost;
 }
 
-/* The name to which a file in versions/ or h5/ refers, for the caller to free; NULL: none that can be told. */
-static char *name_of_file(struct folders *f, int folder, const char *file)
+/* The name to which a file in versions/ or h5/ refers, for the caller to free; NULL: none is known,
+ * or it has a file in names/. */
+static char *find_name(const struct folders *f, int folder, const char *file)
 {
-	size_t len = strlen(file), end = folder == H5 ? 3 : VERSION_TEXT;
+	size_t len = strlen(file), end = folder == H5 ? strlen(".h5") : VERSION_SUFFIX;
 	char stem[NAME_MAX + 1], id[ID_TEXT], *name;
 
-	if (*file == '.' || len <= end || file[len - end] != '.' || (folder == H5 && !folders_leads_to_version(f, file, id)))
+	if (*file == '.' || len <= end || file[len - end] != '.' ||
+	    (folder == H5 && !find_shown_version(f, file, id)))
 		return NULL;
-	memcpy(stem, file, len - end);
-	stem[len - end] = '\0';
-	/* The usual case needs no more than one look. */
-	if (is_there(f, NAMES, stem))
+	snprintf(stem, sizeof(stem), "%.*s", (int)(len - end), file);
+	if (file_exists(f, NAMES, stem))
 		return NULL;
 	name = name_unescape(stem);
-	if (name)
-		return name;
-	return folder == H5 ? folders_name_in_file(f, LIVE, id) : folders_name_in_file(f, folder, file);
+	return name ? name : folder == H5 ? read_name(f, LIVE, id) : read_name(f, folder, file);
 }
 
-static int look_in(struct folders *f, int folder, int (*each)(void *arg, const char *name), void *arg)
+static int search_folder(struct folders *f, int folder, visit_name_fn *each, void *arg)
 {
-	DIR *d = folders_read(f, folder);
+	DIR *d = list_folder(f, folder);
 	const struct dirent *e;
 	int result = 0;
 
 	if (!d)
 		return -1;
 	while (result == 0 && (e = readdir(d))) {
-		char *name = name_of_file(f, folder, e->d_name);
+		char *name = find_name(f, folder, e->d_name);
 
 		if (name && is_lost(f, name, folder, e->d_name))
 			result = each(arg, name);
@@ -109,68 +82,83 @@ static int look_in(struct folders *f, int folder, int (*each)(void *arg, const c
 	return result;
 }
 
-int folders_lost_names(struct backend *b, int (*each)(void *arg, const char *name), void *arg)
+int folders_list_lost(struct backend *b, visit_name_fn *each, void *arg)
 {
-	int result = look_in(of(b), VERSIONS, each, arg);
+	int result = search_folder(of(b), VERSIONS, each, arg);
 
-	return result ? result : look_in(of(b), H5, each, arg);
+	return result ? result : search_folder(of(b), H5, each, arg);
+}
+
+/* Completes the removal of a name, by its file in names/. */
+static int end_removal(struct folders *f, const char *file)
+{
+	const char *escaped = file + strlen(REMOVED);
+	char *name = name_unescape(escaped);
+	void *lock;
+	int result;
+
+	if (!name)
+		name = read_name(f, NAMES, file);
+	/* ENOENT: another process has completed it. */
+	if (!name)
+		return errno == ENOENT ? 0 : -1;
+	result = folders_lock(&f->b, name, &lock);
+	if (result == 0) {
+		result = finish_removal(f, name, escaped);
+		folders_unlock(&f->b, lock);
+	}
+	free(name);
+	return result;
 }
 
 int folders_end_removals(struct backend *b)
 {
-	const struct folders *f = of(b);
-	DIR *d = folders_read(f, NAMES);
+	DIR *d = list_folder(of(b), NAMES);
 	const struct dirent *e;
 	int result = 0;
 
 	if (!d)
 		return -1;
 	while (result == 0 && (e = readdir(d)))
-		if (strncmp(e->d_name, REMOVED, sizeof(REMOVED) - 1) == 0)
-			result = folders_finish_removal(f, e->d_name + sizeof(REMOVED) - 1);
+		if (strncmp(e->d_name, REMOVED, strlen(REMOVED)) == 0)
+			result = end_removal(of(b), e->d_name);
 	closedir(d);
 	return result;
 }
 
 /* Whether the record of a name cannot be read, or belongs to another name. */
-static bool is_damaged(struct folders *f, const char *name, const char *escaped)
+static bool is_damaged(const struct folders *f, const char *name, const char *escaped)
 {
-	char *found = folders_name_in_file(f, NAMES, escaped);
+	char *found = read_name(f, NAMES, escaped);
 	bool damaged = found ? strcmp(found, name) != 0 : errno == EBADMSG;
 
 	free(found);
 	return damaged;
 }
 
-/* Links the version to the name. A damaged record is replaced. Returns 0 or an errno value. */
-static int link_version(struct folders *f, const char *name, const char *id, int folder, const char *file)
+int folders_restore(struct backend *b, const char *name, const struct umobject_id *id,
+		    uint64_t version, bool is_newest)
 {
-	if (linkat(f->folder[LIVE], id, f->folder[folder], file, 0) == 0)
-		return 0;
-	if (errno != EEXIST || folder != NAMES || !is_damaged(f, name, file))
-		return errno;
-	return folders_point_name(f, folder, file, id);
-}
-
-int folders_name_restore(struct backend *b, const char *name, const struct umobject_id *id, uint64_t version, bool is_newest)
-{
-	struct folders *f = of(b);
-	int folder = is_newest ? NAMES : VERSIONS, error;
-	char escaped[NAME_TEXT], file[NAME_TEXT + 24], text[ID_TEXT];
+	const struct folders *f = of(b);
+	int folder = is_newest ? NAMES : VERSIONS, error = 0;
+	char escaped[NAME_TEXT], file[VERSION_NAME_TEXT], text[ID_TEXT];
 
 	id_text(id, text);
 	name_escape(name, escaped);
 	if (is_newest)
 		strcpy(file, escaped);
 	else
-		folders_version_name(name, version, file);
-	error = link_version(f, name, text, folder, file);
+		version_name(name, version, file);
+	if (linkat(f->folder[LIVE], text, f->folder[folder], file, 0) < 0)
+		error = errno;
+	if (error == EEXIST && is_newest && is_damaged(f, name, file))
+		error = replace_link(f, LIVE, text, NAMES, file, text);
 	if (!error && fsync(f->folder[folder]) < 0)
 		error = errno;
 	if (error)
-		return object_fail(error, "cannot restore version %llu of '%s' in '%s': %s",
-				   (unsigned long long)version, name, f->path, strerror(error));
-	if (is_newest && !folders_has_view(f, escaped, text))
-		folders_point_view(f, escaped, text);
+		return object_fail(error, "cannot restore version %" PRIu64 " of '%s' in '%s': %m",
+				   version, name, f->path);
+	if (is_newest)
+		show_view(f, escaped, text);
 	return 0;
 }

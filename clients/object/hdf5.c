@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * All calls of the HDF5 library. It lays out files of which only the head and the end are kept: data is written by the back ends, which
- * know more ways to be fast and durable. The library is not for threads, so that one at a time is in it.
+ * All calls of the HDF5 library. It lays out files of which only the header and the end are kept.
+ * The back ends write the data, because they know more ways to be fast and durable.
  *
- * Lock: `turn`, around every call of HDF5 and around `last`.
+ * Lock: hdf5_lock, around every call of HDF5, which is not safe for threads, and around the
+ * reference counts of frames.
  */
 #include "object/hdf5.h"
 
@@ -12,19 +13,16 @@
 #include "object/shape.h"
 #include "object/view.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <hdf5.h>
 #include <limits.h>
 #include <pthread.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t hdf5_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static hid_t type_of(enum umobject_type type)
 {
@@ -54,7 +52,7 @@ static hid_t space_of(unsigned rank, const uint64_t *count)
 	return rank ? H5Screate_simple((int)rank, dims, NULL) : H5Screate(H5S_SCALAR);
 }
 
-/* Files in the form of HDF5 1.8 where that has it: virtual datasets are of 1.10. */
+/* Makes files in the format of HDF5 1.8 if it has the feature. Virtual datasets need 1.10. */
 static hid_t new_access(void)
 {
 	hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
@@ -63,34 +61,36 @@ static hid_t new_access(void)
 	return fapl;
 }
 
-/* Bytes for what HDF5 writes of its own. */
-#define HEADS ((off_t)64 << 10)
+/* Bytes for the metadata that HDF5 writes. */
+#define METADATA_BYTES ((off_t)64 << 10)
 
-/* A file that HDF5 cannot close is one on which it crashes when the process ends. So what it is going to write has room before. */
+/* Checks that HDF5 can write its metadata. After a failed close of a file, HDF5 crashes when the
+ * process ends. */
 static bool has_room(int fd, uint64_t bytes)
 {
-	if (ftruncate(fd, (off_t)bytes + HEADS) < 0)
+	if (ftruncate(fd, (off_t)bytes + METADATA_BYTES) < 0)
 		return false;
-	if (fallocate(fd, 0, 0, HEADS) < 0 && errno != EOPNOTSUPP && errno != ENOSYS)
+	if (fallocate(fd, 0, 0, METADATA_BYTES) < 0 && errno != EOPNOTSUPP && errno != ENOSYS)
 		return false;
 	return ftruncate(fd, 0) == 0;
 }
 
-/* Sparse: its data stays a hole. */
-static int temporary_file(char path[static PATH_MAX], uint64_t bytes)
+/* Creates a file for `bytes` bytes of data, which stay a hole. */
+static int create_temporary_file(char path[static PATH_MAX], uint64_t bytes)
 {
 	const char *folder = getenv("TMPDIR");
 	int fd;
 
-	snprintf(path, PATH_MAX, "%.4000s/ummap-object-XXXXXX", folder && *folder ? folder : "/tmp");
+	folder = folder && *folder ? folder : "/tmp";
+	snprintf(path, PATH_MAX, "%.4000s/ummap-object-XXXXXX", folder);
 	fd = mkostemp(path, O_CLOEXEC);
 	if (fd < 0)
-		return object_fail(errno, "cannot create the temporary file '%.600s' for HDF5: %s. "
-				   "Try another folder in TMPDIR", path, strerror(errno));
+		return object_fail(errno, "cannot create the temporary file '%.600s' for HDF5: %m. "
+				   "Try another folder in TMPDIR", path);
 	if (has_room(fd, bytes))
 		return fd;
-	object_fail(errno, "cannot use the temporary file '%.600s' for HDF5: %s. Try another "
-		    "folder in TMPDIR", path, strerror(errno));
+	object_fail(errno, "cannot use the temporary file '%.600s' for HDF5: %m. Try another "
+		    "folder in TMPDIR", path);
 	unlink(path);
 	close(fd);
 	return -1;
@@ -98,21 +98,23 @@ static int temporary_file(char path[static PATH_MAX], uint64_t bytes)
 
 /* ---- The frame of a chunk ---- */
 
-/* Lays the file out, without its data, and says where that would be. */
-static bool lay_out(const char *path, const struct umobject_shape *shape, const uint64_t *count, size_t skip, haddr_t *at)
+/* Lays out the file without its data. *at becomes the offset of the data. */
+static bool lay_out(const char *path, const struct frame *f, haddr_t *at)
 {
-	hid_t fcpl = H5Pcreate(H5P_FILE_CREATE), fapl = new_access(), dcpl = H5Pcreate(H5P_DATASET_CREATE);
-	hid_t space = space_of(shape->rank, count), file, set = H5I_INVALID_HID;
+	hid_t fcpl = H5Pcreate(H5P_FILE_CREATE), fapl = new_access();
+	hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), space = space_of(f->rank, f->count);
+	hid_t file, set = H5I_INVALID_HID;
 
-	H5Pset_userblock(fcpl, skip);
+	H5Pset_userblock(fcpl, f->user_block);
 	H5Pset_layout(dcpl, H5D_CONTIGUOUS);
 	H5Pset_alloc_time(dcpl, H5D_ALLOC_TIME_EARLY);
 	H5Pset_fill_time(dcpl, H5D_FILL_TIME_NEVER);
 	file = H5Fcreate(path, H5F_ACC_TRUNC, fcpl, fapl);
-	/* Whoever is killed leaves nothing. */
+	/* A process that is killed leaves no file. */
 	unlink(path);
 	if (file >= 0)
-		set = H5Dcreate2(file, HDF5_DATASET, type_of(shape->type), space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+		set = H5Dcreate2(file, HDF5_DATASET, type_of(f->type), space, H5P_DEFAULT, dcpl,
+				 H5P_DEFAULT);
 	*at = set >= 0 ? H5Dget_offset(set) : HADDR_UNDEF;
 	if (set >= 0)
 		H5Dclose(set);
@@ -125,16 +127,16 @@ static bool lay_out(const char *path, const struct umobject_shape *shape, const 
 	return *at != HADDR_UNDEF;
 }
 
-/* What the system said where HDF5 only says that it failed. */
+/* The system's error, for which HDF5 has no code. */
 static int storage_error(int error)
 {
-	return error == ENOSPC || error == EDQUOT || error == EFBIG || error == EMFILE || error == ENFILE ||
-	       error == ENOMEM ? error : EIO;
+	return error == ENOSPC || error == EDQUOT || error == EFBIG || error == EMFILE ||
+	       error == ENFILE || error == ENOMEM ? error : EIO;
 }
 
-static void *copy_of(int fd, uint64_t at, size_t size)
+static char *read_copy(int fd, uint64_t at, size_t size)
 {
-	char *bytes = calloc(1, size + 1);
+	char *bytes = malloc(size + 1);
 
 	if (bytes && pread(fd, bytes, size, (off_t)at) == (ssize_t)size)
 		return bytes;
@@ -142,143 +144,132 @@ static void *copy_of(int fd, uint64_t at, size_t size)
 	return NULL;
 }
 
-static int take_frame(int fd, uint64_t at, uint64_t bytes, struct frame *frame)
+/* Reads the parts of the frame from a file whose data is `bytes` bytes at offset `at`. */
+static int read_frame(int fd, uint64_t at, uint64_t bytes, struct frame *f)
 {
 	struct stat st;
 
 	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < at + bytes)
 		return object_fail(EIO, "cannot lay out a chunk: HDF5 made its file shorter than "
 				   "the data");
-	frame->front_size = at;
-	frame->back_size = (size_t)st.st_size - at - bytes;
-	frame->front = copy_of(fd, 0, frame->front_size);
-	frame->back = copy_of(fd, at + bytes, frame->back_size);
-	if (frame->front && frame->back)
-		return 0;
-	frame_free(frame);
-	return object_fail(ENOMEM, "cannot lay out a chunk: no memory for its header");
+	f->front_size = at;
+	f->back_size = (size_t)st.st_size - at - bytes;
+	f->front = read_copy(fd, 0, f->front_size);
+	f->back = read_copy(fd, at + bytes, f->back_size);
+	return f->front && f->back ? 0 : fail_no_memory("lay out a chunk");
 }
 
-/* The last one that was made: many puts have chunks of one shape. Under `turn`. */
-static struct {
-	struct frame frame;
-	enum umobject_type type;
-	unsigned rank;
-	uint64_t count[UMOBJECT_RANK_MAX];
-	size_t skip;
-} last;
-
-static void *copy_bytes(const void *from, size_t size)
+static int fill_frame_locked(struct frame *f, uint64_t bytes)
 {
-	void *copy = malloc(size + 1);
-
-	return copy ? memcpy(copy, from, size) : NULL;
-}
-
-static bool copy_frame(const struct frame *from, struct frame *to)
-{
-	*to = (struct frame){ copy_bytes(from->front, from->front_size), from->front_size, copy_bytes(from->back, from->back_size), from->back_size };
-	if (to->front && to->back)
-		return true;
-	frame_free(to);
-	return false;
-}
-
-static bool is_last(const struct umobject_shape *shape, const uint64_t *count, size_t skip)
-{
-	return last.frame.front && last.type == shape->type && last.rank == shape->rank && last.skip == skip &&
-		memcmp(last.count, count, shape->rank * sizeof(*count)) == 0;
-}
-
-static bool take_last(const struct umobject_shape *shape, const uint64_t *count, size_t skip, struct frame *frame)
-{
-	bool taken;
-
-	pthread_mutex_lock(&turn);
-	taken = is_last(shape, count, skip) && copy_frame(&last.frame, frame);
-	pthread_mutex_unlock(&turn);
-	return taken;
-}
-
-static void keep_last(const struct umobject_shape *shape, const uint64_t *count, size_t skip, const struct frame *frame)
-{
-	pthread_mutex_lock(&turn);
-	frame_free(&last.frame);
-	if (copy_frame(frame, &last.frame)) {
-		last.type = shape->type;
-		last.rank = shape->rank;
-		last.skip = skip;
-		memcpy(last.count, count, shape->rank * sizeof(*count));
-	}
-	pthread_mutex_unlock(&turn);
-}
-
-int frame_make(const struct umobject_shape *shape, const uint64_t *count, size_t skip, struct frame *frame)
-{
-	struct box all = { { 0 }, { 0 } };
 	char path[PATH_MAX];
+	int fd = create_temporary_file(path, f->user_block + bytes), result;
 	haddr_t at;
-	int fd, result, error;
 	bool done;
 
-	*frame = (struct frame){ 0 };
-	if (take_last(shape, count, skip, frame))
-		return 0;
-	/* Its data is a hole. */
-	memcpy(all.count, count, shape->rank * sizeof(*count));
-	fd = temporary_file(path, skip + box_bytes(shape, &all));
 	if (fd < 0)
 		return -1;
-	pthread_mutex_lock(&turn);
 	errno = 0;
 	H5E_BEGIN_TRY {
-		done = lay_out(path, shape, count, skip, &at);
+		done = lay_out(path, f, &at);
 	} H5E_END_TRY;
-	error = storage_error(errno);
-	pthread_mutex_unlock(&turn);
-	if (done)
-		result = take_frame(fd, at, box_bytes(shape, &all), frame);
-	else
-		result = object_fail(error, "cannot lay out a chunk of this shape with HDF5 in "
-				     "'%.600s': %s", path, strerror(error));
+	result = done ? read_frame(fd, at, bytes, f) :
+		object_fail(storage_error(errno), "cannot lay out a chunk of this shape with HDF5 "
+			    "in '%.600s': %m", path);
 	close(fd);
-	if (result == 0)
-		keep_last(shape, count, skip, frame);
 	return result;
 }
 
-void frame_free(struct frame *frame)
+static void release_locked(struct frame *f)
 {
-	free(frame->front);
-	free(frame->back);
-	*frame = (struct frame){ 0 };
+	if (!f || --f->refs)
+		return;
+	free(f->front);
+	free(f->back);
+	free(f);
+}
+
+void frame_release(struct frame *f)
+{
+	pthread_mutex_lock(&hdf5_lock);
+	release_locked(f);
+	pthread_mutex_unlock(&hdf5_lock);
+}
+
+static bool frame_fits(const struct frame *f, const struct umobject_shape *shape,
+		       const uint64_t *count, size_t user_block)
+{
+	return f && f->type == shape->type && f->rank == shape->rank &&
+		f->user_block == user_block &&
+		memcmp(f->count, count, shape->rank * sizeof(*count)) == 0;
+}
+
+static struct frame *make_frame_locked(const struct umobject_shape *shape, const uint64_t *count,
+				       size_t user_block)
+{
+	struct frame *f = calloc(1, sizeof(*f));
+	struct box box = { { 0 }, { 0 } };
+
+	if (!f) {
+		fail_no_memory("lay out a chunk");
+		return NULL;
+	}
+	*f = (struct frame){ .refs = 1, .type = shape->type, .rank = shape->rank,
+		.user_block = user_block };
+	memcpy(f->count, count, shape->rank * sizeof(*count));
+	memcpy(box.count, f->count, sizeof(box.count));
+	if (fill_frame_locked(f, box_bytes(shape, &box)) == 0)
+		return f;
+	release_locked(f);
+	return NULL;
+}
+
+struct frame *frame_fit(struct frame *frame, const struct umobject_shape *shape,
+			const uint64_t *count, size_t user_block)
+{
+	/* The last frame that was made: many puts have chunks of one shape. */
+	static struct frame *last;
+	struct frame *made;
+
+	if (frame_fits(frame, shape, count, user_block))
+		return frame;
+	pthread_mutex_lock(&hdf5_lock);
+	release_locked(frame);
+	if (!frame_fits(last, shape, count, user_block) &&
+	    (made = make_frame_locked(shape, count, user_block))) {
+		release_locked(last);
+		last = made;
+	}
+	frame = frame_fits(last, shape, count, user_block) ? last : NULL;
+	if (frame)
+		frame->refs++;
+	pthread_mutex_unlock(&hdf5_lock);
+	return frame;
 }
 
 /* ---- Views ---- */
 
-static bool add_part(hid_t dcpl, hid_t whole, const struct object *o, uint64_t number, const char *file)
+/* Adds a chunk to the parts of a virtual dataset. */
+static bool add_part(hid_t dcpl, hid_t whole, const struct object *o, uint64_t number,
+		     const char *file)
 {
-	uint64_t start[UMOBJECT_RANK_MAX], count[UMOBJECT_RANK_MAX];
-	hsize_t from[UMOBJECT_RANK_MAX], n[UMOBJECT_RANK_MAX];
-	hid_t part;
+	hsize_t start[UMOBJECT_RANK_MAX], count[UMOBJECT_RANK_MAX];
+	struct box box = shape_chunk(&o->shape, number);
+	hid_t part = space_of(o->shape.rank, box.count);
 	bool added;
-	unsigned d;
 
-	umobject_chunk(&o->shape, number, start, count);
-	for (d = 0; d < o->shape.rank; d++) {
-		from[d] = start[d];
-		n[d] = count[d];
+	for (unsigned d = 0; d < o->shape.rank; d++) {
+		start[d] = box.start[d];
+		count[d] = box.count[d];
 	}
-	part = space_of(o->shape.rank, count);
 	if (o->shape.rank)
-		H5Sselect_hyperslab(whole, H5S_SELECT_SET, from, NULL, n, NULL);
+		H5Sselect_hyperslab(whole, H5S_SELECT_SET, start, NULL, count, NULL);
 	added = H5Pset_virtual(dcpl, whole, file, HDF5_DATASET, part) >= 0;
 	H5Sclose(part);
 	return added;
 }
 
-/* In the names of a virtual dataset's files, %b would be the number of a block. */
-static void escape(const char *plain, char *text)
+/* Doubles each %: in file names of virtual datasets, %b is the number of a block. */
+static void escape_percent(const char *plain, char *text)
 {
 	for (; *plain; plain++) {
 		if (*plain == '%')
@@ -288,19 +279,17 @@ static void escape(const char *plain, char *text)
 	*text = '\0';
 }
 
-static bool add_parts(hid_t dcpl, hid_t whole, const struct object *o,
-		      void (*file)(void *, const struct umobject_id *, uint64_t, char *, size_t), void *arg)
+static bool add_parts(hid_t dcpl, hid_t whole, const struct object *o, name_file_fn *name_file,
+		      void *arg)
 {
 	char plain[PATH_MAX], text[2 * PATH_MAX];
-	uint64_t number;
-	size_t i;
 
-	for (i = 0; i < o->nsources; i++) {
+	for (size_t i = 0; i < o->nsources; i++) {
 		const struct source *s = &o->sources[i];
 
-		for (number = s->first; number < s->first + s->count; number++) {
-			file(arg, &s->id, number, plain, sizeof(plain));
-			escape(plain, text);
+		for (uint64_t number = s->first; number < s->first + s->count; number++) {
+			name_file(arg, &s->id, number, plain, sizeof(plain));
+			escape_percent(plain, text);
 			if (!add_part(dcpl, whole, o, number, text))
 				return false;
 		}
@@ -308,20 +297,21 @@ static bool add_parts(hid_t dcpl, hid_t whole, const struct object *o,
 	return true;
 }
 
-static bool fill_view(hid_t file, const struct object *o, void (*name)(void *, const struct umobject_id *, uint64_t, char *, size_t),
-		      void *arg)
+static bool fill_view(hid_t file, const struct object *o, name_file_fn *name_file, void *arg)
 {
-	hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), space = space_of(o->shape.rank, o->shape.dims), set = H5I_INVALID_HID;
-	bool filled = add_parts(dcpl, space, o, name, arg);
-	size_t i;
+	hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), space = space_of(o->shape.rank, o->shape.dims);
+	hid_t set = H5I_INVALID_HID;
+	bool filled;
 
-	if (filled) {
+	if (add_parts(dcpl, space, o, name_file, arg)) {
 		H5Sselect_all(space);
-		set = H5Dcreate2(file, HDF5_DATASET, type_of(o->shape.type), space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+		set = H5Dcreate2(file, HDF5_DATASET, type_of(o->shape.type), space, H5P_DEFAULT,
+				 dcpl, H5P_DEFAULT);
 	}
 	filled = set >= 0;
-	for (i = 0; i < o->nattributes && filled; i++)
-		filled = hdf5_add_attribute(set, o->attributes[i].name, o->attributes[i].value, o->attributes[i].size);
+	for (size_t i = 0; i < o->nattributes && filled; i++)
+		filled = hdf5_add_attribute(set, o->attributes[i].name, o->attributes[i].value,
+					    o->attributes[i].size);
 	if (set >= 0)
 		H5Dclose(set);
 	H5Sclose(space);
@@ -329,20 +319,14 @@ static bool fill_view(hid_t file, const struct object *o, void (*name)(void *, c
 	return filled;
 }
 
-/* What HDF5 has in memory of a file: it is complete when the file is closed, and not before. */
-struct image {
-	char *bytes;
-	size_t size;
-};
-
+/* A file in memory, which is complete when HDF5 has closed it: struct bytes. */
 static void *image_resize(void *bytes, size_t size, H5FD_file_image_op_t op, void *arg)
 {
-	struct image *image = arg;
 	void *larger = realloc(bytes, size);
 
 	(void)op;
 	if (larger)
-		*image = (struct image){ larger, size };
+		*(struct bytes *)arg = (struct bytes){ larger, size };
 	return larger;
 }
 
@@ -368,11 +352,12 @@ static herr_t leave_image(void *arg)
 	return 0;
 }
 
-/* A file in memory, with no more bytes than it has. */
-static hid_t image_access(struct image *image)
+static hid_t image_access(struct bytes *image)
 {
-	H5FD_file_image_callbacks_t calls = { .image_malloc = image_make, .image_realloc = image_resize, .image_free = image_keep,
-		.udata_copy = same_image, .udata_free = leave_image, .udata = image };
+	H5FD_file_image_callbacks_t calls = {
+		.image_malloc = image_make, .image_realloc = image_resize, .image_free = image_keep,
+		.udata_copy = same_image, .udata_free = leave_image, .udata = image
+	};
 	hid_t fapl = new_access();
 
 	if (H5Pset_fapl_core(fapl, 1, false) >= 0 && H5Pset_file_image_callbacks(fapl, &calls) >= 0)
@@ -381,43 +366,48 @@ static hid_t image_access(struct image *image)
 	return H5I_INVALID_HID;
 }
 
-void *view_make(const struct object *o, void (*name)(void *arg, const struct umobject_id *id, uint64_t number, char *text, size_t size),
-		void *arg, size_t *size)
+static bool make_image(struct bytes *image, const struct object *o, name_file_fn *name_file,
+		       void *arg)
 {
-	struct image image = { NULL, 0 };
+	hid_t fapl = image_access(image), fcpl = H5Pcreate(H5P_FILE_CREATE), file = H5I_INVALID_HID;
 	bool filled = false;
-	int error;
-	hid_t fapl, fcpl, file = H5I_INVALID_HID;
 
-	pthread_mutex_lock(&turn);
+	/* No file can have this path. */
+	if (fapl >= 0 && H5Pset_userblock(fcpl, VIEW_HEADER_BYTES) >= 0)
+		file = H5Fcreate("/dev/null/view", H5F_ACC_TRUNC, fcpl, fapl);
+	if (file >= 0) {
+		filled = fill_view(file, o, name_file, arg);
+		filled = H5Fclose(file) >= 0 && filled;
+	}
+	if (fapl >= 0)
+		H5Pclose(fapl);
+	if (fcpl >= 0)
+		H5Pclose(fcpl);
+	return filled;
+}
+
+struct bytes view_make(const struct object *o, name_file_fn *name_file, void *arg)
+{
+	struct bytes image = { NULL, 0 };
+	bool filled;
+	int error;
+
+	pthread_mutex_lock(&hdf5_lock);
 	errno = 0;
 	H5E_BEGIN_TRY {
-		fapl = image_access(&image);
-		fcpl = H5Pcreate(H5P_FILE_CREATE);
-		/* No file can have this path. */
-		if (fapl >= 0 && H5Pset_userblock(fcpl, VIEW_HEADER_BYTES) >= 0)
-			file = H5Fcreate("/dev/null/view", H5F_ACC_TRUNC, fcpl, fapl);
-		if (file >= 0) {
-			filled = fill_view(file, o, name, arg);
-			filled = H5Fclose(file) >= 0 && filled;
-		}
-		if (fapl >= 0)
-			H5Pclose(fapl);
-		if (fcpl >= 0)
-			H5Pclose(fcpl);
+		filled = make_image(&image, o, name_file, arg);
 	} H5E_END_TRY;
 	error = storage_error(errno);
-	pthread_mutex_unlock(&turn);
+	pthread_mutex_unlock(&hdf5_lock);
 	if (filled) {
-		view_seal(image.bytes, image.size, &o->id);
-		*size = image.size;
-		return image.bytes;
+		view_seal(&image, &o->id);
+		return image;
 	}
-	free(image.bytes);
+	free(image.data);
 	if (error == ENOMEM)
-		object_fail(ENOMEM, "cannot make a view of '%s': no memory", o->name);
+		fail_no_memory("make a view of an object");
 	else
 		object_fail(EIO, "cannot make a view of '%s': HDF5 failed. Try other names for its "
 			    "attributes if HDF5 does not accept these", o->name);
-	return NULL;
+	return (struct bytes){ NULL, 0 };
 }

@@ -1,35 +1,38 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What makes chunks and objects files that any HDF5 program reads. */
+/* Chunks and views as files that any HDF5 program reads. */
 #ifndef OBJECT_HDF5_H
 #define OBJECT_HDF5_H
 
+#include "object/backend.h"
 #include "object/message.h"
-
-#include <stddef.h>
-#include <stdint.h>
-#include <ummap-object.h>
 
 /* The name of the dataset in all files. */
 #define HDF5_DATASET "data"
 
-/* An HDF5 file of one contiguous dataset, without the bytes of the dataset. */
+/* An HDF5 file with one contiguous dataset, without the bytes of the dataset. Several puts may
+ * share a frame, and must not change it. */
 struct frame {
-	void *front; /* begins with `skip` zeros, which are the writer's */
-	size_t front_size;
-	void *back;
-	size_t back_size;
+	unsigned refs;                     /* number of users; under the lock of hdf5.c */
+	enum umobject_type type;           /* of the dataset, as are the next two */
+	unsigned rank;
+	uint64_t count[UMOBJECT_RANK_MAX];
+	size_t user_block;                 /* bytes at the beginning that HDF5 skips; they are 0 */
+	char *front, *back;                /* bytes of the file before and after the data */
+	size_t front_size, back_size;
 };
 
-/* For an array of that type and rank, and `count` elements in each dimension. */
-int frame_make(const struct umobject_shape *shape, const uint64_t *count, size_t skip, struct frame *frame);
-void frame_free(struct frame *frame);
+/* Returns a frame for a dataset of this type and rank, with count[d] elements in each dimension:
+ * `frame` itself if it fits, or a frame in its place. frame NULL: the caller has none. */
+struct frame *frame_fit(struct frame *frame, const struct umobject_shape *shape,
+			const uint64_t *count, size_t user_block);
+/* frame may be NULL. */
+void frame_release(struct frame *frame);
 
 /*
- * A file of one virtual dataset, the whole array, whose parts are in the files that `file` names (relative to where the view will be;
- * into text, of `size` bytes), and whose attributes are the object's. It begins with the header of view.h.
- * NULL with a sentence; for the caller to free.
+ * Makes a view: a file with one virtual dataset, the whole array, and the attributes of the object.
+ * The parts of the dataset are in the files that name_file names. The view begins with the header
+ * of view.h. data is NULL on an error.
  */
-void *view_make(const struct object *o, void (*file)(void *arg, const struct umobject_id *id, uint64_t number, char *text, size_t size),
-		void *arg, size_t *size);
+struct bytes view_make(const struct object *o, name_file_fn *name_file, void *arg);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Attributes of objects as those of a dataset: for views, and for files that are exported. */
+/* Attributes of objects as attributes of a dataset, for views and exported files. */
 #ifndef OBJECT_HDF5_ATTRIBUTE_H
 #define OBJECT_HDF5_ATTRIBUTE_H
 
@@ -7,12 +7,13 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Text where it can be one, else bytes without a meaning: also without a tag, because HDF5 has nobody read them by a type of
- * another tag. */
+/* Adds an attribute as text, if its value has no zero, or as opaque bytes. These have no tag,
+ * because HDF5 reads them only by a type with the same tag. */
 static inline bool hdf5_add_attribute(hid_t set, const char *name, const void *value, size_t size)
 {
 	bool text = !size || !memchr(value, 0, size);
-	hid_t type = text ? H5Tcopy(H5T_C_S1) : H5Tcreate(H5T_OPAQUE, size), space = H5Screate(H5S_SCALAR), attribute;
+	hid_t type = text ? H5Tcopy(H5T_C_S1) : H5Tcreate(H5T_OPAQUE, size),
+		space = H5Screate(H5S_SCALAR), attribute;
 	bool added;
 
 	if (text) {

@@ -4,10 +4,8 @@
 #include "object/error.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <stdio.h>
+#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -15,19 +13,13 @@
 int id_make(struct umobject_id *id)
 {
 	if (getrandom(id->bytes, sizeof(id->bytes), 0) != sizeof(id->bytes))
-		return object_fail(errno, "cannot make a UUID: no random numbers: %s",
-				   strerror(errno));
+		return object_fail(errno, "cannot make a UUID: no random numbers: %m");
 	id->bytes[6] = (uint8_t)((id->bytes[6] & 0x0f) | 0x40);
 	id->bytes[8] = (uint8_t)((id->bytes[8] & 0x3f) | 0x80);
 	return 0;
 }
 
-bool id_same(const struct umobject_id *a, const struct umobject_id *b)
-{
-	return memcmp(a, b, sizeof(*a)) == 0;
-}
-
-static bool hyphen_before(unsigned byte)
+static bool is_after_hyphen(unsigned byte)
 {
 	return byte == 4 || byte == 6 || byte == 8 || byte == 10;
 }
@@ -37,27 +29,27 @@ void id_text(const struct umobject_id *id, char text[static ID_TEXT])
 	unsigned i;
 
 	for (i = 0; i < sizeof(id->bytes); i++)
-		text += sprintf(text, "%s%02x", hyphen_before(i) ? "-" : "", id->bytes[i]);
+		text += sprintf(text, "%s%02x", is_after_hyphen(i) ? "-" : "", id->bytes[i]);
 }
 
-static int digit(char c)
+static int digit_value(char c)
 {
 	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-bool id_parse(const char *text, struct umobject_id *id)
+const char *id_parse(const char *text, struct umobject_id *id)
 {
 	unsigned i;
 
 	for (i = 0; i < sizeof(id->bytes); i++) {
-		if (hyphen_before(i) && *text++ != '-')
-			return false;
-		if (digit(text[0]) < 0 || digit(text[1]) < 0)
-			return false;
-		id->bytes[i] = (uint8_t)(digit(text[0]) << 4 | digit(text[1]));
+		if (is_after_hyphen(i) && *text++ != '-')
+			return NULL;
+		if (digit_value(text[0]) < 0 || digit_value(text[1]) < 0)
+			return NULL;
+		id->bytes[i] = (uint8_t)(digit_value(text[0]) << 4 | digit_value(text[1]));
 		text += 2;
 	}
-	return *text == '\0';
+	return text;
 }
 
 int name_check(const char *name)
@@ -70,9 +62,10 @@ int name_check(const char *name)
 	return 0;
 }
 
-static bool plain(const char *name, const char *at)
+static bool is_plain(const char *name, const char *at)
 {
-	return isascii((unsigned char)*at) && (isalnum((unsigned char)*at) || *at == '-' || *at == '_' || (*at == '.' && at > name));
+	return isascii((unsigned char)*at) && (isalnum((unsigned char)*at) || *at == '-' ||
+						 *at == '_' || (*at == '.' && at > name));
 }
 
 void name_escape(const char *name, char text[static NAME_TEXT])
@@ -81,7 +74,8 @@ void name_escape(const char *name, char text[static NAME_TEXT])
 	const char *c;
 
 	for (c = name; *c && n + 4 < NAME_TEXT; c++)
-		n += (size_t)(plain(name, c) ? sprintf(text + n, "%c", *c) : sprintf(text + n, "%%%02x", (unsigned char)*c));
+		n += (size_t)sprintf(text + n, is_plain(name, c) ? "%c" : "%%%02x",
+				     (unsigned char)*c);
 	if (*c)
 		name_hash(name, text);
 }
@@ -90,7 +84,7 @@ void name_hash(const char *name, char text[static NAME_TEXT])
 {
 	XXH128_hash_t hash = XXH3_128bits(name, strlen(name));
 
-	sprintf(text, "%%%%%016llx%016llx", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
+	sprintf(text, "%%%%%016" PRIx64 "%016" PRIx64, hash.high64, hash.low64);
 }
 
 char *name_unescape(const char *text)
@@ -103,8 +97,8 @@ char *name_unescape(const char *text)
 	while (*from) {
 		if (*from != '%') {
 			*to++ = *from++;
-		} else if (digit(from[1]) >= 0 && digit(from[2]) >= 0) {
-			*to++ = (char)(digit(from[1]) << 4 | digit(from[2]));
+		} else if (digit_value(from[1]) >= 0 && digit_value(from[2]) >= 0) {
+			*to++ = (char)(digit_value(from[1]) << 4 | digit_value(from[2]));
 			from += 3;
 		} else {
 			goto none;

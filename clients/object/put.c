@@ -1,102 +1,121 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * New versions. A put holds its version from the beginning on, so nobody collects what it has put. What it has put is known to
- * it alone until it commits: then all of it is durable first, and the name refers to it last.
+ * New versions. A put holds its version from the beginning, so the collector keeps the chunks that
+ * it has put. Only the put knows its version until the commit, which first makes everything durable
+ * and then lets the name refer to the version.
  */
 #include "object/container.h"
 #include "object/error.h"
 #include "object/gc.h"
-#include "object/hdf5.h"
 #include "object/id.h"
 #include "object/shape.h"
 
-#include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#define ATTRIBUTE_NAME_MAX 255
+#define ATTRIBUTE_MAX 60000
+
 struct umobject_put {
 	struct umobject_container *container;
-	struct lease *lease, *base;   /* base: of the version from which this one is made */
-	struct object *object;
-	struct object *mine;          /* its sources: chunks that this process has put */
+	umobject_version *made; /* version in progress */
+	umobject_version *base; /* version that it is made from; NULL: none */
+	struct object *own;     /* its sources are the chunks that this process has put */
 	struct chunk_writer writer;
 };
 
 const struct umobject_id *put_id(const umobject_put *p)
 {
-	return &p->object->id;
-}
-
-static bool same_source(const struct source *a, const struct source *b)
-{
-	return a && b ? id_same(&a->id, &b->id) : !a && !b;
+	return &p->made->object->id;
 }
 
 bool put_has_chunk_of(const umobject_put *p, const umobject_version *version, uint64_t number)
 {
-	return !object_source(p->mine, number) && same_source(object_source(p->object, number), object_source(version->object, number));
+	const struct source *mine = object_source(p->made->object, number);
+	const struct source *theirs = object_source(version->object, number);
+
+	return !object_source(p->own, number) &&
+		(mine && theirs ? id_same(&mine->id, &theirs->id) : !mine && !theirs);
 }
 
-static uint64_t now(void)
+static void free_put(umobject_put *p)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static void put_free(struct umobject_put *p)
-{
-	struct backend *b = p->container->b;
-
-	if (p->lease)
-		b->ops->release(b, p->lease);
-	if (p->base)
-		b->ops->release(b, p->base);
+	umobject_release(p->made);
+	umobject_release(p->base);
 	chunk_writer_free(&p->writer);
-	object_free(p->object);
-	object_free(p->mine);
+	object_free(p->own);
 	free(p);
 }
 
-/* Without sources and attributes. */
-static struct object *blank_object(const char *name, const struct umobject_shape *shape)
+static uint64_t read_clock(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Makes an object without chunks and attributes. */
+static struct object *make_object(const char *name, const struct umobject_shape *shape)
 {
 	struct object *o = calloc(1, sizeof(*o));
 
 	if (!o || !(o->name = strdup(name))) {
-		object_fail(ENOMEM, "cannot begin a put: no memory");
+		fail_no_memory("begin a put");
 		free(o);
 		return NULL;
 	}
 	o->shape = *shape;
-	o->created = now();
+	o->created = read_clock();
 	return o;
 }
 
-/* Takes over the object. */
-static int start(struct umobject_container *c, struct object *o, umobject_put **put, struct umobject_id *id)
+/* Makes the version of a put in the back end. */
+static int begin_version(umobject_version *v)
 {
-	struct umobject_put *p = calloc(1, sizeof(*p));
-	void *bytes = NULL;
-	size_t size;
-	int result = -1;
+	struct backend *b = v->container->b;
+	struct bytes record;
 
-	if (!p) {
-		object_free(o);
-		return object_fail(ENOMEM, "cannot begin a put: no memory");
+	if (id_make(&v->object->id) < 0 || !(record = object_pack(v->object)).data)
+		return -1;
+	v->lease = b->ops->versions->create(b, &v->object->id, v->object->name, &record);
+	free(record.data);
+	return v->lease ? 0 : -1;
+}
+
+/* Completes a put whose `made` has an object. Each process of a put holds the base, because the
+ * process that began the put may end before another one commits. */
+static int complete_put(umobject_put *p)
+{
+	const struct object *o = p->made->object;
+
+	p->own = make_object(o->name, &o->shape);
+	if (!p->own || (!p->made->lease && begin_version(p->made) < 0))
+		return -1;
+	return o->has_base ? umobject_hold_id(p->container, &o->base, &p->base) : 0;
+}
+
+/* Begins a put with an object, which it takes over. */
+static int begin_put(struct umobject_container *c, struct object *o, umobject_put **put,
+		     struct umobject_id *id)
+{
+	umobject_put *p = calloc(1, sizeof(*p));
+
+	if (p) {
+		p->container = c;
+		p->made = calloc(1, sizeof(*p->made));
 	}
-	p->container = c;
-	p->object = o;
-	p->mine = blank_object(o->name, &o->shape);
-	if (p->mine && id_make(&o->id) == 0)
-		bytes = object_pack(o, &size);
-	if (bytes)
-		result = c->b->ops->version_new(c->b, &o->id, o->name, bytes, size, &p->lease);
-	free(bytes);
-	if (result < 0) {
-		put_free(p);
+	if (!p || !p->made) {
+		free(p);
+		object_free(o);
+		return fail_no_memory("begin a put");
+	}
+	p->made->container = c;
+	p->made->object = o;
+	if (complete_put(p) < 0) {
+		umobject_abandon(p);
 		return -1;
 	}
 	if (id)
@@ -105,278 +124,224 @@ static int start(struct umobject_container *c, struct object *o, umobject_put **
 	return 0;
 }
 
-static int check_writable(const struct umobject_container *c)
-{
-	return c->read_only ? object_fail(EROFS, "cannot put an object: the container was opened "
-					  "with UMOBJECT_READ_ONLY") : 0;
-}
-
-int umobject_begin(umobject_container *c, const char *name, const struct umobject_shape *given, umobject_put **put,
-		   struct umobject_id *id)
+int umobject_begin(umobject_container *c, const char *name, const struct umobject_shape *given,
+		   umobject_put **put, struct umobject_id *id)
 {
 	struct umobject_shape shape;
 	struct object *o;
 
-	if (name_check(name) < 0 || shape_complete(given, &shape) < 0 || check_writable(c) < 0)
+	if (name_check(name) < 0 || shape_complete(given, &shape) < 0 ||
+	    container_check_writable(c) < 0)
 		return -1;
-	o = blank_object(name, &shape);
-	return o ? start(c, o, put, id) : -1;
-}
-
-/* Each process that puts holds it: who began the put may have ended before another one commits. */
-static int hold_base(struct umobject_put *p)
-{
-	struct backend *b = p->container->b;
-	void *bytes;
-	size_t size;
-
-	if (!p->object->has_base)
-		return 0;
-	if (b->ops->version_hold(b, &p->object->base, &p->base, &bytes, &size) < 0) {
-		p->base = NULL;
-		return -1;
-	}
-	free(bytes);
-	return 0;
+	o = make_object(name, &shape);
+	return o ? begin_put(c, o, put, id) : -1;
 }
 
 int umobject_begin_from(umobject_version *old, umobject_put **put, struct umobject_id *id)
 {
 	struct umobject_container *c = old->container;
-	struct object *o;
+	struct object *o = container_check_writable(c) < 0 ? NULL : object_copy(old->object);
 
-	if (check_writable(c) < 0 || !(o = object_copy(old->object)))
+	if (!o)
 		return -1;
 	o->version = 0;
-	o->created = now();
+	o->created = read_clock();
 	o->base = old->object->id;
 	o->has_base = true;
-	if (start(c, o, put, id) < 0)
-		return -1;
-	if (hold_base(*put) < 0) {
-		umobject_abandon(*put);
-		return -1;
-	}
-	return 0;
+	return begin_put(c, o, put, id);
 }
 
 int umobject_join(umobject_container *c, const struct umobject_id *id, umobject_put **put)
 {
-	struct umobject_put *p = calloc(1, sizeof(*p));
-	void *bytes;
-	size_t size;
+	umobject_version *v = container_check_writable(c) < 0 ? NULL : version_of_id(c, id);
+	umobject_put *p;
 
-	if (!p)
-		return object_fail(ENOMEM, "cannot begin a put: no memory");
-	p->container = c;
-	if (check_writable(c) < 0 || c->b->ops->version_hold(c->b, id, &p->lease, &bytes, &size) < 0) {
-		free(p);
+	if (!v)
+		return -1;
+	if (v->object->version) {
+		object_fail(ENOENT, "cannot join the put of '%s': it was committed as version %"
+			    PRIu64, v->object->name, v->object->version);
+	} else if (!(p = calloc(1, sizeof(*p)))) {
+		fail_no_memory("join a put");
+	} else {
+		p->container = c;
+		p->made = v;
+		if (complete_put(p) == 0) {
+			*put = p;
+			return 0;
+		}
+		free_put(p);
 		return -1;
 	}
-	p->object = object_unpack(bytes, size, "the version that is being put");
-	free(bytes);
-	p->mine = p->object ? blank_object(p->object->name, &p->object->shape) : NULL;
-	if (p->mine && p->object->version) {
-		object_fail(ENOENT, "cannot join the put of '%s': it was committed as version %llu",
-			    p->object->name, (unsigned long long)p->object->version);
-		object_free(p->mine);
-		p->mine = NULL;
-	}
-	if (!p->mine || hold_base(p) < 0) {
-		put_free(p);
-		return -1;
-	}
-	*put = p;
-	return 0;
+	umobject_release(v);
+	return -1;
 }
 
 int umobject_put_chunk(umobject_put *p, uint64_t number, const void *data)
 {
+	const struct object *o = p->made->object;
+	uint64_t chunks = umobject_chunks(&o->shape);
 	struct backend *b = p->container->b;
-	struct iovec iov[3];
+	struct iovec iov[CHUNK_PIECES];
 
-	if (number >= umobject_chunks(&p->object->shape))
-		return object_fail(EINVAL, "cannot put chunk %llu of '%s': the object has only "
-				   "chunks 0 to %llu", (unsigned long long)number, p->object->name,
-				   (unsigned long long)umobject_chunks(&p->object->shape) - 1);
-	if (chunk_prepare(&p->writer, &p->object->shape, &p->object->id, number, data, iov) < 0 ||
-	    b->ops->chunk_write(b, &p->object->id, number, iov, 3) < 0)
+	if (number >= chunks)
+		return object_fail(EINVAL, "cannot put chunk %" PRIu64 " of '%s': the object has "
+				   "only chunks 0 to %" PRIu64, number, o->name, chunks - 1);
+	if (chunk_prepare(&p->writer, &o->shape, &o->id, number, data, iov) < 0 ||
+	    b->ops->chunks->write(b, &o->id, number, iov, CHUNK_PIECES) < 0)
 		return -1;
-	return object_add_source(p->mine, &p->object->id, number);
+	return object_add_source(p->own, &o->id, number);
 }
 
 void umobject_put_shape(const umobject_put *p, struct umobject_shape *shape)
 {
-	*shape = p->object->shape;
+	*shape = p->own->shape;
 }
 
 int umobject_put_sync(umobject_put *p)
 {
-	struct backend *b = p->container->b;
-
-	return b->ops->chunk_sync(b, &p->object->id);
+	return p->container->b->ops->chunks->sync(p->container->b, put_id(p));
 }
 
 int umobject_put_attribute(umobject_put *p, const char *name, const void *value, size_t size)
 {
-	if (!name || !*name || strlen(name) > 255 || size > 60000)
+	if (!name || !*name || strlen(name) > ATTRIBUTE_NAME_MAX || size > ATTRIBUTE_MAX)
 		return object_fail(EINVAL, "cannot store the attribute '%.40s' of %zu bytes: its "
-				   "name must have 1 to 255 bytes, and its value at most 60,000",
-				   name ? name : "", size);
-	return object_set_attribute(p->object, name, value, size);
+				   "name must have 1 to %d bytes, and its value at most %d",
+				   name ? name : "", size, ATTRIBUTE_NAME_MAX, ATTRIBUTE_MAX);
+	return object_set_attribute(p->made->object, name, value, size);
 }
 
 /* ---- Committing ---- */
 
-/* Chunks that others have put are known by being there. Those of the version from which this one is made count unless there is a new one. */
-static int find_sources(struct umobject_put *p, bool sparse)
+/* Adds the chunks of all processes to the object. A chunk that another process has put exists. For
+ * other chunks, the version from which the put began counts. */
+static int find_sources(umobject_put *p, bool sparse)
 {
-	uint64_t chunks = umobject_chunks(&p->object->shape), number;
+	struct object *o = p->made->object;
 	struct backend *b = p->container->b;
+	uint64_t chunks = umobject_chunks(&o->shape);
 
-	for (number = 0; number < chunks; number++) {
-		bool there = object_source(p->mine, number) != NULL;
+	for (uint64_t number = 0; number < chunks; number++) {
+		bool exists = object_source(p->own, number);
 
-		if (!there && b->ops->chunk_there(b, &p->object->id, number, &there) < 0)
+		if (!exists && b->ops->chunks->exists(b, &o->id, number, &exists) < 0)
 			return -1;
-		if (there && object_add_source(p->object, &p->object->id, number) < 0)
+		if (exists && object_add_source(o, &o->id, number) < 0)
 			return -1;
-		if (!there && !sparse && !p->base && !object_source(p->object, number))
-			return object_fail(ENODATA, "cannot commit '%s': chunk %llu is missing. "
-					   "Try to put it, or UMOBJECT_SPARSE", p->object->name,
-					   (unsigned long long)number);
+		if (!exists && !sparse && !p->base && !object_source(o, number))
+			return object_fail(ENODATA, "cannot commit '%s': chunk %" PRIu64 " is "
+					   "missing. Try to put it, or UMOBJECT_SPARSE", o->name,
+					   number);
 	}
 	return 0;
 }
 
-static int make_view(const struct umobject_put *p)
+static bool refers_to(const struct object *o, const struct umobject_id *id)
 {
-	struct backend *b = p->container->b;
-	size_t size;
-	void *bytes;
-	int result;
-
-	if (!b->ops->view_write)
-		return 0;
-	bytes = view_make(p->object, b->ops->view_file, b, &size);
-	result = bytes ? b->ops->view_write(b, &p->object->id, bytes, size) : -1;
-	free(bytes);
-	return result;
-}
-
-static bool refers(const struct object *o, const struct umobject_id *id)
-{
-	size_t i;
-
-	for (i = 0; i < o->nsources; i++)
+	for (size_t i = 0; i < o->nsources; i++)
 		if (id_same(&o->sources[i].id, id))
 			return true;
 	return false;
 }
 
-/* Whether one of the versions that are kept refers to the one that is no longer. */
-static bool still_needed(struct umobject_container *c, const struct object *old, const struct object *newest)
+/* Whether a kept version refers to chunks of a version that is no longer kept. */
+static bool is_still_needed(struct umobject_container *c, const struct object *old,
+			    const struct object *newest)
 {
-	uint64_t version = newest->version;
-	bool needed = refers(newest, &old->id);
+	bool needed = refers_to(newest, &old->id);
 
-	while (!needed && --version > old->version) {
-		struct lease *lease;
-		struct object *o = container_look(c, newest->name, version, &lease);
+	for (uint64_t version = newest->version - 1; !needed && version > old->version; version--) {
+		umobject_version *v = version_of_name(c, newest->name, version);
 
-		/* One that cannot be read now may be read later. */
-		if (!o) {
-			needed = errno != ENOENT;
-			continue;
-		}
-		needed = refers(o, &old->id);
-		object_free(o);
-		c->b->ops->release(c->b, lease);
+		/* A version that cannot be read now may be readable later. */
+		needed = v ? refers_to(v->object, &old->id) : errno != ENOENT;
+		umobject_release(v);
 	}
 	return needed;
 }
 
-/* Nobody has to wait for the garbage collector where a version is only replaced. Others refer only to versions that are older than they
- * are, and whoever makes one from this one holds it. */
-static void remove_old(struct umobject_container *c, const struct object *old, const struct object *newest)
+/* Releases a replaced version, and removes it without the collector if it is not needed. Versions
+ * refer only to chunks of older versions, and a put that is made from a version holds it. */
+static void remove_replaced(umobject_version *v, const struct object *newest)
 {
+	struct umobject_container *c = v->container;
+	const struct object *old = v->object;
+	struct umobject_id id = old->id;
 	struct source *own = calloc(old->nsources + 1, sizeof(*own));
-	size_t i, n = 0;
+	bool is_garbage = own && !is_still_needed(c, old, newest);
+	size_t n = 0;
 
-	for (i = 0; own && i < old->nsources; i++)
-		if (id_same(&old->sources[i].id, &old->id))
+	for (size_t i = 0; own && i < old->nsources; i++)
+		if (id_same(&old->sources[i].id, &id))
 			own[n++] = old->sources[i];
-	if (own && !still_needed(c, old, newest))
-		gc_version(c->b, &old->id, own, n);
+	umobject_release(v);
+	if (is_garbage)
+		gc_version(c->b, &id, own, n);
 	free(own);
 }
 
-/* Under the name's lock, if there is one. */
-static int publish_once(struct umobject_put *p)
+/* The caller holds the name's lock, if the back end has locks. */
+static int publish_put_locked(umobject_put *p)
 {
 	struct umobject_container *c = p->container;
-	struct object *o = p->object, *old;
-	struct lease *lease;
-	void *bytes;
-	size_t size;
-	int result;
+	struct object *o = p->made->object;
+	umobject_version *old = version_of_name(c, o->name, 0);
+	struct bytes record;
+	int result = -1;
 
-	old = container_look(c, o->name, 0, &lease);
-	o->version = old ? old->version + 1 : 1;
 	if (!old && errno != ENOENT)
 		return -1;
-	if (old)
-		c->b->ops->release(c->b, lease);
-	object_free(old);
+	o->version = old ? old->object->version + 1 : 1;
 	o->has_base = false;
-	old = o->version > c->keep ? container_look(c, o->name, o->version - c->keep, &lease) : NULL;
-	bytes = object_pack(o, &size);
-	result = bytes ? c->b->ops->publish(c->b, p->lease, o->name, o->version, c->keep, bytes, size) : -1;
-	free(bytes);
-	if (old) {
-		c->b->ops->release(c->b, lease);
-		if (result == 0)
-			remove_old(c, old, o);
-		object_free(old);
-	}
+	umobject_release(old);
+	old = o->version > c->keep ? version_of_name(c, o->name, o->version - c->keep) : NULL;
+	record = object_pack(o);
+	if (record.data)
+		result = c->b->ops->names->publish(c->b, p->made->lease, o->name, o->version,
+						   c->keep, &record);
+	free(record.data);
+	if (old && result == 0)
+		remove_replaced(old, o);
+	else
+		umobject_release(old);
 	return result;
 }
 
-static int publish(struct umobject_put *p)
+static int publish_put(umobject_put *p)
 {
-	struct backend *b = p->container->b;
-	const char *name = p->object->name;
-	void *lock = NULL;
-	int result, error;
+	bool has_locks = p->container->b->ops->names->lock;
+	void *lock;
+	int result;
 
-	if (b->ops->name_lock && b->ops->name_lock(b, name, &lock) < 0)
+	if (container_lock(p->container, p->own->name, &lock) < 0)
 		return -1;
-	/* Each time somebody else has made a version, so this ends. */
+	/* Each EAGAIN means that another put has committed, so the loop ends. */
 	do
-		result = publish_once(p);
-	while (result < 0 && errno == EAGAIN && !b->ops->name_lock);
-	error = errno;
-	if (b->ops->name_unlock)
-		b->ops->name_unlock(b, lock);
-	errno = error;
+		result = publish_put_locked(p);
+	while (result < 0 && errno == EAGAIN && !has_locks);
+	container_unlock(p->container, lock);
 	return result;
 }
 
-/* Others who commit the name wait for what is flushed with the version; for little they wait less than for a flush of its own. */
-static bool is_little(const struct umobject_put *p)
-{
-	const struct object *mine = p->mine;
+/* Chunks of at most so many bytes are made durable with the version, while the name is locked. This
+ * takes less time than a flush of their own. */
+#define MAX_BYTES_WITH_VERSION 65536
 
-	return mine->nsources <= 1 && (!mine->nsources || mine->sources->count == 1) && shape_bytes(&mine->shape) <= 65536;
+static bool is_small(const struct object *own)
+{
+	return (!own->nsources || (own->nsources == 1 && own->sources->count == 1)) &&
+		shape_bytes(&own->shape) <= MAX_BYTES_WITH_VERSION;
 }
 
-static int commit(umobject_put *p, unsigned flags)
+static int commit_put(umobject_put *p, unsigned flags)
 {
 	if (flags & ~UMOBJECT_SPARSE)
 		object_fail(EINVAL, "cannot use the flags %#x: the only flag is UMOBJECT_SPARSE",
 			    flags);
-	else if (find_sources(p, flags & UMOBJECT_SPARSE) == 0 && make_view(p) == 0 && (is_little(p) || umobject_put_sync(p) == 0) &&
-		 publish(p) == 0)
+	else if (find_sources(p, flags & UMOBJECT_SPARSE) == 0 &&
+		 version_write_view(p->made) == 0 &&
+		 (is_small(p->own) || umobject_put_sync(p) == 0) && publish_put(p) == 0)
 		return 0;
 	umobject_abandon(p);
 	return -1;
@@ -384,108 +349,88 @@ static int commit(umobject_put *p, unsigned flags)
 
 int umobject_commit(umobject_put *p, unsigned flags, uint64_t *version)
 {
-	if (commit(p, flags) < 0)
+	if (commit_put(p, flags) < 0)
 		return -1;
 	if (version)
-		*version = p->object->version;
-	put_free(p);
+		*version = p->made->object->version;
+	free_put(p);
 	return 0;
 }
 
 int umobject_commit_hold(umobject_put *p, unsigned flags, umobject_version **held)
 {
-	struct umobject_version *v = calloc(1, sizeof(*v));
-
-	if (!v) {
-		umobject_abandon(p);
-		return object_fail(ENOMEM, "cannot commit the put: no memory");
-	}
-	if (commit(p, flags) < 0) {
-		free(v);
+	if (commit_put(p, flags) < 0)
 		return -1;
-	}
-	*v = (struct umobject_version){ .container = p->container, .lease = p->lease, .object = p->object };
-	p->lease = NULL;
-	p->object = NULL;
-	put_free(p);
-	*held = v;
+	*held = p->made;
+	p->made = NULL;
+	free_put(p);
 	return 0;
 }
 
 int umobject_put_end(umobject_put *p)
 {
-	int result = umobject_put_sync(p), error = errno;
+	int result = umobject_put_sync(p);
 
-	put_free(p);
-	errno = error;
+	free_put(p);
 	return result;
 }
 
 void umobject_abandon(umobject_put *p)
 {
-	struct umobject_container *c = p->container;
-	struct umobject_id id = p->object->id;
-	struct source *own = NULL;
+	struct backend *b = p->container->b;
+	struct object *own = p->own;
+	struct umobject_id id = *put_id(p);
+	bool exists = p->made->lease;
 	struct failure why;
-	size_t n = 0;
 
-	/* Why it is abandoned is what counts: what fails here, the collector finds. */
+	/* The caller reports why the put is abandoned. The collector repeats what fails here. */
 	failure_keep(&why);
-	if (p->mine) {
-		own = p->mine->sources;
-		n = p->mine->nsources;
-		p->mine->sources = NULL;
-		p->mine->nsources = 0;
-	}
-	c->b->ops->chunk_sync(c->b, &id);
-	put_free(p);
-	gc_version(c->b, &id, own, n);
-	free(own);
+	p->own = NULL;
+	if (exists)
+		b->ops->chunks->sync(b, &id);
+	free_put(p);
+	if (exists && own)
+		gc_version(b, &id, own->sources, own->nsources);
+	object_free(own);
 	failure_restore(&why);
 }
 
-static int put_all(umobject_put *p, const void *data)
+static int put_chunks(umobject_put *p, const char *data)
 {
-	struct umobject_shape *shape = &p->object->shape;
-	uint64_t chunks = umobject_chunks(shape), number;
-	size_t size = umobject_type_size(shape->type);
+	const struct umobject_shape *shape = &p->own->shape;
 	struct box whole = { { 0 }, { 0 } }, box;
+	uint64_t chunks = umobject_chunks(shape);
 	char *copy = NULL;
 	int result = 0;
 
 	memcpy(whole.count, shape->dims, sizeof(whole.count));
-	for (number = 0; number < chunks && result == 0; number++) {
-		uint64_t bytes = umobject_chunk(shape, number, box.start, box.count) * size;
+	for (uint64_t number = 0; number < chunks && result == 0; number++) {
 		struct runs r;
 
+		box = shape_chunk(shape, number);
 		runs_begin(&r, shape, &box, &whole, &box);
-		if (r.run == bytes) {
-			result = umobject_put_chunk(p, number, (const char *)data + r.a);
+		if (r.run == box_bytes(shape, &box)) {
+			result = umobject_put_chunk(p, number, data + r.a);
 			continue;
 		}
 		/* The first chunk is the largest. */
-		if (!copy && !(copy = malloc(bytes)))
-			result = object_fail(ENOMEM, "cannot put chunk %llu: no memory for %llu "
-					"bytes", (unsigned long long)number,
-					(unsigned long long)bytes);
-		if (copy) {
-			do
-				memcpy(copy + r.b, (const char *)data + r.a, r.run);
-			while (runs_next(&r));
-			result = umobject_put_chunk(p, number, copy);
-		}
+		if (!copy && !(copy = malloc(box_bytes(shape, &box))))
+			return fail_no_memory("put a chunk");
+		box_copy(shape, &box, data, &whole, copy, &box);
+		result = umobject_put_chunk(p, number, copy);
 	}
 	free(copy);
 	return result;
 }
 
-int umobject_put_array(umobject_container *c, const char *name, const struct umobject_shape *shape, const void *data)
+int umobject_put_array(umobject_container *c, const char *name, const struct umobject_shape *shape,
+		       const void *data)
 {
 	umobject_put *p;
 
 	if (umobject_begin(c, name, shape, &p, NULL) < 0)
 		return -1;
-	if (put_all(p, data) == 0)
+	if (put_chunks(p, data) == 0)
 		return umobject_commit(p, 0, NULL);
 	umobject_abandon(p);
 	return -1;

@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Leases: locks of the class `lock` on the objects of versions, which last for some seconds by the clock of their OSD. A thread renews those
- * that are kept; whoever dies renews none. Operations that take one are put together here byte by byte, because with librados' own calls
- * they could not be one with the conditions under which they are to happen.
+ * Leases: locks of the class `lock` on the objects of versions, which expire by the clock of their
+ * OSD. A thread renews them; a process that dies renews none. Operations that take a lease are
+ * encoded here, because the calls of librados for locks cannot be combined with conditions in one
+ * operation.
  *
- * Lock: `lock`, around the list.
+ * Lock: lease_lock, around the list of leases. Renewals begin under it, so no lease is renewed
+ * after its end.
  */
 #include "object/rados.h"
 
 #include "object/error.h"
 
-#include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #define LOCK_NAME "held"
 #define CLAIMED "claimed"
+#define HEADER_BYTES 6
 
-enum { EXCLUSIVE = 1, SHARED = 2 }; /* as cls_lock has them */
+enum { EXCLUSIVE = 1, SHARED = 2 }; /* values of cls_lock */
 
-/* What a method of cls_lock is given: its fields, little endian, behind a head of 6 bytes. */
+/* The input of a method of cls_lock: a header, and fields in little endian. */
 struct input {
 	char bytes[160];
 	size_t n;
@@ -43,97 +45,103 @@ static void add_text(struct input *in, const char *text)
 	in->n += len;
 }
 
-static void add_head(struct input *in)
+static void add_header(struct input *in)
 {
-	uint32_t len = (uint32_t)in->n - 6;
+	uint32_t len = (uint32_t)in->n - HEADER_BYTES;
 
 	in->n = 0;
-	add_number(in, 1, 1);   /* version, and the oldest one that understands it */
+	add_number(in, 1, 1);   /* version, and the oldest version that understands it */
 	add_number(in, 1, 1);
 	add_number(in, len, 4);
 	in->n += len;
 }
 
-void lease_take(rados_write_op_t op, const struct cluster *c, const struct lease *l)
+void lease_take(rados_write_op_t op, const struct cluster *c, const struct rados_lease *l)
 {
-	struct input in = { .n = 6 };
+	struct input in = { .n = HEADER_BYTES };
 
 	add_text(&in, LOCK_NAME);
-	add_number(&in, l->exclusive ? EXCLUSIVE : SHARED, 1);
+	add_number(&in, l->is_exclusive ? EXCLUSIVE : SHARED, 1);
 	add_text(&in, l->cookie);
 	add_text(&in, "");       /* tag */
 	add_text(&in, "");       /* description */
 	add_number(&in, c->lease, 4);
 	add_number(&in, 0, 4);   /* nanoseconds */
 	add_number(&in, LIBRADOS_LOCK_FLAG_MAY_RENEW, 1);
-	add_head(&in);
+	add_header(&in);
 	rados_write_op_exec(op, "lock", "lock", in.bytes, in.n, NULL);
 }
 
-static void add_unlock(rados_write_op_t op, const struct lease *l)
+static void add_unlock(rados_write_op_t op, const struct rados_lease *l)
 {
-	struct input in = { .n = 6 };
+	struct input in = { .n = HEADER_BYTES };
 
 	add_text(&in, LOCK_NAME);
 	add_text(&in, l->cookie);
-	add_head(&in);
+	add_header(&in);
 	rados_write_op_exec(op, "lock", "unlock", in.bytes, in.n, NULL);
 }
 
-/* An attribute that is not there is as an empty one. */
-void lease_alive(rados_write_op_t op)
+/* A missing attribute equals an empty one. */
+void lease_require_unclaimed(rados_write_op_t op)
 {
 	rados_write_op_assert_exists(op);
 	rados_write_op_cmpxattr(op, CLAIMED, LIBRADOS_CMPXATTR_OP_EQ, "", 0);
 }
 
-struct lease *lease_make(struct cluster *c, const struct umobject_id *id, bool exclusive)
+struct rados_lease *lease_make(struct cluster *c, const struct umobject_id *id, bool exclusive)
 {
-	struct lease *l = calloc(1, sizeof(*l));
-	char text[37];
+	struct rados_lease *l = calloc(1, sizeof(*l));
+	char text[ID_TEXT];
 
 	if (!l) {
-		object_fail(ENOMEM, "cannot hold a version in 'rados:%s': no memory", c->name);
+		fail_no_memory("hold a version");
 		return NULL;
 	}
-	rados_id(id, text);
+	id_text(id, text);
 	l->id = *id;
-	l->exclusive = exclusive;
+	l->is_exclusive = exclusive;
 	snprintf(l->oid, sizeof(l->oid), "version.%s", text);
-	pthread_mutex_lock(&c->lock);
-	snprintf(l->cookie, sizeof(l->cookie), "%llx", (unsigned long long)++c->cookies);
-	pthread_mutex_unlock(&c->lock);
+	pthread_mutex_lock(&c->lease_lock);
+	snprintf(l->cookie, sizeof(l->cookie), "%" PRIx64, ++c->cookies);
+	pthread_mutex_unlock(&c->lease_lock);
 	return l;
 }
 
-void lease_keep(struct cluster *c, struct lease *l)
+void lease_keep(struct cluster *c, struct rados_lease *l)
 {
-	pthread_mutex_lock(&c->lock);
+	pthread_mutex_lock(&c->lease_lock);
 	l->next = c->leases;
 	c->leases = l;
-	pthread_mutex_unlock(&c->lock);
+	pthread_mutex_unlock(&c->lease_lock);
 }
 
-static void take_out(struct cluster *c, const struct lease *l)
+static void remove_lease(struct cluster *c, const struct rados_lease *l)
 {
-	struct lease **at;
+	struct rados_lease **at;
 
-	pthread_mutex_lock(&c->lock);
+	pthread_mutex_lock(&c->lease_lock);
 	for (at = &c->leases; *at && *at != l; at = &(*at)->next)
 		;
 	if (*at)
 		*at = l->next;
-	pthread_mutex_unlock(&c->lock);
+	pthread_mutex_unlock(&c->lease_lock);
 }
 
-void lease_forget(struct cluster *c, struct lease *l)
+static void free_lease(struct rados_lease *l)
 {
-	take_out(c, l);
+	free(l->lease.record.data);
 	free(l);
 }
 
-/* Nobody waits for it: the next operation on this version from here comes behind it. */
-static void begin_unlock(const struct cluster *c, const struct lease *l)
+void lease_forget(struct cluster *c, struct rados_lease *l)
+{
+	remove_lease(c, l);
+	free_lease(l);
+}
+
+/* No caller waits for the unlock: the next operation of this process on the version follows it. */
+static void begin_unlock(const struct cluster *c, const struct rados_lease *l)
 {
 	rados_write_op_t op = rados_create_write_op();
 	rados_completion_t done;
@@ -144,68 +152,69 @@ static void begin_unlock(const struct cluster *c, const struct lease *l)
 		rados_aio_release(done);
 }
 
-void lease_end(struct cluster *c, struct lease *l)
+void lease_end(struct cluster *c, struct rados_lease *l)
 {
-	take_out(c, l);
+	remove_lease(c, l);
 	begin_unlock(c, l);
-	free(l);
+	free_lease(l);
 }
 
 /* ---- The thread ---- */
 
-static void renew(const struct cluster *c, const struct lease *l, rados_completion_t *done)
+static void begin_renewal(const struct cluster *c, const struct rados_lease *l,
+			  rados_completion_t *done)
 {
 	rados_write_op_t op = rados_create_write_op();
 
-	/* One that is claimed is lost, of which its commit will be told. */
-	if (l->exclusive)
+	/* A claimed version is lost. Its commit reports that. */
+	if (l->is_exclusive)
 		rados_write_op_assert_exists(op);
 	else
-		lease_alive(op);
+		lease_require_unclaimed(op);
 	lease_take(op, c, l);
 	rados_begin(c, op, l->oid, done);
 }
 
-/* Begun under the lock, so that none is renewed that has ended. */
-static void renew_all(struct cluster *c)
+/* Unlocks the list while it waits for the cluster. */
+static void renew_all_locked(struct cluster *c)
 {
+	const struct rados_lease *l;
 	rados_completion_t *done;
-	const struct lease *l;
 	size_t n = 0, i = 0;
 
 	for (l = c->leases; l; l = l->next)
 		n++;
 	done = calloc(n + 1, sizeof(*done));
 	for (l = c->leases; l && done; l = l->next)
-		renew(c, l, &done[i++]);
-	pthread_mutex_unlock(&c->lock);
+		begin_renewal(c, l, &done[i++]);
+	pthread_mutex_unlock(&c->lease_lock);
 	for (i = 0; i < n && done; i++)
 		if (done[i])
 			rados_finish(done[i]);
 	free(done);
-	pthread_mutex_lock(&c->lock);
+	pthread_mutex_lock(&c->lease_lock);
 }
 
-static void *keep(void *arg)
+static void *run_renewer(void *arg)
 {
 	struct cluster *c = arg;
 	struct timespec until;
 	int result;
 
-	pthread_mutex_lock(&c->lock);
-	while (!c->ending) {
+	pthread_mutex_lock(&c->lease_lock);
+	while (!c->is_ending) {
 		clock_gettime(CLOCK_MONOTONIC, &until);
 		until.tv_sec += c->lease / 4;
 		until.tv_nsec += (long)(c->lease % 4) * 250000000;
 		until.tv_sec += until.tv_nsec / 1000000000;
 		until.tv_nsec %= 1000000000;
 		result = 0;
-		while (!c->ending && result != ETIMEDOUT)
-			result = pthread_cond_timedwait(&c->wake, &c->lock, &until);
-		if (!c->ending)
-			renew_all(c);
+		while (!c->is_ending && result != ETIMEDOUT)
+			result = pthread_cond_timedwait(&c->wake, &c->lease_lock, &until);
+		if (!c->is_ending)
+			renew_all_locked(c);
 	}
-	pthread_mutex_unlock(&c->lock);
+	pthread_mutex_unlock(&c->lease_lock);
 	return NULL;
 }
 
@@ -215,40 +224,39 @@ int lease_start(struct cluster *c)
 	sigset_t all, before;
 	int error;
 
-	pthread_mutex_init(&c->lock, NULL);
+	pthread_mutex_init(&c->lease_lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&c->wake, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	/* Signals are the program's. */
+	/* The thread takes no signals of the program. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&c->keeper, NULL, keep, c);
+	error = pthread_create(&c->renewer, NULL, run_renewer, c);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (!error)
 		return 0;
-	c->keeper = 0;
-	return object_fail(error, "cannot start the thread that renews leases: %s",
-			   strerror(error));
+	c->renewer = 0;
+	return object_fail(error, "cannot start the thread that renews leases: %m");
 }
 
-/* What is still kept was doubtful: nobody else will need it here. */
+/* The leases that are left are doubtful. */
 void lease_stop(struct cluster *c)
 {
-	struct lease *l;
+	struct rados_lease *l;
 
-	if (!c->keeper)
+	if (!c->renewer)
 		return;
-	pthread_mutex_lock(&c->lock);
-	c->ending = true;
+	pthread_mutex_lock(&c->lease_lock);
+	c->is_ending = true;
 	pthread_cond_signal(&c->wake);
-	pthread_mutex_unlock(&c->lock);
-	pthread_join(c->keeper, NULL);
+	pthread_mutex_unlock(&c->lease_lock);
+	pthread_join(c->renewer, NULL);
 	while ((l = c->leases)) {
 		c->leases = l->next;
 		begin_unlock(c, l);
-		free(l);
+		free_lease(l);
 	}
 	pthread_cond_destroy(&c->wake);
-	pthread_mutex_destroy(&c->lock);
+	pthread_mutex_destroy(&c->lease_lock);
 }

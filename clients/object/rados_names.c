@@ -1,521 +1,385 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Versions, and the names that refer to them: keys of omap that are compared before they are set. */
+/* Names as keys of omap, which are compared before they are changed. */
 #include "object/rados.h"
 
 #include "object/error.h"
 
-#include <errno.h>
-#include <stdio.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Versions of a name that are kept at most, and one more. */
-#define VERSIONS_MAX 1001
+#define SHARDS 16
+/* Keys of one read: more than the kept versions of a name, so that one read lists all of them. */
+#define PAGE_KEYS 1001
 #define DIGITS 20
 
-/* What n/NAME has: the newest version. v/NAME has only the id. */
+/* The value of n/NAME. That of v/NAME is the id alone. */
 struct entry {
 	struct umobject_id id;
 	uint64_t version;
 };
 
-/* A key of omap. */
-struct key {
+/* A name with its shard and its keys. */
+struct name_keys {
+	char oid[OID_TEXT];
+	char newest[2 + UMOBJECT_NAME_MAX + 1];
+	size_t newest_len;
+};
+
+/* The key of a version: v/NAME, a zero, and the number. Those of one name are contiguous. */
+struct version_key {
 	char text[2 + UMOBJECT_NAME_MAX + 1 + DIGITS + 1];
 	size_t len;
 };
 
-static void shard_of(const char *name, char oid[static OID_TEXT])
+static struct name_keys find_keys(const char *name)
 {
-	snprintf(oid, OID_TEXT, "names.%x", (unsigned)(XXH3_64bits(name, strlen(name)) % SHARDS));
+	struct name_keys k;
+
+	sprintf(k.oid, "names.%x", (unsigned)(XXH3_64bits(name, strlen(name)) % SHARDS));
+	k.newest_len = (size_t)sprintf(k.newest, "n/%s", name);
+	return k;
 }
 
-static void newest_key(const char *name, struct key *k)
+static struct version_key make_version_key(const char *name, uint64_t version)
 {
-	k->len = (size_t)sprintf(k->text, "n/%s", name);
+	struct version_key k;
+
+	k.len = (size_t)sprintf(k.text, "v/%s", name) + 1;
+	k.len += (size_t)sprintf(k.text + k.len, "%0*" PRIu64, DIGITS, version);
+	return k;
 }
 
-/* Those of a name stand together, in the order of their numbers. */
-static void version_key(const char *name, uint64_t version, struct key *k)
+int create_names(struct cluster *c)
 {
-	size_t len = (size_t)sprintf(k->text, "v/%s", name) + 1;
-
-	k->len = len + (size_t)sprintf(k->text + len, "%0*llu", DIGITS, (unsigned long long)version);
-}
-
-int rados_make_names(struct cluster *c)
-{
-	int shard, result;
-
-	for (shard = 0; shard < SHARDS; shard++) {
+	for (unsigned shard = 0; shard < SHARDS; shard++) {
 		rados_write_op_t op = rados_create_write_op();
 		char oid[OID_TEXT];
+		int result;
 
-		snprintf(oid, sizeof(oid), "names.%x", (unsigned)shard);
+		snprintf(oid, sizeof(oid), "names.%x", shard);
 		rados_write_op_create(op, LIBRADOS_CREATE_IDEMPOTENT, NULL);
-		/* Where there is no omap it is better known now. */
+		/* A pool without omap refuses this now, and not the first commit. */
 		rados_write_op_omap_rm_keys2(op, (const char *[]){ "-" }, (size_t[]){ 1 }, 1);
 		result = rados_do(c, op, oid);
 		if (result < 0)
-			return rados_refuse(c, result, "cannot create the container 'rados:%s'",
-					    c->name);
+			return rados_check(c, result, "cannot create the container");
 	}
 	return 0;
 }
 
-/* ---- Keys that are read ---- */
+/* ---- Reading ---- */
 
-/* Up to 2 keys of an object at once, each as memory for the caller to free, or NULL. 0 or a negative errno. */
-struct values {
-	void *bytes[2];
-	size_t size[2];
-};
-
-static void values_free(struct values *v)
+/* Reads the newest version of a name. -ENOENT, -EBADMSG. */
+static int read_newest(const struct cluster *c, const char *name, struct entry *e)
 {
-	free(v->bytes[0]);
-	free(v->bytes[1]);
-}
+	struct name_keys k = find_keys(name);
+	const char *keys[] = { k.newest };
+	struct values values;
+	int result = read_values(c, k.oid, keys, 1, &values);
 
-static int take_values(rados_omap_iter_t iter, const char *const *keys, size_t n, struct values *v)
-{
-	char *key, *value;
-	size_t len, size, i;
-	int result;
-
-	while ((result = rados_omap_get_next2(iter, &key, &value, &len, &size)) == 0 && key) {
-		for (i = 0; i < n; i++) {
-			if (strlen(keys[i]) != len || memcmp(keys[i], key, len) != 0)
-				continue;
-			v->bytes[i] = malloc(size + 1);
-			if (!v->bytes[i])
-				return -ENOMEM;
-			memcpy(v->bytes[i], value, size);
-			v->size[i] = size;
-		}
-	}
-	return result;
-}
-
-/* The read of keys that end with a zero, begun and finished. */
-struct reading {
-	rados_read_op_t op;
-	rados_omap_iter_t iter;
-	rados_completion_t done;
-	int refused, result;
-};
-
-static void begin_reading(const struct cluster *c, const char *oid, const char *const *keys, size_t n, struct reading *r)
-{
-	size_t lens[2] = { strlen(keys[0]), n > 1 ? strlen(keys[1]) : 0 };
-
-	*r = (struct reading){ .op = rados_create_read_op() };
-	rados_read_op_omap_get_vals_by_keys2(r->op, keys, n, lens, &r->iter, &r->result);
-	r->refused = rados_aio_create_completion2(NULL, NULL, &r->done);
-	if (r->refused == 0) {
-		/* Behind writes of ours that are on their way. */
-		r->refused = rados_aio_read_op_operate(r->op, c->io, r->done, oid, LIBRADOS_OPERATION_ORDER_READS_WRITES);
-		if (r->refused < 0)
-			rados_aio_release(r->done);
-	}
-}
-
-static int finish_reading(struct reading *r, const char *const *keys, size_t n, struct values *v)
-{
-	int result = r->refused;
-
-	*v = (struct values){ { NULL }, { 0 } };
-	if (result == 0)
-		result = rados_finish(r->done);
-	if (result == 0)
-		result = r->result;
-	if (result == 0) {
-		result = take_values(r->iter, keys, n, v);
-		rados_omap_get_end(r->iter);
-	}
-	rados_release_read_op(r->op);
-	if (result < 0)
-		values_free(v);
-	return result;
-}
-
-static int read_values(const struct cluster *c, const char *oid, const char *const *keys, size_t n, struct values *v)
-{
-	struct reading r;
-
-	begin_reading(c, oid, keys, n, &r);
-	return finish_reading(&r, keys, n, v);
-}
-
-/* The newest version of a name; -ENOENT: there is no such name. */
-static int newest(const struct cluster *c, const char *name, struct entry *e)
-{
-	const char *keys[1];
-	char oid[OID_TEXT];
-	struct values v;
-	struct key k;
-	int result;
-
-	shard_of(name, oid);
-	newest_key(name, &k);
-	keys[0] = k.text;
-	result = read_values(c, oid, keys, 1, &v);
 	if (result < 0)
 		return result;
-	result = v.size[0] == sizeof(*e) ? 0 : v.bytes[0] ? -EBADMSG : -ENOENT;
+	result = values.v[0].size == sizeof(*e) ? 0 : values.v[0].data ? -EBADMSG : -ENOENT;
 	if (result == 0)
-		memcpy(e, v.bytes[0], sizeof(*e));
-	values_free(&v);
+		memcpy(e, values.v[0].data, sizeof(*e));
+	free_values(&values);
 	return result;
 }
 
-/* Calls each for the versions of a name that are kept, until it returns other than 0. A negative errno, or what it returned. */
-static int each_version(const struct cluster *c, const char *name, int (*each)(void *arg, const struct entry *e), void *arg)
+typedef int visit_key_fn(void *arg, const char *key, size_t len, const char *value, size_t size);
+
+/* Visits keys with a prefix behind the key `after`, until a visit returns other than 0. Returns
+ * that value, or a negative errno value. *more: there are more keys than one read returns. */
+static int list_keys(const struct cluster *c, const char *oid, const char *after,
+		     const char *prefix, bool *more, visit_key_fn *each, void *arg)
 {
 	rados_read_op_t op = rados_create_read_op();
-	char oid[OID_TEXT], *key, *value;
-	size_t len, size, front;
+	unsigned char has_more = 0;
 	rados_omap_iter_t iter;
-	unsigned char more;
-	struct key k;
+	char *key, *value;
+	size_t len, size;
 	int result, inner;
 
-	shard_of(name, oid);
-	/* All of them are behind the key without a number, which is none. */
-	version_key(name, 0, &k);
-	front = k.len - DIGITS;
-	rados_read_op_omap_get_vals2(op, k.text, "", VERSIONS_MAX, &iter, &more, &inner);
+	rados_read_op_omap_get_vals2(op, after, prefix, PAGE_KEYS, &iter, &has_more, &inner);
 	result = rados_read_op_operate(op, c->io, oid, LIBRADOS_OPERATION_ORDER_READS_WRITES);
 	if (result == 0)
 		result = inner;
 	if (result == 0) {
-		while (result == 0 && (result = rados_omap_get_next2(iter, &key, &value, &len, &size)) == 0 && key) {
-			struct entry e = { .version = 0 };
-
-			if (len != front + DIGITS || memcmp(key, k.text, front) != 0 || size != sizeof(e.id))
-				break;
-			memcpy(&e.id, value, sizeof(e.id));
-			e.version = strtoull(key + front, NULL, 10);
-			result = each(arg, &e);
-		}
+		while (result == 0 &&
+		       (result = rados_omap_get_next2(iter, &key, &value, &len, &size)) == 0 && key)
+			result = each(arg, key, len, value, size);
 		rados_omap_get_end(iter);
 	}
 	rados_release_read_op(op);
+	*more = has_more;
 	return result;
 }
 
-/* Looks for one. */
-struct search {
-	struct entry wanted;
-	bool by_id;
-	bool found;
+/* A search for, or a list of, the versions of a name. */
+struct version_list {
+	struct version_key key;       /* of any version */
+	visit_number_fn *each;        /* NULL: search */
+	void *arg;
+	const struct umobject_id *id; /* id to search for; NULL: any */
+	uint64_t number;              /* number to search for; 0: any */
+	struct entry found;
+	int returned;                 /* by `each` */
 };
 
-static int compare_entry(void *arg, const struct entry *e)
+/* Returns 1 at the end of the list, or if the search succeeds. */
+static int visit_version_key(void *arg, const char *key, size_t len, const char *value, size_t size)
 {
-	struct search *s = arg;
+	struct version_list *l = arg;
+	struct entry e;
 
-	if (s->by_id ? memcmp(&e->id, &s->wanted.id, sizeof(e->id)) != 0 : e->version != s->wanted.version)
+	if (len != l->key.len || memcmp(key, l->key.text, len - DIGITS) != 0 ||
+	    size != sizeof(e.id))
+		return 1;
+	memcpy(&e.id, value, sizeof(e.id));
+	e.version = strtoull(key + len - DIGITS, NULL, 10);
+	if (l->each)
+		return (l->returned = l->each(l->arg, e.version)) != 0;
+	if ((l->id && !id_same(&e.id, l->id)) || (l->number && e.version != l->number))
 		return 0;
-	s->wanted = *e;
-	s->found = true;
+	l->found = e;
 	return 1;
 }
 
-static int end_at_first(void *arg, const struct entry *e)
+static int list_name(const struct cluster *c, const char *name, struct version_list *l)
 {
-	(void)arg;
-	(void)e;
-	return 1;
+	struct name_keys k = find_keys(name);
+	bool more;
+	int result;
+
+	l->key = make_version_key(name, 0);
+	/* The text of the key ends at its zero: all versions are behind it. */
+	result = list_keys(c, k.oid, l->key.text, "", &more, visit_version_key, l);
+	return result < 0 ? result : 0;
 }
 
 static bool has_versions(const struct cluster *c, const char *name)
 {
-	return each_version(c, name, end_at_first, NULL) > 0;
+	struct version_list l = { .found.version = 0 };
+
+	return list_name(c, name, &l) == 0 && l.found.version;
 }
 
-/* rados_name_remove and a commit change all records of a name at once, so a name with versions and no newest one is damaged. Commits
- * and removals between these looks make them differ. */
+/* A commit and a removal change all records of a name at once, so a name with versions and no
+ * newest one is damaged. Commits and removals between these reads make them differ. */
 static bool is_lost(const struct cluster *c, const char *name)
 {
 	struct entry e;
 
-	return newest(c, name, &e) == -ENOENT && has_versions(c, name) && newest(c, name, &e) == -ENOENT && has_versions(c, name);
+	return read_newest(c, name, &e) == -ENOENT && has_versions(c, name) &&
+		read_newest(c, name, &e) == -ENOENT && has_versions(c, name);
 }
 
-static int look_up(const struct cluster *c, const char *name, uint64_t version, struct entry *e)
+/* Finds a version of a name (0: the newest). */
+static int find_entry(const struct cluster *c, const char *name, uint64_t version, struct entry *e)
 {
-	struct search s = { .wanted = { .version = version } };
-	int result;
+	struct version_list l = { .number = version };
+	int result = version ? list_name(c, name, &l) : read_newest(c, name, e);
 
-	if (version == 0)
-		return newest(c, name, e);
-	result = each_version(c, name, compare_entry, &s);
-	*e = s.wanted;
-	return result < 0 ? result : s.found ? 0 : -ENOENT;
+	if (version)
+		*e = l.found;
+	return result == 0 && version && !e->version ? -ENOENT : result;
 }
 
-/* ---- Versions ---- */
-
-int rados_version_new(struct backend *b, const struct umobject_id *id, const char *name, const void *bytes, size_t size,
-		      struct lease **lease)
+int is_named(const struct cluster *c, const char *name, const struct umobject_id *id)
 {
-	struct cluster *c = of(b);
-	struct lease *l = lease_make(c, id, false);
-	rados_write_op_t op;
-	int result;
+	struct version_list l = { .id = id };
+	struct entry e;
+	int result = name ? list_name(c, name, &l) : 0;
 
-	if (!l)
-		return -1;
-	op = rados_create_write_op();
-	rados_write_op_create(op, LIBRADOS_CREATE_EXCLUSIVE, NULL);
-	rados_write_op_omap_set2(op, (const char *[]){ "object", "name" }, (const char *[]){ bytes, name }, (size_t[]){ 6, 4 },
-				 (size_t[]){ size, strlen(name) + 1 }, 2);
-	lease_take(op, c, l);
-	result = rados_do(c, op, l->oid);
-	if (result < 0) {
-		free(l);
-		return rados_refuse(c, result, "cannot create a version in 'rados:%s'", c->name);
-	}
-	lease_keep(c, l);
-	*lease = l;
-	return 0;
+	if (!name || result < 0 || l.found.version)
+		return result < 0 ? result : l.found.version != 0;
+	result = read_newest(c, name, &e);
+	return result == -ENOENT ? 0 : result < 0 ? result : id_same(&e.id, id);
 }
 
-/* 0 or a negative errno: -ENOENT: it is gone or is going, -EBUSY: a collector looks at it. */
-static int hold(struct cluster *c, const struct umobject_id *id, struct lease **lease, void **bytes, size_t *size)
+static int refuse_name(const struct cluster *c, int result, const char *name)
 {
-	static const char *const keys[] = { "object" };
-	struct lease *l = lease_make(c, id, false);
-	rados_completion_t done;
-	struct reading r;
-	struct values v;
-	rados_write_op_t op;
-	int result, got;
-
-	if (!l)
-		return -ENOMEM;
-	op = rados_create_write_op();
-	lease_alive(op);
-	lease_take(op, c, l);
-	result = rados_begin(c, op, l->oid, &done);
-	if (result < 0) {
-		free(l);
-		return result;
-	}
-	/* Both at once. */
-	begin_reading(c, l->oid, keys, 1, &r);
-	result = rados_finish(done);
-	got = finish_reading(&r, keys, 1, &v);
-	if (result < 0) {
-		if (got == 0)
-			values_free(&v);
-		free(l);
-		return result == -ECANCELED ? -ENOENT : result;
-	}
-	lease_keep(c, l);
-	if (got < 0) {
-		lease_end(c, l);
-		return got;
-	}
-	if (!v.bytes[0]) {
-		lease_end(c, l);
-		return -EBADMSG;
-	}
-	*bytes = v.bytes[0];
-	*size = v.size[0];
-	*lease = l;
-	return 0;
-}
-
-static int refuse_hold(const struct cluster *c, int result, const struct umobject_id *id)
-{
-	char text[37];
-
-	rados_id(id, text);
-	if (result == -ENOENT || result == -EBUSY)
-		return object_fail(ENOENT, "cannot find version '%s' in 'rados:%s'", text, c->name);
-	if (result == -EBADMSG)
-		return object_fail(EBADMSG, "version '%s' in 'rados:%s' is damaged: it is empty",
-				   text, c->name);
-	return rados_refuse(c, result, "cannot read version '%s' from 'rados:%s'", text, c->name);
-}
-
-int rados_version_hold(struct backend *b, const struct umobject_id *id, struct lease **lease, void **bytes, size_t *size)
-{
-	int result = hold(of(b), id, lease, bytes, size);
-
-	return result < 0 ? refuse_hold(of(b), result, id) : 0;
-}
-
-static int refuse_name(const struct cluster *c, int result, const char *name, uint64_t version)
-{
-	if (result == -ENOENT && version)
-		return object_fail(ENOENT, "cannot find version %llu of '%s' in 'rados:%s': it "
-				   "does not exist or is no longer kept. Try \"umobject ls "
-				   "CONTAINER NAME\"", (unsigned long long)version, name, c->name);
-	if (result == -ENOENT)
-		return object_fail(ENOENT, "cannot find the object '%s' in 'rados:%s'. Try "
-				   "\"umobject ls\"", name, c->name);
 	if (result == -EBADMSG)
 		return object_fail(EBADMSG, "the name '%s' in 'rados:%s' is damaged", name,
 				   c->name);
-	return rados_refuse(c, result, "cannot read the name '%s' from 'rados:%s'", name, c->name);
+	return rados_check(c, result, "cannot read the name '%s'", name);
 }
 
-int rados_name_hold(struct backend *b, const char *name, uint64_t version, struct lease **lease, void **bytes, size_t *size)
+static struct lease *hold_name(struct backend *b, const char *name, uint64_t version)
 {
 	struct entry e, before = { .version = 0 };
 	struct cluster *c = of(b);
-	char text[37];
+	struct lease *lease;
+	char text[ID_TEXT];
 	int result;
 
-	/* Each time somebody else has made a newer one, so this ends. */
+	/* A version that is gone has been replaced by a newer one, so the loop ends. */
 	for (;;) {
-		result = look_up(c, name, version, &e);
-		if (result < 0)
-			return refuse_name(c, result, name, version);
-		result = hold(c, &e.id, lease, bytes, size);
+		result = find_entry(c, name, version, &e);
+		if (result < 0) {
+			refuse_name(c, result, name);
+			return NULL;
+		}
+		result = try_hold(c, &e.id, &lease);
 		if (result == 0)
-			return 0;
+			return lease;
 		if (result != -ENOENT && result != -EBUSY)
 			return refuse_hold(c, result, &e.id);
-		/* A collector looks at what has no name only, and for no longer than it takes to see that this one has got it. */
+		/* A collector locks only a version without a name, until it notices the name. */
 		if (result == -EBUSY) {
 			usleep(1000);
-		} else if (memcmp(&e.id, &before.id, sizeof(e.id)) == 0) {
-			rados_id(&e.id, text);
-			return object_fail(EBADMSG, "the name '%s' in 'rados:%s' is damaged: its "
-					   "version '%s' is missing", name, c->name, text);
+		} else if (id_same(&e.id, &before.id)) {
+			id_text(&e.id, text);
+			object_fail(EBADMSG, "the name '%s' in 'rados:%s' is damaged: its version "
+				    "'%s' is missing", name, c->name, text);
+			return NULL;
 		} else {
 			before = e;
 		}
 	}
 }
 
-void rados_release(struct backend *b, struct lease *lease)
+/* ---- Committing ---- */
+
+/* Adds to an operation: it fails unless this is the newest version; NULL: unless there is none. */
+static void require_newest(rados_write_op_t op, const struct name_keys *k, const struct entry *e)
 {
-	/* As long as nobody knows whether it has got a name, nobody may take it for garbage. */
-	if (!lease->doubtful)
-		lease_end(of(b), lease);
+	rados_write_op_omap_cmp2(op, k->newest, LIBRADOS_CMPXATTR_OP_EQ, (const char *)e,
+				 k->newest_len, e ? sizeof(*e) : 0, NULL);
 }
 
-/* ---- Names ---- */
-
-/* In an operation: it happens if this is still the newest version; NULL: if there is none. */
-static void if_newest(rados_write_op_t op, const struct key *k, const struct entry *e)
-{
-	rados_write_op_omap_cmp2(op, k->text, LIBRADOS_CMPXATTR_OP_EQ, (const char *)e, k->len, e ? sizeof(*e) : 0, NULL);
-}
-
-/* In an operation: drops the versions [first, end). */
+/* Adds to an operation: it drops the versions [first, end). */
 static void drop_versions(rados_write_op_t op, const char *name, uint64_t first, uint64_t end)
 {
-	struct key from, to;
+	struct version_key from = make_version_key(name, first), to = make_version_key(name, end);
 
-	version_key(name, first, &from);
-	version_key(name, end, &to);
 	rados_write_op_omap_rm_range2(op, from.text, from.len, to.text, to.len);
 }
 
-/* Its bytes become these, if it is still held. */
-static int write_version(const struct cluster *c, const struct lease *l, const void *bytes, size_t size)
+/* Adds to an operation: it sets a version's record and, if it is the newest, the name's. */
+static void set_entry(rados_write_op_t op, const struct name_keys *k, const char *name,
+		      const struct entry *e, bool is_newest)
+{
+	struct version_key v = make_version_key(name, e->version);
+
+	rados_write_op_omap_set2(op, (const char *[]){ v.text, k->newest },
+				 (const char *[]){ (const char *)&e->id, (const char *)e },
+				 (size_t[]){ v.len, k->newest_len },
+				 (size_t[]){ sizeof(e->id), sizeof(*e) }, is_newest ? 2 : 1);
+}
+
+static void drop_newest(rados_write_op_t op, const struct name_keys *k)
+{
+	rados_write_op_omap_rm_keys2(op, (const char *[]){ k->newest },
+				     (size_t[]){ k->newest_len }, 1);
+}
+
+/* Renews a lease, and writes a record if it is not NULL. -ESTALE: the version is claimed or
+ * gone. */
+static int write_held(const struct cluster *c, const struct rados_lease *l,
+		      const struct bytes *record)
 {
 	rados_write_op_t op = rados_create_write_op();
 	int result;
 
-	lease_alive(op);
+	lease_require_unclaimed(op);
 	lease_take(op, c, l);
-	rados_write_op_omap_set2(op, (const char *[]){ "object" }, (const char *[]){ bytes }, (size_t[]){ 6 }, (size_t[]){ size }, 1);
+	if (record)
+		rados_write_op_omap_set2(op, (const char *[]){ "object" },
+					 (const char *[]){ record->data }, (size_t[]){ 6 },
+					 (size_t[]){ record->size }, 1);
 	result = rados_do(c, op, l->oid);
 	return result == -ENOENT || result == -ECANCELED ? -ESTALE : result;
 }
 
-static int still_held(const struct cluster *c, const struct lease *l)
+/* Lets the name refer to a version behind `old` (NULL: none), and drops the oldest versions. */
+static int set_name(const struct cluster *c, const char *name, const struct entry *old,
+		    const struct entry *e, unsigned keep)
 {
+	struct name_keys k = find_keys(name);
 	rados_write_op_t op = rados_create_write_op();
 
-	lease_alive(op);
-	lease_take(op, c, l);
-	return rados_do(c, op, l->oid);
-}
-
-/* The name is this version's, which comes behind `old`, and the oldest ones lose it. */
-static int set_name(const struct cluster *c, const char *name, const struct entry *old, const struct entry *e, unsigned keep)
-{
-	rados_write_op_t op = rados_create_write_op();
-	char oid[OID_TEXT];
-	struct key n, v;
-
-	shard_of(name, oid);
-	newest_key(name, &n);
-	version_key(name, e->version, &v);
-	if_newest(op, &n, old);
+	require_newest(op, &k, old);
 	if (e->version > keep)
 		drop_versions(op, name, 0, e->version - keep + 1);
-	rados_write_op_omap_set2(op, (const char *[]){ n.text, v.text }, (const char *[]){ (const char *)e, (const char *)&e->id },
-				 (size_t[]){ n.len, v.len }, (size_t[]){ sizeof(*e), sizeof(e->id) }, 2);
-	return rados_do(c, op, oid);
+	set_entry(op, &k, name, e, true);
+	return rados_do(c, op, k.oid);
 }
 
-/* The name is as it was before, if nobody has changed it since. */
-static void unset_name(const struct cluster *c, const char *name, const struct entry *old, const struct entry *e)
+/* Undoes set_name, unless another process has changed the name since. */
+static void unset_name(const struct cluster *c, const char *name, const struct entry *old,
+		       const struct entry *e)
 {
+	struct name_keys k = find_keys(name);
 	rados_write_op_t op = rados_create_write_op();
-	char oid[OID_TEXT];
-	struct key n;
 
-	shard_of(name, oid);
-	newest_key(name, &n);
-	if_newest(op, &n, e);
+	require_newest(op, &k, e);
 	drop_versions(op, name, e->version, e->version + 1);
 	if (old)
-		rados_write_op_omap_set2(op, (const char *[]){ n.text }, (const char *[]){ (const char *)old }, (size_t[]){ n.len },
-					 (size_t[]){ sizeof(*old) }, 1);
+		rados_write_op_omap_set2(op, (const char *[]){ k.newest },
+					 (const char *[]){ (const char *)old },
+					 (size_t[]){ k.newest_len }, (size_t[]){ sizeof(*old) }, 1);
 	else
-		rados_write_op_omap_rm_keys2(op, (const char *[]){ n.text }, (size_t[]){ n.len }, 1);
-	rados_do(c, op, oid);
+		drop_newest(op, &k);
+	rados_do(c, op, k.oid);
 }
 
-/* Once it was held, a version is left alone for the time of a lease; if naming it took longer, one has to look again. */
-static int name_version(const struct cluster *c, struct lease *l, const char *name, uint64_t version, unsigned keep, double held_since)
+static double read_clock(void)
 {
-	struct entry e = { l->id, version }, old = { .version = 0 };
-	int result = newest(c, name, &old);
-	bool first = result == -ENOENT;
+	struct timespec t;
 
-	if (result < 0 && !first)
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* A version that was held at `held_since` has no other holder for the time of a lease. If naming it
+ * takes longer, the lease is checked again. */
+static int name_version(const struct cluster *c, struct rados_lease *l, const char *name,
+			uint64_t version, unsigned keep, double held_since)
+{
+	struct entry e = { l->id, version }, newest = { .version = 0 }, *old = &newest;
+	int result = read_newest(c, name, &newest);
+
+	if (result == -ENOENT) {
+		/* A first version would be mixed with those of a name whose newest record is
+		 * missing. */
+		if (is_lost(c, name))
+			return -EBADMSG;
+		old = NULL;
+	} else if (result < 0) {
 		return result;
-	/* A first version would be mixed with those of a name whose newest record is missing. */
-	if (first && is_lost(c, name))
-		return -EBADMSG;
-	if (old.version != version - 1)
+	}
+	if (newest.version != version - 1)
 		return -EAGAIN;
-	result = set_name(c, name, first ? NULL : &old, &e, keep);
+	result = set_name(c, name, old, &e, keep);
 	if (result == -ETIMEDOUT)
-		l->doubtful = true;
-	if (result == 0 && rados_clock() - held_since >= c->lease && still_held(c, l) < 0) {
-		unset_name(c, name, first ? NULL : &old, &e);
+		l->is_doubtful = true;
+	if (result == 0 && read_clock() - held_since >= c->lease && write_held(c, l, NULL) < 0) {
+		unset_name(c, name, old, &e);
 		return -ESTALE;
 	}
 	return result == -ECANCELED ? -EAGAIN : result;
 }
 
-int rados_publish(struct backend *b, struct lease *lease, const char *name, uint64_t version, unsigned keep, const void *bytes, size_t size)
+static int publish_version(struct backend *b, struct lease *lease, const char *name,
+			   uint64_t version, unsigned keep, const struct bytes *record)
 {
+	struct rados_lease *l = (struct rados_lease *)lease;
 	struct cluster *c = of(b);
 	double since;
 	int result;
 
-	if (rados_chunk_sync(b, &lease->id) < 0)
+	if (rados_chunks.sync(b, &l->id) < 0)
 		return -1;
-	since = rados_clock();
-	result = write_version(c, lease, bytes, size);
+	since = read_clock();
+	result = write_held(c, l, record);
 	if (result == 0)
-		result = name_version(c, lease, name, version, keep, since);
+		result = name_version(c, l, name, version, keep, since);
 	if (result == 0)
 		return 0;
 	if (result == -EAGAIN)
@@ -527,316 +391,139 @@ int rados_publish(struct backend *b, struct lease *lease, const char *name, uint
 				   "--repair\" to restore it, or \"umobject rm\" to delete it",
 				   name, c->name);
 	if (result == -ESTALE)
-		return object_fail(ESTALE, "cannot commit '%s': its lease of %u s in 'rados:%s' expired, "
-				   "and gc may have removed the version. Try a greater lease=", name,
-				   c->lease, c->name);
-	return rados_refuse(c, result, lease->doubtful ?
-			    "cannot tell whether the version of '%s' in 'rados:%s' was committed" :
-			    "cannot commit a version of '%s' in 'rados:%s'", name, c->name);
+		return object_fail(ESTALE, "cannot commit '%s': its lease of %u s in 'rados:%s' "
+				   "expired, and gc may have removed the version. Try a greater "
+				   "lease=", name, c->lease, c->name);
+	return rados_check(c, result, l->is_doubtful ?
+			   "cannot tell whether the version of '%s' was committed" :
+			   "cannot commit a version of '%s'", name);
 }
 
-int rados_name_remove(struct backend *b, const char *name)
+static int remove_name(struct backend *b, const char *name)
 {
 	const struct cluster *c = of(b);
-	char oid[OID_TEXT];
+	struct name_keys k = find_keys(name);
 	struct entry old;
-	struct key n;
 	int result;
 
-	shard_of(name, oid);
-	newest_key(name, &n);
+	/* -ECANCELED: another version was committed in the meantime. */
 	do {
 		rados_write_op_t op;
-		bool there;
+		bool exists;
 
-		result = newest(c, name, &old);
-		there = result == 0;
-		/* The other records of a name go also where the newest one is missing. */
-		if (result == -ENOENT)
-			result = has_versions(c, name) ? 0 : -ENOENT;
-		if (result < 0)
-			return refuse_name(c, result, name, 0);
+		result = read_newest(c, name, &old);
+		exists = result == 0;
+		/* Other records of a name are removed even if the newest one is missing. */
+		if (result < 0 && (result != -ENOENT || !has_versions(c, name)))
+			return refuse_name(c, result, name);
 		op = rados_create_write_op();
-		if_newest(op, &n, there ? &old : NULL);
-		drop_versions(op, name, 0, there ? old.version + 1 : UINT64_MAX);
-		rados_write_op_omap_rm_keys2(op, (const char *[]){ n.text }, (size_t[]){ n.len }, 1);
-		result = rados_do(c, op, oid);
+		require_newest(op, &k, exists ? &old : NULL);
+		drop_versions(op, name, 0, exists ? old.version + 1 : UINT64_MAX);
+		drop_newest(op, &k);
+		result = rados_do(c, op, k.oid);
 	} while (result == -ECANCELED);
-	return result < 0 ? rados_refuse(c, result, "cannot delete the object '%s' from 'rados:%s'",
-					 name, c->name) : 0;
+	return rados_check(c, result, "cannot delete the object '%s'", name);
 }
 
-/* Names of one shard behind a key, by keys that begin with prefix. Returns what `each` did, or a negative errno; *more: there
- * are others, behind *last. */
-static int some_names(const struct cluster *c, const char *oid, const char *prefix, struct key *last, bool *more,
-		      int (*each)(void *arg, const char *name), void *arg)
-{
-	rados_read_op_t op = rados_create_read_op();
-	unsigned char there_is_more = 0;
-	rados_omap_iter_t iter;
-	char *key, *value;
-	size_t len, size;
-	int result, inner;
-
-	rados_read_op_omap_get_vals2(op, last->text, prefix, 500, &iter, &there_is_more, &inner);
-	result = rados_read_op_operate(op, c->io, oid, LIBRADOS_OPERATION_NOFLAG);
-	if (result == 0)
-		result = inner;
-	if (result == 0) {
-		while (result == 0 && (result = rados_omap_get_next2(iter, &key, &value, &len, &size)) == 0 && key) {
-			/* The number of a version stands behind a zero. The versions of one name follow one another. */
-			size_t named = strnlen(key, len);
-
-			if (named + 2 > sizeof(last->text) || (named == last->len && memcmp(key, last->text, named) == 0))
-				continue;
-			memcpy(last->text, key, named);
-			last->text[named] = '\0';
-			last->len = named;
-			result = each(arg, last->text + 2);
-		}
-		rados_omap_get_end(iter);
-	}
-	rados_release_read_op(op);
-	/* The next keys are behind all versions of this name. */
-	strcpy(last->text + last->len, *prefix == 'v' ? "\1" : "");
-	*more = there_is_more;
-	return result;
-}
-
-/* What `each` returns is not taken for an error of the cluster. */
-struct listing {
-	const struct cluster *c;
-	int (*each)(void *arg, const char *name);
-	void *arg;
-	int returned;
-};
-
-static int list_one(void *arg, const char *name)
-{
-	struct listing *l = arg;
-
-	l->returned = l->each(l->arg, name);
-	return l->returned != 0;
-}
-
-static int list_names(struct listing *l, const char *prefix, int (*one)(void *listing, const char *name))
-{
-	const struct cluster *c = l->c;
-	char oid[OID_TEXT];
-	int result = 0;
-	unsigned shard;
-
-	for (shard = 0; shard < SHARDS && result == 0; shard++) {
-		struct key last = { .text = "" };
-		bool more = true;
-
-		snprintf(oid, sizeof(oid), "names.%x", shard);
-		while (result == 0 && more)
-			result = some_names(c, oid, prefix, &last, &more, one, l);
-	}
-	return result < 0 ? rados_refuse(c, result, "cannot list the names of 'rados:%s'",
-					 c->name) : l->returned;
-}
-
-int rados_names(struct backend *b, int (*each)(void *arg, const char *name), void *arg)
-{
-	struct listing l = { of(b), each, arg, 0 };
-
-	return list_names(&l, "n/", list_one);
-}
-
-static int list_lost(void *arg, const char *name)
-{
-	struct listing *l = arg;
-
-	return is_lost(l->c, name) ? list_one(l, name) : 0;
-}
-
-int rados_lost_names(struct backend *b, int (*each)(void *arg, const char *name), void *arg)
-{
-	struct listing l = { of(b), each, arg, 0 };
-
-	return list_names(&l, "v/", list_lost);
-}
-
-int rados_name_restore(struct backend *b, const char *name, const struct umobject_id *id, uint64_t version, bool is_newest)
+static int restore_name(struct backend *b, const char *name, const struct umobject_id *id,
+			uint64_t version, bool is_newest)
 {
 	const struct cluster *c = of(b);
+	struct name_keys k = find_keys(name);
 	struct entry e = { *id, version }, now;
-	char oid[OID_TEXT];
 	rados_write_op_t op;
-	struct key n, v;
 	int result;
 
-	shard_of(name, oid);
-	newest_key(name, &n);
-	version_key(name, version, &v);
 	do {
-		result = is_newest ? 0 : newest(c, name, &now);
+		result = is_newest ? 0 : read_newest(c, name, &now);
 		if (result < 0)
 			break;
 		op = rados_create_write_op();
-		if_newest(op, &n, is_newest ? NULL : &now);
-		rados_write_op_omap_set2(op, (const char *[]){ v.text, n.text }, (const char *[]){ (const char *)&e.id, (const char *)&e },
-					 (size_t[]){ v.len, n.len }, (size_t[]){ sizeof(e.id), sizeof(e) }, is_newest ? 2 : 1);
-		result = rados_do(c, op, oid);
+		require_newest(op, &k, is_newest ? NULL : &now);
+		set_entry(op, &k, name, &e, is_newest);
+		result = rados_do(c, op, k.oid);
 	} while (result == -ECANCELED && !is_newest);
 	if (result == -ECANCELED)
 		return object_fail(EEXIST, "cannot restore the name '%s' in 'rados:%s': it exists",
 				   name, c->name);
-	return result < 0 ? rados_refuse(c, result, "cannot restore version %llu of '%s' in "
-					 "'rados:%s'", (unsigned long long)version, name,
-					 c->name) : 0;
+	return rados_check(c, result, "cannot restore version %" PRIu64 " of '%s'", version, name);
 }
 
-struct numbers {
-	int (*each)(void *arg, uint64_t version);
+/* ---- Listing ---- */
+
+/* A list of the names in keys with a prefix. */
+struct name_list {
+	const struct cluster *c;
+	bool only_lost;   /* whether to visit lost names, by the keys of their versions */
+	visit_name_fn *each;
 	void *arg;
-	int returned;
+	char last[2 + UMOBJECT_NAME_MAX + 2]; /* prefix and name of the last key */
+	int returned;     /* by `each` */
 };
 
-static int number_one(void *arg, const struct entry *e)
+/* The number of a version stands behind a zero. The versions of one name are contiguous. */
+static int visit_name_key(void *arg, const char *key, size_t len, const char *value, size_t size)
 {
-	struct numbers *n = arg;
+	struct name_list *l = arg;
+	size_t named = strnlen(key, len);
 
-	n->returned = n->each(n->arg, e->version);
-	return n->returned != 0;
-}
-
-int rados_versions(struct backend *b, const char *name, int (*each)(void *arg, uint64_t version), void *arg)
-{
-	struct numbers n = { each, arg, 0 };
-	int result = each_version(of(b), name, number_one, &n);
-
-	return result < 0 ? refuse_name(of(b), result, name, 0) : n.returned;
-}
-
-/* ---- For the collector ---- */
-
-int rados_all_versions(struct backend *b, int (*each)(void *arg, const struct umobject_id *id), void *arg)
-{
-	const struct cluster *c = of(b);
-	rados_list_ctx_t list;
-	const char *oid;
-	int result = rados_nobjects_list_open(c->io, &list), returned = 0;
-
-	if (result < 0)
-		return rados_refuse(c, result, "cannot list the versions of 'rados:%s'", c->name);
-	while (returned == 0 && (result = rados_nobjects_list_next(list, &oid, NULL, NULL)) == 0) {
-		const char *end = NULL;
-		struct umobject_id id;
-
-		if (strncmp(oid, "version.", 8) == 0)
-			end = rados_parse_id(oid + 8, &id);
-		if (end && !*end)
-			returned = each(arg, &id);
-	}
-	rados_nobjects_list_close(list);
-	if (returned == 0 && result != -ENOENT)
-		return rados_refuse(c, result, "cannot list the versions of 'rados:%s'", c->name);
-	return returned;
-}
-
-int rados_version_there(struct backend *b, const struct umobject_id *id, bool *there)
-{
-	const struct cluster *c = of(b);
-	char text[37], oid[OID_TEXT];
-	uint64_t size;
-	time_t changed;
-	int result;
-
-	rados_id(id, text);
-	snprintf(oid, sizeof(oid), "version.%s", text);
-	result = rados_stat(c->io, oid, &size, &changed);
-	*there = result == 0;
-	return result == 0 || result == -ENOENT ? 0 : rados_refuse(c, result, "cannot look for "
-			"version '%s' in 'rados:%s'", text, c->name);
-}
-
-/* 1: a name refers to the version, by either of the records that it has; 0, or a negative errno. */
-static int is_named(const struct cluster *c, const char *name, const struct umobject_id *id)
-{
-	struct search s = { .wanted = { .id = *id }, .by_id = true };
-	struct entry e;
-	int result = name ? each_version(c, name, compare_entry, &s) : 0;
-
-	if (!name || result)
-		return result;
-	result = newest(c, name, &e);
-	if (result == -ENOENT)
+	(void)value;
+	(void)size;
+	if (named > 2 + UMOBJECT_NAME_MAX || (named == strlen(l->last) &&
+					      memcmp(key, l->last, named) == 0))
 		return 0;
-	return result < 0 ? result : memcmp(&e.id, id, sizeof(*id)) == 0;
+	memcpy(l->last, key, named);
+	l->last[named] = '\0';
+	if (l->only_lost && !is_lost(l->c, l->last + 2))
+		return 0;
+	return (l->returned = l->each(l->arg, l->last + 2)) != 0;
 }
 
-static int lock_alone(const struct cluster *c, const struct lease *l, bool mark)
+static int list_shards(struct name_list *l)
 {
-	rados_write_op_t op = rados_create_write_op();
+	int result = 0;
 
-	rados_write_op_assert_exists(op);
-	lease_take(op, c, l);
-	if (mark)
-		rados_write_op_setxattr(op, "claimed", "1", 1);
-	return rados_do(c, op, l->oid);
-}
+	for (unsigned shard = 0; shard < SHARDS && result == 0; shard++) {
+		char oid[OID_TEXT], after[sizeof(l->last) + 1];
+		bool more = true;
 
-/* -EBUSY: it is named or held. */
-static int claim(struct cluster *c, struct lease *l, const char *name)
-{
-	int result = is_named(c, name, &l->id);
-
-	if (result != 0)
-		return result < 0 ? result : -EBUSY;
-	result = lock_alone(c, l, false);
-	if (result < 0)
-		return result;
-	lease_keep(c, l);
-	result = is_named(c, name, &l->id);
-	if (result == 0)
-		result = lock_alone(c, l, true);
-	return result > 0 ? -EBUSY : result;
-}
-
-int rados_version_claim(struct backend *b, const struct umobject_id *id, struct lease **lease, void **bytes, size_t *size)
-{
-	static const char *const keys[] = { "object", "name" };
-	struct cluster *c = of(b);
-	struct lease *l = lease_make(c, id, true);
-	struct values v;
-	int result;
-
-	if (!l)
-		return -1;
-	result = read_values(c, l->oid, keys, 2, &v);
-	if (result == 0) {
-		result = claim(c, l, v.bytes[1]);
-		if (result == 0) {
-			values_free(&v);
-			*lease = l;
-			return 0;
+		snprintf(oid, sizeof(oid), "names.%x", shard);
+		*l->last = '\0';
+		while (result == 0 && more) {
+			/* The keys behind all versions of the last name. */
+			sprintf(after, "%s%s", l->last, l->only_lost && *l->last ? "\1" : "");
+			result = list_keys(l->c, oid, after, l->only_lost ? "v/" : "n/", &more,
+					   visit_name_key, l);
 		}
-		free(v.bytes[1]);
-		*bytes = v.bytes[0];
-		*size = v.size[0];
-		if (result != -EBUSY)
-			free(v.bytes[0]);
 	}
-	/* Where it was locked. */
-	lease_end(c, l);
-	if (result == -EBUSY)
-		return object_fail(EBUSY, "cannot remove a version from 'rados:%s': it is in use",
-				   c->name);
-	return result == -ENOENT ?
-		object_fail(ENOENT, "cannot remove a version from 'rados:%s': it does not exist",
-			    c->name) :
-		rados_refuse(c, result, "cannot remove a version from 'rados:%s'", c->name);
+	return result < 0 ? rados_check(l->c, result, "cannot list the names") : l->returned;
 }
 
-void rados_version_remove(struct backend *b, struct lease *lease)
+static int list_names(struct backend *b, visit_name_fn *each, void *arg)
 {
-	struct cluster *c = of(b);
-	rados_write_op_t op = rados_create_write_op();
-
-	rados_write_op_remove(op);
-	rados_do(c, op, lease->oid);
-	lease_forget(c, lease);
+	return list_shards(&(struct name_list){ .c = of(b), .each = each, .arg = arg });
 }
+
+static int list_lost(struct backend *b, visit_name_fn *each, void *arg)
+{
+	return list_shards(&(struct name_list){ .c = of(b), .only_lost = true, .each = each,
+			   .arg = arg });
+}
+
+static int list_numbers(struct backend *b, const char *name, visit_number_fn *each, void *arg)
+{
+	struct version_list l = { .each = each, .arg = arg };
+	int result = list_name(of(b), name, &l);
+
+	return result < 0 ? refuse_name(of(b), result, name) : l.returned;
+}
+
+const struct name_ops rados_names = {
+	.hold = hold_name,
+	.publish = publish_version,
+	.remove = remove_name,
+	.list = list_names,
+	.list_versions = list_numbers,
+	.list_lost = list_lost,
+	.restore = restore_name,
+};

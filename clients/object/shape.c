@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Arithmetic of arrays that are cut into chunks: which chunks a part touches, and which bytes of them. Chunks are numbered in
- * row-major order of their places in the grid.
- */
+/* Chunks are numbered in row-major order of their places in the grid. */
 #include "object/shape.h"
 
 #include "object/error.h"
 
-#include <errno.h>
+#include <string.h>
 
 size_t umobject_type_size(enum umobject_type type)
 {
@@ -59,24 +56,30 @@ int shape_complete(const struct umobject_shape *given, struct umobject_shape *sh
 	return 0;
 }
 
-uint64_t shape_bytes(const struct umobject_shape *shape)
+bool shape_equals(const struct umobject_shape *given, const struct umobject_shape *complete)
+{
+	struct umobject_shape shape;
+
+	return shape_complete(given, &shape) == 0 && memcmp(&shape, complete, sizeof(shape)) == 0;
+}
+
+static uint64_t count_bytes(const struct umobject_shape *shape, const uint64_t *count)
 {
 	uint64_t bytes = umobject_type_size(shape->type);
-	unsigned d;
 
-	for (d = 0; d < shape->rank; d++)
-		bytes *= shape->dims[d];
+	for (unsigned d = 0; d < shape->rank; d++)
+		bytes *= count[d];
 	return bytes;
+}
+
+uint64_t shape_bytes(const struct umobject_shape *shape)
+{
+	return count_bytes(shape, shape->dims);
 }
 
 uint64_t box_bytes(const struct umobject_shape *shape, const struct box *box)
 {
-	uint64_t bytes = umobject_type_size(shape->type);
-	unsigned d;
-
-	for (d = 0; d < shape->rank; d++)
-		bytes *= box->count[d];
-	return bytes;
+	return count_bytes(shape, box->count);
 }
 
 static uint64_t chunks_along(const struct umobject_shape *shape, unsigned d)
@@ -101,7 +104,8 @@ uint64_t umobject_chunks(const struct umobject_shape *given)
 	return shape_complete(given, &shape) < 0 ? 0 : count_chunks(&shape);
 }
 
-uint64_t umobject_chunk(const struct umobject_shape *given, uint64_t number, uint64_t *start, uint64_t *count)
+uint64_t umobject_chunk(const struct umobject_shape *given, uint64_t number, uint64_t *start,
+			uint64_t *count)
 {
 	struct umobject_shape shape;
 	uint64_t elements = 1;
@@ -113,20 +117,26 @@ uint64_t umobject_chunk(const struct umobject_shape *given, uint64_t number, uin
 		uint64_t along = chunks_along(&shape, d);
 
 		start[d] = number % along * shape.chunk[d];
-		count[d] = shape.dims[d] - start[d] < shape.chunk[d] ? shape.dims[d] - start[d] : shape.chunk[d];
+		count[d] = min_u64(shape.dims[d] - start[d], shape.chunk[d]);
 		number /= along;
 		elements *= count[d];
 	}
 	return elements;
 }
 
+struct box shape_chunk(const struct umobject_shape *shape, uint64_t number)
+{
+	struct box box = { { 0 }, { 0 } };
+
+	umobject_chunk(shape, number, box.start, box.count);
+	return box;
+}
+
 bool box_meet(unsigned rank, const struct box *a, const struct box *b, struct box *common)
 {
-	unsigned d;
-
-	for (d = 0; d < rank; d++) {
-		uint64_t end_a = a->start[d] + a->count[d], end_b = b->start[d] + b->count[d];
-		uint64_t start = a->start[d] > b->start[d] ? a->start[d] : b->start[d], end = end_a < end_b ? end_a : end_b;
+	for (unsigned d = 0; d < rank; d++) {
+		uint64_t start = max_u64(a->start[d], b->start[d]);
+		uint64_t end = min_u64(a->start[d] + a->count[d], b->start[d] + b->count[d]);
 
 		if (start >= end)
 			return false;
@@ -138,60 +148,82 @@ bool box_meet(unsigned rank, const struct box *a, const struct box *b, struct bo
 
 bool box_within(const struct umobject_shape *shape, const struct box *box)
 {
-	unsigned d;
-
-	for (d = 0; d < shape->rank; d++)
-		if (box->start[d] > shape->dims[d] || box->count[d] > shape->dims[d] - box->start[d])
+	for (unsigned d = 0; d < shape->rank; d++)
+		if (box->start[d] > shape->dims[d] ||
+		    box->count[d] > shape->dims[d] - box->start[d])
 			return false;
 	return true;
 }
 
-void shape_grid(const struct umobject_shape *shape, const struct box *box, struct box *grid)
+void box_copy(const struct umobject_shape *shape, const struct box *part, const char *data,
+	      const struct box *from, char *copy, const struct box *to)
 {
-	unsigned d;
+	struct runs r;
 
-	for (d = 0; d < shape->rank; d++) {
-		grid->start[d] = box->start[d] / shape->chunk[d];
-		grid->count[d] = box->count[d] ? (box->start[d] + box->count[d] - 1) / shape->chunk[d] + 1 - grid->start[d] : 0;
-	}
+	runs_begin(&r, shape, part, from, to);
+	do
+		memcpy(copy + r.b, data + r.a, r.run);
+	while (runs_next(&r));
 }
 
-uint64_t shape_number(const struct umobject_shape *shape, const uint64_t *place)
+struct grid grid_begin(const struct umobject_shape *shape, const struct box *box)
+{
+	struct grid g = { .rank = shape->rank };
+
+	for (unsigned d = 0; d < shape->rank; d++) {
+		uint64_t last = (box->start[d] + box->count[d] - 1) / shape->chunk[d];
+
+		g.place[d] = g.box.start[d] = box->start[d] / shape->chunk[d];
+		g.box.count[d] = last + 1 - g.place[d];
+	}
+	return g;
+}
+
+bool grid_next(struct grid *g)
+{
+	for (unsigned d = g->rank; d-- > 0;) {
+		if (++g->place[d] < g->box.start[d] + g->box.count[d])
+			return true;
+		g->place[d] = g->box.start[d];
+	}
+	return false;
+}
+
+uint64_t grid_number(const struct umobject_shape *shape, const struct grid *g)
 {
 	uint64_t number = 0;
-	unsigned d;
 
-	for (d = 0; d < shape->rank; d++)
-		number = number * chunks_along(shape, d) + place[d];
+	for (unsigned d = 0; d < shape->rank; d++)
+		number = number * chunks_along(shape, d) + g->place[d];
 	return number;
 }
 
-void runs_begin(struct runs *r, const struct umobject_shape *shape, const struct box *common, const struct box *a, const struct box *b)
+void runs_begin(struct runs *r, const struct umobject_shape *shape, const struct box *common,
+		const struct box *a, const struct box *b)
 {
 	uint64_t size = umobject_type_size(shape->type), row_a = size, row_b = size;
-	bool together = true;
+	bool contiguous = true; /* whether all dimensions so far are whole in both boxes */
 	unsigned d, n = 0;
 
 	*r = (struct runs){ .run = size };
 	for (d = shape->rank; d-- > 0;) {
 		r->a += (common->start[d] - a->start[d]) * row_a;
 		r->b += (common->start[d] - b->start[d]) * row_b;
-		/* As long as all dimensions so far are whole in both, this one runs on. */
-		if (together) {
+		if (contiguous) {
 			r->run *= common->count[d];
 		} else {
 			r->count[n] = common->count[d];
 			r->step_a[n] = row_a;
 			r->step_b[n++] = row_b;
 		}
-		together = together && common->count[d] == a->count[d] && common->count[d] == b->count[d];
+		contiguous = contiguous && common->count[d] == a->count[d] &&
+			common->count[d] == b->count[d];
 		row_a *= a->count[d];
 		row_b *= b->count[d];
 	}
 	r->rank = n;
 }
 
-/* Innermost dimensions come first. */
 bool runs_next(struct runs *r)
 {
 	unsigned d;

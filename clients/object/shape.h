@@ -1,45 +1,66 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Arithmetic of arrays that are divided into chunks. */
 #ifndef OBJECT_SHAPE_H
 #define OBJECT_SHAPE_H
 
+#include "common/minmax.h"
+
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <ummap-object.h>
 
-/* A box of elements within an array or a chunk. */
+/* A box of elements within an array, or of chunks within the grid of chunks. */
 struct box {
 	uint64_t start[UMOBJECT_RANK_MAX], count[UMOBJECT_RANK_MAX];
 };
 
-/* With no 0 in chunk, and chunks no longer than the array; -1 with a sentence where it is no shape, or more bytes than there can be. */
+/* Checks a shape, and completes it: no 0 in chunk, and no chunk longer than the array. */
 int shape_complete(const struct umobject_shape *given, struct umobject_shape *shape);
+/* Whether a shape, once completed, equals a complete one. */
+bool shape_equals(const struct umobject_shape *given, const struct umobject_shape *complete);
+
+/* All shapes below must be complete. */
+
 /* Bytes of the array. */
 uint64_t shape_bytes(const struct umobject_shape *shape);
-/* Bytes of a box. */
+/* The box of an existing chunk. */
+struct box shape_chunk(const struct umobject_shape *shape, uint64_t number);
+/* Bytes of a box; 0: it is empty. */
 uint64_t box_bytes(const struct umobject_shape *shape, const struct box *box);
-/* What two boxes have in common; false: nothing. */
+/* Finds the elements that two boxes have in common. Returns false if there are none. */
 bool box_meet(unsigned rank, const struct box *a, const struct box *b, struct box *common);
 bool box_within(const struct umobject_shape *shape, const struct box *box);
-/* The chunks that a box touches, by their places in the grid of chunks. */
-void shape_grid(const struct umobject_shape *shape, const struct box *box, struct box *grid);
-uint64_t shape_number(const struct umobject_shape *shape, const uint64_t *place);
+/* Copies the box `part` from memory with the elements of `from` to memory with those of `to`. */
+void box_copy(const struct umobject_shape *shape, const struct box *part, const char *data,
+	      const struct box *from, char *copy, const struct box *to);
 
-/*
- * Goes over a box within a larger one, both in row-major order, by runs of bytes that stand together in both the outer and
- * another box of other extents: the array in the caller's memory, and a chunk.
- */
-struct runs {
-	unsigned rank;                      /* of what is left when dimensions that run on were joined */
-	size_t run;                         /* bytes of each run */
-	uint64_t count[UMOBJECT_RANK_MAX];  /* runs in each dimension */
-	uint64_t at[UMOBJECT_RANK_MAX];
-	uint64_t step_a[UMOBJECT_RANK_MAX], step_b[UMOBJECT_RANK_MAX]; /* bytes from one to the next */
-	uint64_t a, b;                      /* where the run stands now, in bytes */
+/* The chunks that a box touches, in the order of their numbers. */
+struct grid {
+	unsigned rank;
+	struct box box;                    /* their places in the grid of chunks */
+	uint64_t place[UMOBJECT_RANK_MAX]; /* current place */
 };
 
-/* The common box within a and within b: the first run is at runs->a and runs->b, and the next one after runs_next, while that is true. */
-void runs_begin(struct runs *r, const struct umobject_shape *shape, const struct box *common, const struct box *a, const struct box *b);
+/* Begins with the first chunk that a box touches, which must not be empty. */
+struct grid grid_begin(const struct umobject_shape *shape, const struct box *box);
+bool grid_next(struct grid *g);
+/* Number of the current chunk. */
+uint64_t grid_number(const struct umobject_shape *shape, const struct grid *g);
+
+/*
+ * Visits the elements of a box that lies in two larger boxes a and b, all in row-major order, as
+ * runs of bytes that are contiguous in both. Example: b is a chunk, and a is the caller's array.
+ */
+struct runs {
+	unsigned rank;                     /* number of dimensions, without those within a run */
+	size_t run;                        /* bytes of each run */
+	uint64_t count[UMOBJECT_RANK_MAX]; /* number of runs in each dimension, innermost first */
+	uint64_t at[UMOBJECT_RANK_MAX];    /* index of the current run */
+	uint64_t step_a[UMOBJECT_RANK_MAX], step_b[UMOBJECT_RANK_MAX]; /* bytes to the next run */
+	uint64_t a, b;                     /* offsets of the current run in the two boxes */
+};
+
+void runs_begin(struct runs *r, const struct umobject_shape *shape, const struct box *common,
+		const struct box *a, const struct box *b);
 bool runs_next(struct runs *r);
 
 #endif

@@ -4,8 +4,6 @@
 #include "object/error.h"
 #include "object/id.h"
 
-#include <errno.h>
-#include <stdint.h>
 #include <string.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -20,36 +18,39 @@ struct header {
 	uint64_t sum;  /* checksum of the file, with 0 here */
 };
 
-static uint64_t sum_of(const struct header *header, const void *bytes, size_t size)
+static uint64_t checksum_view(const struct header *header, const struct bytes *view)
 {
 	struct header copy = *header;
 
 	copy.sum = 0;
-	return XXH3_64bits_withSeed((const char *)bytes + sizeof(copy), size - sizeof(copy), XXH3_64bits(&copy, sizeof(copy)));
+	return XXH3_64bits_withSeed((const char *)view->data + sizeof(copy),
+				    view->size - sizeof(copy), XXH3_64bits(&copy, sizeof(copy)));
 }
 
-void view_seal(void *bytes, size_t size, const struct umobject_id *id)
+void view_seal(struct bytes *view, const struct umobject_id *id)
 {
-	struct header header = { .id = *id, .size = size };
+	struct header header = { .id = *id, .size = view->size };
 
 	memcpy(header.magic, magic, sizeof(magic));
-	memset(bytes, 0, VIEW_HEADER_BYTES);
-	header.sum = sum_of(&header, bytes, size);
-	memcpy(bytes, &header, sizeof(header));
+	memset(view->data, 0, VIEW_HEADER_BYTES);
+	header.sum = checksum_view(&header, view);
+	memcpy(view->data, &header, sizeof(header));
 }
 
-int view_verify(const void *bytes, size_t size, const struct umobject_id *id)
+int view_verify(const struct bytes *view, const struct umobject_id *id)
 {
 	struct header header;
 	char text[ID_TEXT];
 
-	if (size >= sizeof(hdf5_magic) && memcmp(bytes, hdf5_magic, sizeof(hdf5_magic)) == 0)
+	if (view->size >= sizeof(hdf5_magic) &&
+	    memcmp(view->data, hdf5_magic, sizeof(hdf5_magic)) == 0)
 		return 0;
 	id_text(id, text);
-	if (size < VIEW_HEADER_BYTES)
+	if (view->size < VIEW_HEADER_BYTES)
 		return object_fail(EBADMSG, "the view '%s.h5' is damaged: it is too short", text);
-	memcpy(&header, bytes, sizeof(header));
-	if (memcmp(header.magic, magic, sizeof(magic)) != 0 || header.size != size || header.sum != sum_of(&header, bytes, size))
+	memcpy(&header, view->data, sizeof(header));
+	if (memcmp(header.magic, magic, sizeof(magic)) != 0 || header.size != view->size ||
+	    header.sum != checksum_view(&header, view))
 		return object_fail(EBADMSG, "the view '%s.h5' is damaged: its checksum is wrong",
 				   text);
 	if (!id_same(&header.id, id))

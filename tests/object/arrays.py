@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# arrays.py LIBRARY FOLDER [SEED] - arrays of random shapes, types and chunks: parts of them against what numpy cuts out, and all of them as
-# h5py, h5dump and each chunk's own file show them, also after the container has moved.
+# arrays.py LIBRARY FOLDER [SEED] - puts arrays of random shapes, types and chunks. Compares parts
+# of them with slices of numpy, and all of them with h5py, h5dump and the files of their chunks,
+# also after the container has moved.
 import ctypes as c
 import math
 import os
@@ -19,11 +20,13 @@ types = ['i1', 'u1', 'i2', 'u2', 'i4', 'u4', 'i8', 'u8', 'f4', 'f8', 'f16']
 
 
 class Attr(c.Structure):
-    _fields_ = [('struct_size', c.c_size_t), ('flags', c.c_uint), ('keep', c.c_uint), ('devices', c.POINTER(c.c_char_p)), ('ndevices', c.c_uint)]
+    _fields_ = [('struct_size', c.c_size_t), ('flags', c.c_uint), ('keep', c.c_uint),
+                ('devices', c.POINTER(c.c_char_p)), ('ndevices', c.c_uint)]
 
 
 class Shape(c.Structure):
-    _fields_ = [('type', c.c_int), ('rank', c.c_uint), ('dims', c.c_uint64 * 32), ('chunk', c.c_uint64 * 32)]
+    _fields_ = [('type', c.c_int), ('rank', c.c_uint), ('dims', c.c_uint64 * 32),
+                ('chunk', c.c_uint64 * 32)]
 
 
 def good(result):
@@ -33,7 +36,8 @@ def good(result):
 def create(path, devices):
     names = (c.c_char_p * len(devices))(*[d.encode() for d in devices])
     container = c.c_void_p()
-    good(library.umobject_open(path.encode(), c.byref(Attr(c.sizeof(Attr), 1, 2, names, len(devices))), c.byref(container)))
+    attr = Attr(c.sizeof(Attr), 1, 2, names, len(devices))
+    good(library.umobject_open(path.encode(), c.byref(attr), c.byref(container)))
     return container
 
 
@@ -41,13 +45,15 @@ def put(container, name, array, chunk):
     shape = Shape(types.index(array.dtype.str[1:]) + 1, array.ndim)
     shape.dims[:array.ndim] = array.shape
     shape.chunk[:array.ndim] = chunk
-    good(library.umobject_put_array(container, name, c.byref(shape), array.ctypes.data_as(c.c_void_p)))
+    data = array.ctypes.data_as(c.c_void_p)
+    good(library.umobject_put_array(container, name, c.byref(shape), data))
 
 
 def get(container, name, start, count, dtype):
     array = np.empty(count, dtype)
     many = c.c_uint64 * max(1, len(start))
-    good(library.umobject_get(container, name, many(*start), many(*count), array.ctypes.data_as(c.c_void_p)))
+    data = array.ctypes.data_as(c.c_void_p)
+    good(library.umobject_get(container, name, many(*start), many(*count), data))
     return array
 
 
@@ -72,13 +78,15 @@ def cut(container, name, array, chunk):
         count = [chance.randint(0, d - s) for d, s in zip(array.shape, start)]
         part = tuple(slice(s, s + n) for s, n in zip(start, count))
         got = get(container, name, start, count, array.dtype)
-        assert np.array_equal(got, array[part]), (name, array.dtype, array.shape, chunk, start, count)
+        case = (name, array.dtype, array.shape, chunk, start, count)
+        assert np.array_equal(got, array[part]), case
 
 
 def show(path, array):
     with h5py.File(path, 'r') as file:
         data = file['data'][()]
-        assert data.dtype == array.dtype and np.array_equal(data, array), (path, data.dtype, array.dtype)
+        case = (path, data.dtype, array.dtype)
+        assert data.dtype == array.dtype and np.array_equal(data, array), case
         chunks = [s.file_name for s in file['data'].virtual_sources()]
     dump = subprocess.run(['h5dump', '-H', path], capture_output=True, text=True, check=True).stdout
     assert 'VIRTUAL' in dump or 'data' in dump
@@ -102,9 +110,10 @@ def main():
     for name in list(arrays)[:10]:
         arrays[name] = any_array()
         put(container, name.encode(), arrays[name], any_chunk(arrays[name].shape))
-    # What a name like these is in a folder is the library's.
+    # The library must map any name to a name of a file.
     for i in range(60):
-        name = bytes(chance.randint(1, 255) for _ in range(chance.choice([1, 2, 7, 90, 239, 240, 4096])))
+        length = chance.choice([1, 2, 7, 90, 239, 240, 4096])
+        name = bytes(chance.randint(1, 255) for _ in range(length))
         put(container, name, np.arange(3, dtype='i4'), [0])
     library.umobject_close(container)
     os.mkdir(moved)

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The back end `memory`: containers that live as long as the process, in as few lines as can be. It shows what one has to do, and that
- * nothing else is asked of it: locks of names, views and reading ahead are left out. One lock is around everything.
+ * The back end `memory`: containers that live as long as the process, in few lines. It shows what a
+ * back end must do. Locks of names, views and prefetching are optional, and left out. One lock
+ * protects everything.
  */
 #include "object/backend.h"
 #include "object/error.h"
+#include "object/id.h"
 
-#include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
-/* A chunk or a version; `held`: by so many, -1: claimed. */
+/* A chunk or a version. */
 struct item {
 	struct item *next;
 	struct umobject_id id;
 	uint64_t number;
-	char *bytes;
-	size_t size;
-	int held;
+	struct bytes bytes;
+	int holders;         /* number of leases; -1: claimed */
 };
 
-/* A version of a name, from the newest on. */
+/* A version of a name. */
 struct named {
-	struct named *next;
+	struct named *next;  /* older */
 	char *name;
 	uint64_t version;
 	struct umobject_id id;
@@ -34,10 +34,11 @@ struct memory {
 	struct memory *next;
 	char *name;
 	struct item description, *chunks, *versions;
-	struct named *names;
+	struct named *names; /* the newest first */
 };
 
-struct lease {
+struct memory_lease {
+	struct lease lease;
 	struct item *version;
 };
 
@@ -49,67 +50,70 @@ static struct memory *of(struct backend *b)
 	return (struct memory *)b;
 }
 
-static struct item **find(struct item **at, const struct umobject_id *id, uint64_t number)
+static struct item **find_item(struct item **at, const struct umobject_id *id, uint64_t number)
 {
-	while (*at && (memcmp(&(*at)->id, id, sizeof(*id)) != 0 || (*at)->number != number))
+	while (*at && (!id_same(&(*at)->id, id) || (*at)->number != number))
 		at = &(*at)->next;
 	return at;
 }
 
-static void drop(struct item **at)
+static void remove_item(struct item **at)
 {
 	struct item *i = *at;
 
 	*at = i->next;
-	free(i->bytes);
+	free(i->bytes.data);
 	free(i);
 }
 
-/* All of it or nothing: what was there before stays if there is no memory. */
-static int set(struct item *i, const struct iovec *iov, int n)
+/* Replaces the bytes of an item, or leaves them as they are if there is no memory. */
+static int set_bytes(struct item *i, const struct iovec *iov, int n)
 {
 	size_t size = 0, at = 0;
 	char *bytes;
-	int k;
 
-	for (k = 0; k < n; k++)
+	for (int k = 0; k < n; k++)
 		size += iov[k].iov_len;
 	bytes = malloc(size + 1);
 	if (!bytes)
-		return object_fail(ENOMEM, "no memory");
-	for (k = 0; k < n; at += iov[k++].iov_len)
+		return fail_no_memory("write a chunk or a version");
+	for (int k = 0; k < n; at += iov[k++].iov_len)
 		memcpy(bytes + at, iov[k].iov_base, iov[k].iov_len);
-	free(i->bytes);
-	i->bytes = bytes;
-	i->size = size;
+	free(i->bytes.data);
+	i->bytes = (struct bytes){ bytes, size };
 	return 0;
 }
 
-static int put(struct item **list, const struct umobject_id *id, uint64_t number, const struct iovec *iov, int n)
+static int set_record(struct item *i, const struct bytes *record)
 {
-	struct item **at = find(list, id, number);
+	return set_bytes(i, &(struct iovec){ record->data, record->size }, 1);
+}
 
-	if (!*at) {
-		*at = calloc(1, sizeof(**at));
-		if (!*at)
-			return object_fail(ENOMEM, "no memory");
+/* Finds an item, or appends it to the list. */
+static struct item *make_item(struct item **list, const struct umobject_id *id, uint64_t number)
+{
+	struct item **at = find_item(list, id, number);
+
+	if (!*at && (*at = calloc(1, sizeof(**at)))) {
 		(*at)->id = *id;
 		(*at)->number = number;
 	}
-	return set(*at, iov, n);
+	if (!*at)
+		fail_no_memory("write a chunk or a version");
+	return *at;
 }
 
-static int copy(const struct item *i, void **bytes, size_t *size)
+static int copy_bytes(const struct item *i, struct bytes *copy)
 {
-	*size = i->size;
-	*bytes = malloc(i->size + 1);
-	if (!*bytes)
-		return object_fail(ENOMEM, "no memory");
-	memcpy(*bytes, i->bytes, i->size);
+	*copy = (struct bytes){ malloc(i->bytes.size + 1), i->bytes.size };
+	if (!copy->data)
+		return fail_no_memory("read a version");
+	memcpy(copy->data, i->bytes.data, i->bytes.size);
 	return 0;
 }
 
-static int memory_open(const char *where, const void *wanted, size_t wanted_size, void **bytes, size_t *size, struct backend **b)
+static int open_memory(const char *where, const struct bytes *wanted, struct bytes *description,
+		       struct backend **b)
 {
 	struct memory *m;
 	int result;
@@ -122,33 +126,37 @@ static int memory_open(const char *where, const void *wanted, size_t wanted_size
 		m->name = strdup(where);
 		m->next = all;
 		all = m;
-		set(&m->description, &(struct iovec){ (void *)(uintptr_t)wanted, wanted_size }, 1);
+		set_record(&m->description, wanted);
 	}
-	result = m ? copy(&m->description, bytes, size) : object_fail(ENOENT, "cannot open 'memory:%s': there is no container", where);
+	result = m ? copy_bytes(&m->description, description) :
+		object_fail(ENOENT, "cannot open 'memory:%s': there is no container", where);
 	if (m)
 		*b = &m->b;
 	pthread_mutex_unlock(&lock);
 	return result;
 }
 
-static void memory_close(struct backend *b)
+static void close_memory(struct backend *b)
 {
 	(void)b;
 }
 
 /* ---- Chunks ---- */
 
-static int chunk_write(struct backend *b, const struct umobject_id *id, uint64_t number, const struct iovec *iov, int n)
+static int write_chunk(struct backend *b, const struct umobject_id *id, uint64_t number,
+		       const struct iovec *iov, int n)
 {
+	struct item *i;
 	int result;
 
 	pthread_mutex_lock(&lock);
-	result = put(&of(b)->chunks, id, number, iov, n);
+	i = make_item(&of(b)->chunks, id, number);
+	result = i ? set_bytes(i, iov, n) : -1;
 	pthread_mutex_unlock(&lock);
 	return result;
 }
 
-static int chunk_sync(struct backend *b, const struct umobject_id *id)
+static int sync_chunks(struct backend *b, const struct umobject_id *id)
 {
 	(void)b;
 	(void)id;
@@ -169,13 +177,14 @@ static int stored_read(struct stored *s, void *to, size_t size, uint64_t at)
 	int result = 0;
 
 	pthread_mutex_lock(&lock);
-	i = *find(&o->m->chunks, &o->id, o->number);
+	i = *find_item(&o->m->chunks, &o->id, o->number);
 	if (!i)
-		result = object_fail(ENODATA, "chunk %llu is missing", (unsigned long long)o->number);
-	else if (at + size > i->size)
-		result = object_fail(EBADMSG, "chunk %llu is damaged: it is too short", (unsigned long long)o->number);
+		result = object_fail(ENODATA, "chunk %" PRIu64 " is missing", o->number);
+	else if (at + size > i->bytes.size)
+		result = object_fail(EBADMSG, "chunk %" PRIu64 " is damaged: it is too short",
+				     o->number);
 	else
-		memcpy(to, i->bytes + at, size);
+		memcpy(to, (char *)i->bytes.data + at, size);
 	pthread_mutex_unlock(&lock);
 	return result;
 }
@@ -185,124 +194,134 @@ static void stored_close(struct stored *s)
 	free(s);
 }
 
-static int chunk_open(struct backend *b, const struct umobject_id *id, uint64_t number, struct stored **stored)
+static struct stored *open_chunk(struct backend *b, const struct umobject_id *id, uint64_t number)
 {
 	static const struct stored_ops ops = { stored_read, stored_close };
 	struct open_chunk *o = malloc(sizeof(*o));
 
-	if (!o)
-		return object_fail(ENOMEM, "no memory");
+	if (!o) {
+		fail_no_memory("open a chunk");
+		return NULL;
+	}
 	*o = (struct open_chunk){ { &ops }, of(b), *id, number };
-	*stored = &o->s;
-	return 0;
+	return &o->s;
 }
 
-static int chunk_there(struct backend *b, const struct umobject_id *id, uint64_t number, bool *there)
+static int chunk_exists(struct backend *b, const struct umobject_id *id, uint64_t number,
+			bool *exists)
 {
 	pthread_mutex_lock(&lock);
-	*there = *find(&of(b)->chunks, id, number);
+	*exists = *find_item(&of(b)->chunks, id, number);
 	pthread_mutex_unlock(&lock);
 	return 0;
 }
 
-static int chunks_remove(struct backend *b, const struct umobject_id *id, uint64_t first, uint64_t count)
+static int remove_chunks(struct backend *b, const struct umobject_id *id, uint64_t first,
+			 uint64_t count)
 {
 	pthread_mutex_lock(&lock);
 	for (; count; count--, first++) {
-		struct item **at = find(&of(b)->chunks, id, first);
+		struct item **at = find_item(&of(b)->chunks, id, first);
 
 		if (*at)
-			drop(at);
+			remove_item(at);
 	}
 	pthread_mutex_unlock(&lock);
 	return 0;
 }
 
-/* ---- Versions and names: each under the lock ---- */
+/* ---- Versions and names ---- */
 
-static struct lease *lease_of(struct item *version)
+static struct lease *make_lease_locked(struct item *version)
 {
-	struct lease *l = malloc(sizeof(*l));
+	struct memory_lease *l = calloc(1, sizeof(*l));
 
-	if (l)
-		l->version = version;
-	else
-		object_fail(ENOMEM, "no memory");
-	return l;
+	if (!l) {
+		fail_no_memory("hold a version");
+		return NULL;
+	}
+	l->version = version;
+	return &l->lease;
 }
 
-static int version_new(struct backend *b, const struct umobject_id *id, const char *name, const void *bytes, size_t size,
-		       struct lease **lease)
+static struct lease *create_version(struct backend *b, const struct umobject_id *id,
+				    const char *name, const struct bytes *record)
 {
-	struct item **at;
-	int result;
+	struct lease *lease = NULL;
+	struct item *i;
 
 	(void)name;
 	pthread_mutex_lock(&lock);
-	result = put(&of(b)->versions, id, 0, &(struct iovec){ (void *)(uintptr_t)bytes, size }, 1);
-	at = find(&of(b)->versions, id, 0);
-	*lease = result == 0 ? lease_of(*at) : NULL;
-	if (*lease)
-		(*at)->held = 1;
+	i = make_item(&of(b)->versions, id, 0);
+	if (i && set_record(i, record) == 0)
+		lease = make_lease_locked(i);
+	if (lease)
+		i->holders = 1;
 	pthread_mutex_unlock(&lock);
-	return *lease ? 0 : -1;
+	return lease;
 }
 
-static int hold(struct memory *m, const struct umobject_id *id, struct lease **lease, void **bytes, size_t *size)
+static struct lease *hold_locked(struct memory *m, const struct umobject_id *id)
 {
-	struct item *i = *find(&m->versions, id, 0);
+	struct item *i = *find_item(&m->versions, id, 0);
+	struct lease *lease;
 
-	if (!i || i->held < 0)
-		return object_fail(ENOENT, "cannot find a version of this UUID");
-	*lease = lease_of(i);
-	if (!*lease)
-		return -1;
-	if (copy(i, bytes, size) < 0) {
-		free(*lease);
-		return -1;
+	if (!i || i->holders < 0) {
+		errno = ENOENT;
+		return NULL;
 	}
-	i->held++;
-	return 0;
+	lease = make_lease_locked(i);
+	if (!lease)
+		return NULL;
+	if (copy_bytes(i, &lease->record) < 0) {
+		free(lease);
+		return NULL;
+	}
+	i->holders++;
+	return lease;
 }
 
-static int version_hold(struct backend *b, const struct umobject_id *id, struct lease **lease, void **bytes, size_t *size)
+static struct lease *hold_version(struct backend *b, const struct umobject_id *id)
 {
-	int result;
+	struct lease *lease;
 
 	pthread_mutex_lock(&lock);
-	result = hold(of(b), id, lease, bytes, size);
+	lease = hold_locked(of(b), id);
 	pthread_mutex_unlock(&lock);
-	return result;
+	return lease;
 }
 
-static int name_hold(struct backend *b, const char *name, uint64_t version, struct lease **lease, void **bytes, size_t *size)
+static struct lease *hold_name(struct backend *b, const char *name, uint64_t version)
 {
+	struct lease *lease = NULL;
 	const struct named *n;
-	int result;
 
 	pthread_mutex_lock(&lock);
-	for (n = of(b)->names; n && (strcmp(n->name, name) != 0 || (version && n->version != version)); n = n->next)
-		;
+	for (n = of(b)->names; n; n = n->next)
+		if (strcmp(n->name, name) == 0 && (!version || n->version == version))
+			break;
 	if (n)
-		result = hold(of(b), &n->id, lease, bytes, size);
+		lease = hold_locked(of(b), &n->id);
 	else
-		result = version ? object_fail(ENOENT, "cannot find version %llu of '%s': it does not exist or is no longer kept", (unsigned long long)version, name) :
-			object_fail(ENOENT, "cannot find the object '%s'", name);
+		errno = ENOENT;
 	pthread_mutex_unlock(&lock);
-	return result;
+	return lease;
 }
 
-static void release(struct backend *b, struct lease *lease)
+static void release_lease(struct backend *b, struct lease *lease)
 {
+	struct item *i = ((struct memory_lease *)lease)->version;
+
 	(void)b;
 	pthread_mutex_lock(&lock);
-	lease->version->held = lease->version->held < 0 ? 0 : lease->version->held - 1;
+	i->holders = i->holders < 0 ? 0 : i->holders - 1;
 	pthread_mutex_unlock(&lock);
+	free(lease->record.data);
 	free(lease);
 }
 
-/* Takes the name from versions older than this one. */
-static void forget(struct memory *m, const char *name, uint64_t end)
+/* Takes the name from versions older than `end`. */
+static void drop_versions(struct memory *m, const char *name, uint64_t end)
 {
 	struct named **at = &m->names;
 
@@ -319,7 +338,7 @@ static void forget(struct memory *m, const char *name, uint64_t end)
 	}
 }
 
-static uint64_t newest(const struct memory *m, const char *name)
+static uint64_t newest_number(const struct memory *m, const char *name)
 {
 	const struct named *n;
 
@@ -329,26 +348,28 @@ static uint64_t newest(const struct memory *m, const char *name)
 	return 0;
 }
 
-static int publish(struct backend *b, struct lease *lease, const char *name, uint64_t version, unsigned keep, const void *bytes, size_t size)
+static int publish_version(struct backend *b, struct lease *lease, const char *name,
+			   uint64_t version, unsigned keep, const struct bytes *record)
 {
+	struct item *i = ((struct memory_lease *)lease)->version;
 	struct memory *m = of(b);
 	struct named *n = calloc(1, sizeof(*n));
 	int result;
 
 	pthread_mutex_lock(&lock);
 	if (!n || !(n->name = strdup(name)))
-		result = object_fail(ENOMEM, "no memory");
-	else if (newest(m, name) != version - 1)
+		result = fail_no_memory("commit");
+	else if (newest_number(m, name) != version - 1)
 		result = object_fail(EAGAIN, "another version was committed in the meantime");
 	else
-		result = set(lease->version, &(struct iovec){ (void *)(uintptr_t)bytes, size }, 1);
+		result = set_record(i, record);
 	if (result == 0) {
 		n->version = version;
-		n->id = lease->version->id;
+		n->id = i->id;
 		n->next = m->names;
 		m->names = n;
 		if (version > keep)
-			forget(m, name, version - keep + 1);
+			drop_versions(m, name, version - keep + 1);
 	}
 	pthread_mutex_unlock(&lock);
 	if (result < 0 && n) {
@@ -358,31 +379,31 @@ static int publish(struct backend *b, struct lease *lease, const char *name, uin
 	return result;
 }
 
-static int name_remove(struct backend *b, const char *name)
+static int remove_name(struct backend *b, const char *name)
 {
-	bool there;
+	bool exists;
 
 	pthread_mutex_lock(&lock);
-	there = newest(of(b), name);
-	forget(of(b), name, UINT64_MAX);
+	exists = newest_number(of(b), name);
+	drop_versions(of(b), name, UINT64_MAX);
 	pthread_mutex_unlock(&lock);
-	return there ? 0 : object_fail(ENOENT, "cannot find the object '%s'", name);
+	return exists ? 0 : object_fail(ENOENT, "there is no such name");
 }
 
-static int names(struct backend *b, int (*each)(void *arg, const char *name), void *arg)
+static int list_names(struct backend *b, visit_name_fn *each, void *arg)
 {
 	const struct named *n;
 	int result = 0;
 
 	for (n = of(b)->names; n && result == 0; n = n->next)
-		if (newest(of(b), n->name) == n->version)
+		if (newest_number(of(b), n->name) == n->version)
 			result = each(arg, n->name);
 	return result;
 }
 
-static int versions(struct backend *b, const char *name, int (*each)(void *arg, uint64_t version), void *arg)
+static int list_numbers(struct backend *b, const char *name, visit_number_fn *each, void *arg)
 {
-	uint64_t version, last = newest(of(b), name);
+	uint64_t version, last = newest_number(of(b), name);
 	const struct named *n;
 	int result = 0;
 
@@ -395,7 +416,7 @@ static int versions(struct backend *b, const char *name, int (*each)(void *arg, 
 
 /* ---- For the collector ---- */
 
-static int all_versions(struct backend *b, int (*each)(void *arg, const struct umobject_id *id), void *arg)
+static int list_versions(struct backend *b, visit_id_fn *each, void *arg)
 {
 	const struct item *i;
 	int result = 0;
@@ -405,10 +426,10 @@ static int all_versions(struct backend *b, int (*each)(void *arg, const struct u
 	return result;
 }
 
-static int version_there(struct backend *b, const struct umobject_id *id, bool *there)
+static int version_exists(struct backend *b, const struct umobject_id *id, bool *exists)
 {
 	pthread_mutex_lock(&lock);
-	*there = *find(&of(b)->versions, id, 0);
+	*exists = *find_item(&of(b)->versions, id, 0);
 	pthread_mutex_unlock(&lock);
 	return 0;
 }
@@ -417,48 +438,50 @@ static bool is_named(const struct memory *m, const struct umobject_id *id)
 {
 	const struct named *n;
 
-	for (n = m->names; n && memcmp(&n->id, id, sizeof(*id)) != 0; n = n->next)
+	for (n = m->names; n && !id_same(&n->id, id); n = n->next)
 		;
 	return n;
 }
 
-static int version_claim(struct backend *b, const struct umobject_id *id, struct lease **claim, void **bytes, size_t *size)
+static int claim_version(struct backend *b, const struct umobject_id *id, struct lease **claim,
+			 struct bytes *record)
 {
 	struct item *i;
 	int result = 0;
 
 	pthread_mutex_lock(&lock);
-	i = *find(&of(b)->versions, id, 0);
+	i = *find_item(&of(b)->versions, id, 0);
 	if (!i)
-		result = object_fail(ENOENT, "cannot find a version of this UUID");
-	else if (i->held != 0 || is_named(of(b), id))
-		result = copy(i, bytes, size) < 0 ? -1 : object_fail(EBUSY, "the version is in use");
-	else if (!(*claim = lease_of(i)))
+		result = object_fail(ENOENT, "there is no such version");
+	else if (i->holders != 0 || is_named(of(b), id))
+		result = copy_bytes(i, record) < 0 ? -1 :
+			object_fail(EBUSY, "the version is in use");
+	else if (!(*claim = make_lease_locked(i)))
 		result = -1;
 	else
-		i->held = -1;
+		i->holders = -1;
 	pthread_mutex_unlock(&lock);
 	return result;
 }
 
-static void version_remove(struct backend *b, struct lease *claim)
+static void remove_version(struct backend *b, struct lease *claim)
 {
 	pthread_mutex_lock(&lock);
-	drop(find(&of(b)->versions, &claim->version->id, 0));
+	remove_item(find_item(&of(b)->versions, &((struct memory_lease *)claim)->version->id, 0));
 	pthread_mutex_unlock(&lock);
 	free(claim);
 }
 
-static int sweep(struct backend *b, bool (*garbage)(void *arg, const struct umobject_id *id, uint64_t number), void *arg,
-		 struct umobject_garbage *removed)
+static int sweep_chunks(struct backend *b, garbage_fn *garbage, void *arg,
+			struct umobject_garbage *removed)
 {
 	struct item **at = &of(b)->chunks;
 
 	while (*at) {
 		if (garbage(arg, &(*at)->id, (*at)->number)) {
 			removed->chunks++;
-			removed->bytes += (*at)->size;
-			drop(at);
+			removed->bytes += (*at)->bytes.size;
+			remove_item(at);
 		} else {
 			at = &(*at)->next;
 		}
@@ -468,7 +491,7 @@ static int sweep(struct backend *b, bool (*garbage)(void *arg, const struct umob
 
 /* ---- For the tests ---- */
 
-static unsigned count(const struct item *i)
+static unsigned count_items(const struct item *i)
 {
 	unsigned n = 0;
 
@@ -482,7 +505,7 @@ unsigned memory_versions(const char *name);
 __attribute__((visibility("default")))
 unsigned memory_chunks(const char *name);
 
-static const struct memory *of_name(const char *name)
+static const struct memory *find_memory(const char *name)
 {
 	const struct memory *m;
 
@@ -493,36 +516,48 @@ static const struct memory *of_name(const char *name)
 
 unsigned memory_versions(const char *name)
 {
-	return count(of_name(name)->versions);
+	return count_items(find_memory(name)->versions);
 }
 
 unsigned memory_chunks(const char *name)
 {
-	return count(of_name(name)->chunks);
+	return count_items(find_memory(name)->chunks);
 }
+
+static const struct chunk_ops chunk_ops = {
+	.write = write_chunk,
+	.sync = sync_chunks,
+	.open = open_chunk,
+	.exists = chunk_exists,
+	.remove = remove_chunks,
+	.sweep = sweep_chunks,
+};
+
+static const struct version_ops version_ops = {
+	.create = create_version,
+	.hold = hold_version,
+	.release = release_lease,
+	.list = list_versions,
+	.exists = version_exists,
+	.claim = claim_version,
+	.remove = remove_version,
+};
+
+static const struct name_ops name_ops = {
+	.hold = hold_name,
+	.publish = publish_version,
+	.remove = remove_name,
+	.list = list_names,
+	.list_versions = list_numbers,
+};
 
 __attribute__((visibility("default")))
 const struct backend_ops umobject_backend = {
 	.abi = BACKEND_ABI,
 	.scheme = "memory",
-	.open = memory_open,
-	.close = memory_close,
-	.chunk_write = chunk_write,
-	.chunk_sync = chunk_sync,
-	.chunk_open = chunk_open,
-	.chunk_there = chunk_there,
-	.chunks_remove = chunks_remove,
-	.version_new = version_new,
-	.version_hold = version_hold,
-	.name_hold = name_hold,
-	.release = release,
-	.publish = publish,
-	.name_remove = name_remove,
-	.names = names,
-	.versions = versions,
-	.all_versions = all_versions,
-	.version_there = version_there,
-	.version_claim = version_claim,
-	.version_remove = version_remove,
-	.sweep = sweep,
+	.open = open_memory,
+	.close = close_memory,
+	.chunks = &chunk_ops,
+	.versions = &version_ops,
+	.names = &name_ops,
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * object.h - what the tests of libummap-object share. Containers are in folders of the test, or where OBJECT_STORE says: as
- * "rados:test/?conf=FILE", whose name goes before the question mark, or "memory:test/".
+ * object.h - common parts of the tests of libummap-object. Containers are in folders of the test,
+ * or in the store that OBJECT_STORE names: "rados:test/?conf=FILE", where the name goes before the
+ * question mark, or "memory:test/".
  */
 #ifndef TESTS_OBJECT_H
 #define TESTS_OBJECT_H
@@ -12,10 +13,13 @@
 #include <ummap-object.h>
 
 #define good(call) check((call) == 0, "%s", umobject_errormsg())
-/* A call that has to fail with this error, and with a sentence that has these words in it. */
+/* Checks that a call fails with this error, and with a message that contains these words. */
 #define refused(call, error, words) do { \
-	check((call) == -1 && errno == (error), "%s: errno %d, %s", #call, errno, umobject_errormsg()); \
-	check(strstr(umobject_errormsg(), words), "%s: \"%s\" says nothing of \"%s\"", #call, umobject_errormsg(), words); \
+	const char *msg_; \
+	check((call) == -1 && errno == (error), "%s: errno %d, %s", #call, errno, \
+	      umobject_errormsg()); \
+	msg_ = umobject_errormsg(); \
+	check(strstr(msg_, words), "%s: \"%s\" lacks \"%s\"", #call, msg_, words); \
 } while (0)
 
 static inline umobject_container *open_box(const char *path, unsigned flags, unsigned keep)
@@ -39,10 +43,10 @@ static inline bool in_rados(void)
 	return !in_folders() && strncmp(getenv("OBJECT_STORE"), "rados:", 6) == 0;
 }
 
-/* The container of this test. */
+/* Number of the container of this test. */
 static unsigned box_number;
 
-/* Its name behind the scheme and the pool, which no other test has. */
+/* The name of the container behind the scheme and the pool, which no other test has. */
 static inline const char *box_name(void)
 {
 	static char name[64];
@@ -51,7 +55,7 @@ static inline const char *box_name(void)
 	return name;
 }
 
-/* Without the keys, which stand in *keys, "" or "?...". */
+/* The container without its keys. *keys: "" or "?...". */
 static inline const char *bare_box(const char **keys)
 {
 	static char text[128];
@@ -89,7 +93,7 @@ static inline struct umobject_stat stat_held(const umobject_version *v)
 
 /* ---- What is in a container ---- */
 
-/* The line that a command ends with, or "" if there is none. */
+/* The first line of a command's output, or "". */
 static inline const char *output_of(const char *format, const char *a, const char *b)
 {
 	static char line[600];
@@ -106,7 +110,7 @@ static inline const char *output_of(const char *format, const char *a, const cha
 	return line;
 }
 
-/* Ceph's own command for objects, in the container's namespace. */
+/* Ceph's command for objects, in the namespace of the container. */
 static inline const char *rados_command(void)
 {
 	static char text[400];
@@ -114,7 +118,8 @@ static inline const char *rados_command(void)
 
 	check(conf);
 	conf += 5;
-	snprintf(text, sizeof(text), "rados -c '%.*s' -p test --namespace '%s'", (int)strcspn(conf, "&"), conf, box_name());
+	snprintf(text, sizeof(text), "rados -c '%.*s' -p test --namespace '%s'",
+		 (int)strcspn(conf, "&"), conf, box_name());
 	return text;
 }
 
@@ -124,21 +129,19 @@ static inline const char *rados_command(void)
 
 static inline unsigned count_in_memory(const char *what)
 {
-	static const struct { const char *what; const char *symbol; } counts[] = { { VERSIONS, "memory_versions" }, { CHUNKS, "memory_chunks" } };
-	void *object = dlopen(OBJECT_TEST_PLUGINS "/ummap-object-memory.so", RTLD_NOW | RTLD_NOLOAD);
+	bool chunks = strcmp(what, CHUNKS) == 0;
+	void *object = dlopen(OBJECT_TEST_PLUGINS "/ummap-object-memory.so",
+			      RTLD_NOW | RTLD_NOLOAD);
+	unsigned (*count)(const char *);
+	char name[80];
 
 	check(object, "%s", dlerror());
-	for (unsigned i = 0; i < 2; i++) {
-		if (strcmp(counts[i].what, what) == 0) {
-			unsigned (*count)(const char *) = (unsigned (*)(const char *))dlsym(object, counts[i].symbol);
-			char name[80];
-
-			snprintf(name, sizeof(name), "test/%s", box_name());
-
-			return count(name);
-		}
-	}
-	return 0;
+	if (!chunks && strcmp(what, VERSIONS) != 0)
+		return 0;
+	count = (unsigned (*)(const char *))dlsym(object, chunks ? "memory_chunks" :
+						  "memory_versions");
+	snprintf(name, sizeof(name), "test/%s", box_name());
+	return count(name);
 }
 
 static inline unsigned count_stored(const char *what)
@@ -146,12 +149,13 @@ static inline unsigned count_stored(const char *what)
 	if (in_folders())
 		return (unsigned)atoi(output_of("find '%s/%s' -type f | wc -l", box(), what));
 	if (in_rados())
-		return (unsigned)atoi(output_of("%s ls | grep -c '^%s'", rados_command(), strcmp(what, CHUNKS) == 0 ? "chunk" :
+		return (unsigned)atoi(output_of("%s ls | grep -c '^%s'", rados_command(),
+						strcmp(what, CHUNKS) == 0 ? "chunk" :
 						strcmp(what, VERSIONS) == 0 ? "version" : "view"));
 	return count_in_memory(what);
 }
 
-/* A chunk, or a version's bytes: a file of the container, or one to which it was copied. */
+/* A chunk or the record of a version: a file of the container, or a copy in a file. */
 struct stored_thing {
 	char oid[128], path[600];
 	bool version;
@@ -161,12 +165,12 @@ static inline void run_rados(const struct stored_thing *t, const char *command)
 {
 	char text[1400];
 
-	snprintf(text, sizeof(text), "%s %s %s%s %s '%s'", rados_command(), command, t->oid, t->version ? " object" : "",
-		 strncmp(command, "set", 3) == 0 ? "<" : "", t->path);
+	snprintf(text, sizeof(text), "%s %s %s%s %s '%s'", rados_command(), command, t->oid,
+		 t->version ? " object" : "", strncmp(command, "set", 3) == 0 ? "<" : "", t->path);
 	check(system(text) == 0, "%s", text);
 }
 
-/* The first version there is, or the first chunk of this number. */
+/* Finds the first version, or the first chunk of this number. */
 static inline void take_thing(struct stored_thing *t, int chunk)
 {
 	char pattern[64];
@@ -179,13 +183,14 @@ static inline void take_thing(struct stored_thing *t, int chunk)
 		return;
 	}
 	snprintf(pattern, sizeof(pattern), chunk < 0 ? "^version" : "^chunk.*\\.%d$", chunk);
-	snprintf(t->oid, sizeof(t->oid), "%.120s", output_of("%s ls | grep '%s' | head -n 1", rados_command(), pattern));
+	snprintf(t->oid, sizeof(t->oid), "%.120s", output_of("%s ls | grep '%s' | head -n 1",
+							     rados_command(), pattern));
 	check(*t->oid);
 	strcpy(t->path, in_dir("thing"));
 	run_rados(t, t->version ? "getomapval" : "get");
 }
 
-/* What is in the file now is in the container. */
+/* Stores the contents of the file in the container. */
 static inline void put_thing(const struct stored_thing *t)
 {
 	if (!in_folders())

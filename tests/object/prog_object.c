@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* prog_object - containers, puts, versions and the driver: what they promise, and how they refuse. In folders, and over the back end
- * `memory`; or in the store that OBJECT_STORE names. */
+/* prog_object - containers, puts, versions and the driver: their promises and their errors, in
+ * folders, in the back end `memory`, and in the store that OBJECT_STORE names. */
 #include "object.h"
 #include "../small_fs.h"
 
 #include <ummap.h>
 
-static const struct umobject_shape shape = { .type = UMOBJECT_INT32, .rank = 2, .dims = { 70, 50 }, .chunk = { 32, 32 } };
+static const struct umobject_shape shape = { .type = UMOBJECT_INT32, .rank = 2, .dims = { 70, 50 },
+	.chunk = { 32, 32 } };
 #define ELEMENTS (70 * 50)
 
 static void fill_with(int32_t *data, int32_t first)
@@ -57,7 +58,7 @@ static void refuses_bad_calls(void *unused)
 	memset(name, 'x', UMOBJECT_NAME_MAX + 1);
 	name[UMOBJECT_NAME_MAX + 1] = '\0';
 	refused(umobject_put_array(c, name, &shape, data), ENAMETOOLONG, "4096");
-	/* The longest one works. */
+	/* The longest name works. */
 	name[UMOBJECT_NAME_MAX] = '\0';
 	put(c, name, 5);
 	expect(c, name, 5);
@@ -90,7 +91,7 @@ static void refuses_bad_calls(void *unused)
 	umobject_close(c);
 }
 
-/* Who holds a version reads it, whatever becomes of its name. */
+/* A held version can be read, whatever happens to its name. */
 static void keeps_what_is_held(void *unused)
 {
 	umobject_container *c = new_box(2);
@@ -130,7 +131,7 @@ static int count_name(void *arg, const char *name)
 	return 0;
 }
 
-/* Names of all lengths have their versions, also where that of a version's file is longer than a file's may be. */
+/* Names of all lengths have versions, even if the name of a version's file would be too long. */
 static void keeps_versions_of_long_names(void *unused)
 {
 	umobject_container *c = new_box(2);
@@ -167,7 +168,7 @@ static void keeps_versions_of_long_names(void *unused)
 	umobject_close(c);
 }
 
-/* With nothing held, versions that are no longer kept go by themselves. */
+/* A commit removes versions that are no longer kept and not held. */
 static void replaces_in_place(void *unused)
 {
 	umobject_container *c = new_box(2);
@@ -175,13 +176,15 @@ static void replaces_in_place(void *unused)
 	(void)unused;
 	for (int i = 0; i < 6; i++)
 		put(c, "a", i);
-	check(count_stored(VERSIONS) == 2 && count_stored(CHUNKS) == 12, "%u versions, %u chunks", count_stored(VERSIONS), count_stored(CHUNKS));
+	check(count_stored(VERSIONS) == 2 && count_stored(CHUNKS) == 12, "%u versions, %u chunks",
+	      count_stored(VERSIONS), count_stored(CHUNKS));
 	umobject_close(c);
 }
 
 static void sparse(void *unused)
 {
-	struct umobject_shape huge = { .type = UMOBJECT_DOUBLE, .rank = 2, .dims = { 1 << 20, 1 << 20 }, .chunk = { 1 << 17, 1 << 17 } };
+	struct umobject_shape huge = { .type = UMOBJECT_DOUBLE, .rank = 2, .dims = { 1 << 20,
+		1 << 20 }, .chunk = { 1 << 17, 1 << 17 } };
 	umobject_container *c = new_box(1);
 	uint64_t start[2] = { 5, 7 }, count[2] = { 3, 4 };
 	double got[12];
@@ -195,7 +198,8 @@ static void sparse(void *unused)
 	good(umobject_get(c, "huge", start, count, got));
 	check_zeros(got, sizeof(got));
 	good(umobject_hold(c, "huge", 0, &v));
-	check(stat_held(v).bytes == 1ull << 43 && stat_held(v).stored == 0 && stat_held(v).chunks == 64);
+	check(stat_held(v).bytes == 1ull << 43 && stat_held(v).stored == 0 &&
+	      stat_held(v).chunks == 64);
 	umobject_release(v);
 	umobject_close(c);
 }
@@ -210,8 +214,8 @@ static umobject_put *begin_from(umobject_version *base, struct umobject_id *id)
 	return p;
 }
 
-/* Who began it has ended before who joined it commits: what the new version has of the old one stays meanwhile, also where nobody else
- * needs that any more. */
+/* The process that began a put ends before the process that joined it commits. The chunks of the
+ * base stay in the meantime, although no other version needs them. */
 static void outlives_who_began(void *unused)
 {
 	umobject_container *c = new_box(1);
@@ -234,18 +238,19 @@ static void outlives_who_began(void *unused)
 	good(umobject_put_chunk(joined, 0, data));
 	good(umobject_commit(joined, 0, NULL));
 	good(umobject_get(c, "a", NULL, NULL, got));
-	check(got[0] == -5000 && got[31] == -5000 + 31 && got[32] == 33 && got[ELEMENTS - 1] == ELEMENTS);
+	check(got[0] == -5000 && got[31] == -5000 + 31 && got[32] == 33 &&
+	      got[ELEMENTS - 1] == ELEMENTS);
 	good(umobject_hold(c, "a", 0, &base));
 	check(umobject_check(base, NULL, NULL) == 0);
 	umobject_release(base);
-	/* Nothing is left over. */
+	/* The container is empty. */
 	put(c, "a", 7);
 	good(umobject_gc(c, NULL));
 	check(count_stored(CHUNKS) == 6, "%u chunks", count_stored(CHUNKS));
 	umobject_close(c);
 }
 
-/* Zeros of the old version are zeros in the new one, whoever commits it. */
+/* Chunks that are zeros in the base are zeros in the new version, whichever process commits it. */
 static void keeps_zeros(void *unused)
 {
 	umobject_container *c = new_box(1);
@@ -292,7 +297,8 @@ static void flip(const struct stored_thing *t, off_t at)
 	put_thing(t);
 }
 
-/* Every byte that is damaged is found, or nobody needs it. Where each costs a command, not all are tried. */
+/* Every damaged byte is found, or is not needed. Only some are tried if each one costs a
+ * command. */
 static void finds_damage(void *unused)
 {
 	umobject_container *c = new_box(1);
@@ -308,10 +314,11 @@ static void finds_damage(void *unused)
 	for (off_t at = 0; at < st.st_size; at += (at < 600 ? 1 : 37) * slow) {
 		flip(&t, at);
 		if (umobject_get(c, "a", NULL, NULL, got) < 0) {
-			check(errno == EBADMSG && strstr(umobject_errormsg(), "damaged"), "byte %ld: %s", (long)at, umobject_errormsg());
+			check(errno == EBADMSG && strstr(umobject_errormsg(), "damaged"), "byte "
+			      "%ld: %s", (long)at, umobject_errormsg());
 			found++;
 		} else {
-			/* HDF5's own head, which is for others. */
+			/* HDF5's own header is for other programs. */
 			for (int32_t i = 0; i < ELEMENTS; i++)
 				check(got[i] == 1 + i, "byte %ld", (long)at);
 			harmless++;
@@ -359,11 +366,12 @@ static void names_what_is_missing(void *unused)
 
 static void complain_of_name(void *words, const char *name, const char *sentence)
 {
-	check((strcmp(name, "a") == 0 || strncmp(name, "a version ", 10) == 0) && strstr(sentence, words), "%s: %s", name, sentence);
+	check((strcmp(name, "a") == 0 || strncmp(name, "a version ", 10) == 0) &&
+	      strstr(sentence, words), "%s: %s", name, sentence);
 	complaints++;
 }
 
-/* A check of a container reads older versions too, and of those only what the newer ones do not have. */
+/* A check of a container reads only those chunks of older versions that newer ones do not have. */
 static void checks_all_that_is_kept(void *unused)
 {
 	umobject_container *c = new_box(2);
@@ -380,23 +388,28 @@ static void checks_all_that_is_kept(void *unused)
 	umobject_release(v);
 	complaints = 0;
 	check(umobject_check_container(c, NULL, UMOBJECT_REPAIR, complain_of_name, "") == 0);
-	/* The bytes in memory cannot be damaged from here. */
+	/* The test cannot damage chunks of the back end `memory`. */
 	if (in_folders() || in_rados()) {
 		take_thing(&t, 1);
 		check(truncate(t.path, 900) == 0);
 		put_thing(&t);
-		check(umobject_check_container(c, NULL, 0, complain_of_name, "damaged") == 1 && complaints == 1);
+		check(umobject_check_container(c, NULL, 0, complain_of_name, "damaged") == 1 &&
+		      complaints == 1);
 		put(c, "a", 1);
-		check(umobject_check_container(c, "a", UMOBJECT_REPAIR, complain_of_name, "damaged") == 1 && complaints == 2);
+		check(umobject_check_container(c, "a", UMOBJECT_REPAIR, complain_of_name,
+					       "damaged") == 1 && complaints == 2);
 		put(c, "a", 1);
 	}
 	check(umobject_check_container(c, "a", 0, complain_of_name, "") == 0);
-	refused(umobject_check_container(c, "b", 0, complain_of_name, ""), ENOENT, "cannot find the object 'b'");
-	refused(umobject_check_container(c, "b", 2, complain_of_name, ""), EINVAL, "UMOBJECT_REPAIR");
+	refused(umobject_check_container(c, "b", 0, complain_of_name, ""), ENOENT, "cannot find "
+		"the object 'b'");
+	refused(umobject_check_container(c, "b", 2, complain_of_name, ""), EINVAL,
+		"UMOBJECT_REPAIR");
 	good(umobject_gc(c, NULL));
 	umobject_close(c);
 	c = open_box(box(), UMOBJECT_READ_ONLY, 0);
-	refused(umobject_check_container(c, NULL, UMOBJECT_REPAIR, complain_of_name, ""), EROFS, "READ_ONLY");
+	refused(umobject_check_container(c, NULL, UMOBJECT_REPAIR, complain_of_name, ""), EROFS,
+		"READ_ONLY");
 	check(umobject_check_container(c, NULL, 0, complain_of_name, "") == 0);
 	umobject_close(c);
 }
@@ -425,11 +438,12 @@ static void spreads_over_devices(void *unused)
 	snprintf(away, sizeof(away), "%s.away", devices[0]);
 	check(rename(devices[0], away) == 0);
 	c = open_box(box(), 0, 0);
-	/* Which have chunks there is up to their ids. */
+	/* The ids decide which devices have chunks. */
 	for (int i = 0; i < 8; i++) {
 		if (umobject_get(c, (char[]){ (char)('a' + i), 0 }, NULL, NULL, got) == 0)
 			continue;
-		check(errno == ENODEV && strstr(umobject_errormsg(), devices[0]), "%s", umobject_errormsg());
+		check(errno == ENODEV && strstr(umobject_errormsg(), devices[0]), "%s",
+		      umobject_errormsg());
 		refusals++;
 	}
 	check(refusals > 0);
@@ -443,7 +457,7 @@ static void spreads_over_devices(void *unused)
 
 /* ---- No room ---- */
 
-/* Whoever copies a container may have files where there were links: what they name is no garbage. */
+/* A copy of a container may have files instead of links. Their versions are no garbage. */
 static void collects_in_copies(void *unused)
 {
 	umobject_container *c = new_box(3);
@@ -489,7 +503,8 @@ static void collects_in_copies(void *unused)
 
 static void survives_a_full_disk(void *unused)
 {
-	struct umobject_shape large = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { MIB }, .chunk = { 128 * KIB } };
+	struct umobject_shape large = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { MIB },
+		.chunk = { 128 * KIB } };
 	uint8_t *data = malloc(MIB), *got = malloc(MIB);
 	int root = small_file_system();
 	char path[64];
@@ -526,7 +541,8 @@ static void *map_object(const char *rest, size_t size, int prot, int flags)
 	char uri[600];
 	void *base;
 
-	snprintf(uri, sizeof(uri), "object:%s/%s%s%s", bare, rest, *keys ? strchr(rest, '?') ? "&" : "?" : "", *keys ? keys + 1 : "");
+	snprintf(uri, sizeof(uri), "object:%s/%s%s%s", bare, rest, *keys ? strchr(rest, '?') ?
+		 "&" : "?" : "", *keys ? keys + 1 : "");
 	attr.flags = flags;
 	attr.seg_size = 64 * KIB;
 	if (ummap_open(uri, size, 0, prot, &attr, &base) == 0)
@@ -537,7 +553,8 @@ static void *map_object(const char *rest, size_t size, int prot, int flags)
 static void maps(void *unused)
 {
 	umobject_container *c = new_box(5);
-	struct umobject_shape wide = { .type = UMOBJECT_INT32, .rank = 2, .dims = { 1000, 700 }, .chunk = { 100, 128 } };
+	struct umobject_shape wide = { .type = UMOBJECT_INT32, .rank = 2, .dims = { 1000, 700 },
+		.chunk = { 100, 128 } };
 	size_t bytes = 1000 * 700 * sizeof(int32_t);
 	int32_t *data = malloc(bytes), *m, *n;
 	umobject_version *v;
@@ -552,7 +569,7 @@ static void maps(void *unused)
 	check(m && memcmp(m, data, bytes) == 0, "%s", umerrormsg());
 	n = map_object("sim/a", bytes, PROT_READ | PROT_WRITE, 0);
 	check(n, "%s", umerrormsg());
-	/* In one chunk. */
+	/* The array is one chunk. */
 	n[3] = data[3] = -1;
 	n[700 * 50 + 5] = data[700 * 50 + 5] = -2;
 	check(umsync(n, 0) == 0, "%s", umerrormsg());
@@ -561,18 +578,23 @@ static void maps(void *unused)
 	st = stat_held(v);
 	check(st.version == 2 && st.chunks == 60);
 	umobject_release(v);
-	check(count_stored(CHUNKS) == 61, "only the chunk that changed was put: %u", count_stored(CHUNKS));
+	check(count_stored(CHUNKS) == 61, "only the chunk that changed was put: %u",
+	      count_stored(CHUNKS));
 	for (int i = 0; i < 700000; i += 1000)
 		n[i] = data[i] = 7;
 	check(umunmap(n, 1) == 0, "%s", umerrormsg());
 	n = map_object("sim/a?version=3", bytes, PROT_READ, 0);
 	check(n && memcmp(n, data, bytes) == 0);
 	check(umunmap(n, 0) == 0 && umunmap(m, 0) == 0);
-	check(!map_object("sim/a?version=2", bytes, PROT_READ | PROT_WRITE, 0) && strstr(umerrormsg(), "do not change"), "%s", umerrormsg());
-	check(!map_object("sim/none", bytes, PROT_READ, 0) && strstr(umerrormsg(), "cannot find"), "%s", umerrormsg());
-	check(!map_object("sim/a?version=x", bytes, PROT_READ, 0) && strstr(umerrormsg(), "number"), "%s", umerrormsg());
-	/* A new one, sparse but for what is stored. */
-	n = map_object("new?type=double&dims=1000x1000&chunk=100x1000", 8000000, PROT_READ | PROT_WRITE, UMMAP_CREATE);
+	check(!map_object("sim/a?version=2", bytes, PROT_READ | PROT_WRITE, 0) &&
+	      strstr(umerrormsg(), "do not change"), "%s", umerrormsg());
+	check(!map_object("sim/none", bytes, PROT_READ, 0) && strstr(umerrormsg(), "cannot find"),
+	      "%s", umerrormsg());
+	check(!map_object("sim/a?version=x", bytes, PROT_READ, 0) &&
+	      strstr(umerrormsg(), "number"), "%s", umerrormsg());
+	/* A new object is sparse, except for the chunks that were stored. */
+	n = map_object("new?type=double&dims=1000x1000&chunk=100x1000", 8000000,
+		       PROT_READ | PROT_WRITE, UMMAP_CREATE);
 	check(n, "%s", umerrormsg());
 	((double *)n)[999999] = 1.5;
 	check(umunmap(n, 1) == 0, "%s", umerrormsg());
@@ -584,12 +606,13 @@ static void maps(void *unused)
 	free(data);
 }
 
-/* Names that are longer than a file's may be, and what is said of the shape where there is no object yet. */
+/* Names that are too long for files, and shapes of objects that do not exist yet. */
 static void maps_new_names(void *unused)
 {
 	umobject_container *c = new_box(1), *same;
 	const char *keys, *bare = bare_box(&keys), *found;
-	struct umobject_shape bytes = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 64 * KIB }, .chunk = { 64 * KIB } };
+	struct umobject_shape bytes = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 64 * KIB },
+		.chunk = { 64 * KIB } };
 	char name[600], path[1200], uri[700];
 	umobject_version *v;
 	uint8_t *m;
@@ -634,7 +657,8 @@ static void set_element(umobject_draft *d, uint64_t i, int32_t to)
 	good(umobject_draft_write(d, &to, sizeof(to), i * sizeof(to)));
 }
 
-/* What was put and not committed is put again; what is written after a put stays in the draft, over the version that it made. */
+/* Blocks of an abandoned put are put again. Blocks that are written after a put stay in the
+ * draft. */
 static void drafts(void *unused)
 {
 	umobject_container *c = new_box(1);
@@ -665,7 +689,8 @@ static void drafts(void *unused)
 	good(umobject_hold_id(c, &id, &made));
 	umobject_draft_rebase(d, made);
 	umobject_release(base);
-	check(umobject_draft_is_written(d) && element_of(d, 8) == -8 && element_of(d, 7) == -7 && element_of(d, 9) == 10);
+	check(umobject_draft_is_written(d) && element_of(d, 8) == -8 && element_of(d, 7) == -7 &&
+	      element_of(d, 9) == 10);
 	good(umobject_read(made, NULL, NULL, got));
 	check(got[7] == -7 && got[8] == 9 && got[ELEMENTS - 1] == -9);
 	p = begin_from(made, &id);
@@ -682,7 +707,8 @@ static void drafts(void *unused)
 	umobject_close(c);
 }
 
-/* What was put with one value, and is the old one again when it is put once more by the same put, is the old one. */
+/* A chunk that is put with one value, and again by the same put with the old value, has the old
+ * value. */
 static void drafts_that_turn_back(void *unused)
 {
 	umobject_container *c = new_box(1);
@@ -706,18 +732,22 @@ static void drafts_that_turn_back(void *unused)
 	good(umobject_draft_put(d, p, 0, UINT64_MAX));
 	good(umobject_commit(p, 0, NULL));
 	good(umobject_get(c, "a", NULL, NULL, got));
-	check(got[7] == 8 && got[8] == 9 && got[ELEMENTS - 1] == -9, "%d, %d, %d", got[7], got[8], got[ELEMENTS - 1]);
-	/* Nor is a chunk that is as the draft's base has it left out of a version that is made from another one. */
+	check(got[7] == 8 && got[8] == 9 && got[ELEMENTS - 1] == -9, "%d, %d, %d", got[7], got[8],
+	      got[ELEMENTS - 1]);
+	/* A chunk that equals the draft's base is put if the new version is made from another
+	 * base. */
 	put(c, "a", 1000);
 	good(umobject_hold(c, "a", 0, &newer));
 	p = begin_from(newer, &id);
 	good(umobject_draft_put(d, p, 0, UINT64_MAX));
 	good(umobject_commit(p, 0, NULL));
 	good(umobject_get(c, "a", NULL, NULL, got));
-	check(got[7] == 8 && got[8] == 9 && got[ELEMENTS - 1] == -9, "%d, %d, %d", got[7], got[8], got[ELEMENTS - 1]);
-	/* Of another shape. */
+	check(got[7] == 8 && got[8] == 9 && got[ELEMENTS - 1] == -9, "%d, %d, %d", got[7], got[8],
+	      got[ELEMENTS - 1]);
+	/* The shape differs. */
 	whole.type = UMOBJECT_INT8;
-	refused(umobject_draft_begin(base, &whole, &(umobject_draft *){ NULL }), EINVAL, "of the version");
+	refused(umobject_draft_begin(base, &whole, &(umobject_draft *){ NULL }), EINVAL, "of the "
+		"version");
 	good(umobject_begin(c, "a", &whole, &p, NULL));
 	refused(umobject_draft_put(d, p, 0, UINT64_MAX), EINVAL, "of the put");
 	umobject_abandon(p);
@@ -745,12 +775,17 @@ static void run_all(void)
 		void (*run)(void *);
 		bool folders, bytes;   /* it is about folders; it looks at what is stored */
 	} all[] = {
-		{ refuses_bad_calls, false, false }, { keeps_what_is_held, false, false }, { keeps_versions_of_long_names, false, false },
-		{ replaces_in_place, false, false }, { sparse, false, false }, { maps, false, false }, { maps_new_names, false, false },
-		{ drafts, false, false }, { drafts_that_turn_back, false, false }, { outlives_who_began, false, false },
-		{ keeps_zeros, false, false }, { finds_damage, false, true }, { names_what_is_missing, false, true },
+		{ refuses_bad_calls, false, false }, { keeps_what_is_held, false, false },
+			{ keeps_versions_of_long_names, false, false },
+		{ replaces_in_place, false, false }, { sparse, false, false }, { maps, false,
+			false }, { maps_new_names, false, false },
+		{ drafts, false, false }, { drafts_that_turn_back, false, false },
+			{ outlives_who_began, false, false },
+		{ keeps_zeros, false, false }, { finds_damage, false, true },
+			{ names_what_is_missing, false, true },
 		{ checks_all_that_is_kept, false, false },
-		{ spreads_over_devices, true, false }, { collects_in_copies, true, false }, { survives_a_full_disk, true, false },
+		{ spreads_over_devices, true, false }, { collects_in_copies, true, false },
+			{ survives_a_full_disk, true, false },
 		{ refuses_bad_schemes, true, false },
 	};
 	size_t i;
@@ -762,7 +797,7 @@ static void run_all(void)
 
 int main(void)
 {
-	/* Beside the library that was built. */
+	/* The driver is beside the library that was built. */
 	if (!getenv("UMMAP_DRIVER_PATH"))
 		set_env("UMMAP_DRIVER_PATH", OBJECT_PLUGINS ":" OBJECT_TEST_PLUGINS);
 	run_all();

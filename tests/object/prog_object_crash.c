@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_object_crash - a put dies before its first system call, its second, and so on until it is through, by ptrace(2). Each time
- * the name has the old array or the new one, whole, and the collector leaves nothing else in the container. A new one of a put of
- * the whole, one that is made from the old version, the first of a name, and the end of a name.
+ * prog_object_crash - a process that puts is killed before its first system call, its second one,
+ * and so on, with ptrace(2). Each time the name has the old array or the new one, entirely, and the
+ * collector leaves nothing else in the container. The puts are: a whole array, a version made from
+ * the old one, and the first version of a name. A removal of a name is killed, too.
  */
 #include "object.h"
 
@@ -10,7 +11,8 @@
 #include <sys/ptrace.h>
 
 #define SIDE 40
-static const struct umobject_shape shape = { .type = UMOBJECT_UINT32, .rank = 2, .dims = { SIDE, SIDE }, .chunk = { 25, 40 } };
+static const struct umobject_shape shape = { .type = UMOBJECT_UINT32, .rank = 2, .dims = { SIDE,
+	SIDE }, .chunk = { 25, 40 } };
 static uint32_t data[SIDE * SIDE];
 
 static void put_number(umobject_container *c, uint32_t number)
@@ -20,7 +22,7 @@ static void put_number(umobject_container *c, uint32_t number)
 	good(umobject_put_array(c, "one", &shape, data));
 }
 
-/* Both chunks, as another version of what is held. */
+/* Puts both chunks, in a version made from the held one. */
 static void change_number(umobject_container *c, uint32_t number)
 {
 	umobject_version *v;
@@ -53,7 +55,7 @@ static void work(void *arg)
 	_exit(0);
 }
 
-/* False: it was through before that call. */
+/* Returns false if the process ended before that call. */
 static bool die_at(struct work *w, unsigned call)
 {
 	pid_t pid = start_child(work, w);
@@ -61,8 +63,9 @@ static bool die_at(struct work *w, unsigned call)
 	int status;
 
 	check(waitpid(pid, &status, 0) == pid && WIFSTOPPED(status));
-	check(ptrace(PTRACE_SETOPTIONS, pid, NULL, (void *)(uintptr_t)(PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD)) == 0);
-	/* A stop before each call, and one behind it. */
+	check(ptrace(PTRACE_SETOPTIONS, pid, NULL,
+		     (void *)(uintptr_t)(PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD)) == 0);
+	/* The process stops before and after each call. */
 	while (stops < 2 * call + 1) {
 		check(ptrace(PTRACE_SYSCALL, pid, NULL, NULL) == 0);
 		check(waitpid(pid, &status, 0) == pid);
@@ -70,7 +73,8 @@ static bool die_at(struct work *w, unsigned call)
 			check(WEXITSTATUS(status) == 0);
 			return false;
 		}
-		check(WIFSTOPPED(status) && WSTOPSIG(status) == (SIGTRAP | 0x80), "status %#x", (unsigned)status);
+		check(WIFSTOPPED(status) && WSTOPSIG(status) == (SIGTRAP | 0x80), "status %#x",
+		      (unsigned)status);
 		stops++;
 	}
 	kill(pid, SIGKILL);
@@ -105,7 +109,7 @@ static unsigned count_names(const char *folder)
 	return (unsigned)atoi(output_of("ls '%s/%s' | wc -l", box(), folder));
 }
 
-/* The views of names are those of their newest versions. */
+/* Checks that the views of names are those of their newest versions. */
 static void check_views(umobject_container *c, unsigned call)
 {
 	char wanted[64], *to = wanted + sprintf(wanted, "../views/");
@@ -120,12 +124,15 @@ static void check_views(umobject_container *c, unsigned call)
 	id = stat_held(v).id;
 	umobject_release(v);
 	for (unsigned i = 0; i < 16; i++)
-		to += sprintf(to, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", id.bytes[i]);
+		to += sprintf(to, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+			      id.bytes[i]);
 	strcpy(to, ".h5");
-	check(strcmp(output_of("readlink '%s/%s'", box(), "h5/one.h5"), wanted) == 0, "after call %u: the view is another one's", call);
+	check(strcmp(output_of("readlink '%s/%s'", box(), "h5/one.h5"), wanted) == 0, "after call "
+	      "%u: the view is another one's", call);
 }
 
-/* A death loses no name: the view of a name may be that of another version until the collector comes. */
+/* A killed process loses no name. The name may show the view of another version until the collector
+ * has run. */
 static void find_no_loss(void *call, const char *name, const char *sentence)
 {
 	check(strstr(sentence, "view"), "after call %u: %s: %s", *(unsigned *)call, name, sentence);
@@ -136,29 +143,35 @@ static void check_clean(umobject_container *c, unsigned keep, unsigned call)
 	struct umobject_garbage again = { .struct_size = sizeof(again) };
 	unsigned n = 0;
 
-	check(umobject_check_container(c, NULL, 0, find_no_loss, &call) >= 0, "%s", umobject_errormsg());
+	check(umobject_check_container(c, NULL, 0, find_no_loss, &call) >= 0, "%s",
+	      umobject_errormsg());
 	good(umobject_gc(c, NULL));
-	check(umobject_check_container(c, NULL, 0, find_no_loss, &call) == 0, "after call %u: damage", call);
+	check(umobject_check_container(c, NULL, 0, find_no_loss, &call) == 0, "after call %u: "
+	      "damage", call);
 	good(umobject_versions(c, "one", count_one, &n));
-	/* A file that was on its way to storage when its process died is let go by the kernel some time later, and so is its lock. */
+	/* The kernel closes a file that was being written, and releases its lock, some time after
+	 * the process has ended. */
 	for (unsigned i = 0; i < 1000 && count_stored(VERSIONS) != n; i++) {
 		pause_ms(10);
 		good(umobject_gc(c, NULL));
 	}
 	check(n <= keep, "after call %u: %u versions of the name", call, n);
-	/* The newest may have its other name already. */
-	check(n ? count_names("names") == 1 && count_names("versions") - (n - 1) <= (keep > 1) : count_names("names") + count_names("versions") == 0,
-	      "after call %u: %u names, and %u of old versions", call, count_names("names"), count_names("versions"));
+	/* The newest version may have its link in versions/ already. */
+	check(n ? count_names("names") == 1 && count_names("versions") - (n - 1) <= (keep > 1) :
+	      count_names("names") + count_names("versions") == 0, "after call %u: %u names, and "
+	      "%u of old versions", call, count_names("names"), count_names("versions"));
 	check_views(c, call);
-	check(count_stored(VERSIONS) == n && count_stored(CHUNKS) == 2 * n && count_stored(VIEWS) == n,
-	      "after call %u: %u versions, %u chunks, %u views for %u", call, count_stored(VERSIONS), count_stored(CHUNKS),
-	      count_stored(VIEWS), n);
-	check(*output_of("find '%s' -name '.?*' %s", box(), "") == '\0', "after call %u: temporary names", call);
+	check(count_stored(VERSIONS) == n && count_stored(CHUNKS) == 2 * n &&
+	      count_stored(VIEWS) == n, "after call %u: %u versions, %u chunks, %u views for %u",
+	      call, count_stored(VERSIONS), count_stored(CHUNKS), count_stored(VIEWS), n);
+	check(*output_of("find '%s' -name '.?*' %s", box(), "") == '\0', "after call %u: temporary "
+	      "names", call);
 	good(umobject_gc(c, &again));
 	check(again.versions == 0 && again.chunks == 0);
 }
 
-static void die_everywhere(void (*put)(umobject_container *c, uint32_t number), unsigned keep, unsigned step)
+static void die_everywhere(void (*put)(umobject_container *c, uint32_t number), unsigned keep,
+			   unsigned step)
 {
 	umobject_container *c = new_box(keep);
 	uint32_t before = 1, after, changes = 0;
@@ -177,8 +190,9 @@ static void die_everywhere(void (*put)(umobject_container *c, uint32_t number), 
 		w.number++;
 		call += step;
 	} while (died);
-	/* It was killed before and behind the moment at which the name changes. */
-	check(call > 30 && changes > (step == 1) && changes < call / step - 10, "%u calls, %u versions", call, changes);
+	/* The process was killed before and after the moment at which the name changes. */
+	check(call > 30 && changes > (step == 1) && changes < call / step - 10, "%u calls, %u "
+	      "versions", call, changes);
 	printf("%u calls, %u of them behind the commit\n", call, changes);
 	umobject_close(c);
 	box_number++;
@@ -197,7 +211,8 @@ static int see_name(void *seen, const char *name)
 	return 0;
 }
 
-/* What is listed by name is listed by its versions, and can be held by both. */
+/* Checks that every listed name has versions, and that all of them can be held by number and by
+ * id. */
 static bool is_there(umobject_container *c)
 {
 	bool there = false;
@@ -212,7 +227,7 @@ static bool is_there(umobject_container *c)
 	return there;
 }
 
-/* A name that was not there is there, or not; and one that was is, or not. */
+/* A new name exists or not, and so does a removed one. */
 static void come_and_go(unsigned step)
 {
 	umobject_container *c = new_box(3);
@@ -228,7 +243,8 @@ static void come_and_go(unsigned step)
 			put_number(c, 6);
 		died = die_at(&come, call);
 		number = is_there(c) ? number_now(c) : 0;
-		check(number == 7 || (first ? number == 0 : number == 6), "call %u: %u", call, number);
+		check(number == 7 || (first ? number == 0 : number == 6), "call %u: %u", call,
+		      number);
 		came += number == 7;
 		check_clean(c, 3, call);
 		if (is_there(c))
@@ -255,7 +271,7 @@ static void come_and_go(unsigned step)
 int main(void)
 {
 	die_everywhere(put_number, 1, 1);
-	/* Most of its calls are the same. */
+	/* Most calls are the same as in the put before. */
 	die_everywhere(change_number, 1, by_time(5, 1));
 	die_everywhere(put_number, 3, by_time(9, 1));
 	come_and_go(by_time(5, 1));

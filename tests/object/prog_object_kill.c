@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_object_kill - two writers and two readers of one name, and the collector, are killed and started again: every get is one whole
- * version, of a number that never falls, and what a dead one has left is garbage. Argument: kills.
+ * prog_object_kill - two writers and two readers of one name, and the collector, are killed and
+ * restarted. Every get returns one whole version, whose number never falls, and the remainders of
+ * killed processes are garbage. Argument: number of kills.
  */
 #include "object.h"
 
@@ -11,9 +12,10 @@
 #define CHUNK 32
 #define BYTES (SIDE * SIDE * sizeof(uint64_t))
 
-static const struct umobject_shape shape = { .type = UMOBJECT_UINT64, .rank = 2, .dims = { SIDE, SIDE }, .chunk = { CHUNK, CHUNK } };
+static const struct umobject_shape shape = { .type = UMOBJECT_UINT64, .rank = 2, .dims = { SIDE,
+	SIDE }, .chunk = { CHUNK, CHUNK } };
 
-/* A version is one number in all places. */
+/* All elements of a version have one value. */
 static void put_number(umobject_container *c, uint64_t number)
 {
 	static uint64_t data[SIDE * SIDE];
@@ -23,7 +25,7 @@ static void put_number(umobject_container *c, uint64_t number)
 	good(umobject_put_array(c, "one", &shape, data));
 }
 
-/* All chunks of the version that is held become another number. */
+/* All chunks of the held version get another value. */
 static void change_number(umobject_container *c, uint64_t number)
 {
 	static uint64_t chunk[CHUNK * CHUNK];
@@ -63,7 +65,8 @@ static void read_once(umobject_container *c, uint64_t *newest)
 	*newest = st.version;
 	good(umobject_read(v, NULL, NULL, got));
 	for (unsigned i = 1; i < SIDE * SIDE; i++)
-		check(got[i] == got[0], "version %" PRIu64 " is a mixture: %" PRIx64 " and %" PRIx64, st.version, got[0], got[i]);
+		check(got[i] == got[0], "version %" PRIu64 " is a mixture: %" PRIx64 " and %"
+		      PRIx64, st.version, got[0], got[i]);
 	umobject_release(v);
 }
 
@@ -86,7 +89,8 @@ static void collect_for_ever(void *unused)
 		good(umobject_gc(c, NULL));
 }
 
-static void (*const roles[])(void *) = { write_for_ever, write_for_ever, read_for_ever, read_for_ever, collect_for_ever };
+static void (*const roles[])(void *) = { write_for_ever, write_for_ever, read_for_ever,
+	read_for_ever, collect_for_ever };
 #define ROLES (sizeof(roles) / sizeof(*roles))
 
 int main(int argc, char **argv)
@@ -105,7 +109,7 @@ int main(int argc, char **argv)
 
 		pause_ms((unsigned)(next_random(&seed) % 40));
 		kill(pids[i], SIGKILL);
-		/* Whoever found something else than whole versions has ended by itself. */
+		/* A process that has found a mixed version has ended by itself. */
 		check_killed(wait_child(pids[i]), SIGKILL);
 		pids[i] = start_child(roles[i], (void *)(uintptr_t)(k + 10));
 	}
@@ -116,7 +120,8 @@ int main(int argc, char **argv)
 	c = open_box(box(), 0, 0);
 	read_once(c, &newest);
 	good(umobject_gc(c, NULL));
-	/* What the dead have held is let go some time later: by the kernel where a file was on its way to storage, by RADOS after its lease. */
+	/* The holds of killed processes end some time later: when the kernel has written a file, or
+	 * when a lease in RADOS has expired. */
 	for (unsigned i = 0; i < 600 && count_stored(VERSIONS) != 1; i++) {
 		pause_ms(100);
 		good(umobject_gc(c, NULL));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_object_model - arrays of random shapes, types and chunks are put whole, in chunks, and from older versions; parts of them are read
- * as boxes and as bytes, and held against a copy in memory. At the end nothing is garbage that is not found. Argument: rounds.
+ * prog_object_model - arrays of random shapes, types and chunks are put whole, in chunks, and from
+ * older versions. Parts of them are read as boxes and as bytes, and compared with a copy in memory.
+ * At the end the collector finds all garbage. Argument: number of rounds.
  */
 #include "object.h"
 
@@ -17,7 +18,8 @@ struct shadow {
 };
 
 static struct shadow shadows[NAMES];
-static const char *const names[NAMES] = { "plain", "with/slash and \xce\xb1", ".hidden", "../escape" };
+static const char *const names[NAMES] = { "plain", "with/slash and \xce\xb1", ".hidden",
+	"../escape" };
 static uint64_t seed = 1;
 
 static uint64_t below(uint64_t n)
@@ -25,10 +27,11 @@ static uint64_t below(uint64_t n)
 	return next_random(&seed) % n;
 }
 
-/* Of at most BYTES, in at most a few hundred chunks. */
+/* Makes a shape of at most BYTES bytes, in at most a few hundred chunks. */
 static struct umobject_shape any_shape(void)
 {
-	struct umobject_shape s = { .type = (enum umobject_type)(1 + below(UMOBJECT_LDOUBLE)), .rank = (unsigned)below(6) };
+	struct umobject_shape s = { .type = (enum umobject_type)(1 + below(UMOBJECT_LDOUBLE)),
+		.rank = (unsigned)below(6) };
 	uint64_t room = BYTES / umobject_type_size(s.type);
 
 	for (unsigned d = 0; d < s.rank; d++) {
@@ -50,7 +53,7 @@ static uint64_t bytes_of(const struct umobject_shape *s)
 	return bytes;
 }
 
-/* Element by element, as slowly and as surely as can be. */
+/* Copies element by element, which is slow and simple. */
 static uint64_t offset_of(const struct umobject_shape *s, const uint64_t *start, const uint64_t *at)
 {
 	uint64_t off = 0;
@@ -70,7 +73,8 @@ static bool next_element(const struct umobject_shape *s, const uint64_t *count, 
 	return false;
 }
 
-static void copy_box(const struct shadow *s, const uint64_t *start, const uint64_t *count, uint8_t *box, bool in)
+static void copy_box(const struct shadow *s, const uint64_t *start, const uint64_t *count,
+		     uint8_t *box, bool in)
 {
 	size_t size = umobject_type_size(s->shape.type);
 	uint64_t at[UMOBJECT_RANK_MAX] = { 0 };
@@ -100,11 +104,12 @@ static void put_whole(umobject_container *c, unsigned i)
 	good(umobject_put_array(c, names[i], &s->shape, s->data));
 }
 
-/* Some chunks change, by two handles, one of which has joined. */
+/* Some chunks change through two handles, one of which has joined the put. */
 static void put_some(umobject_container *c, unsigned i)
 {
 	struct shadow *s = &shadows[i];
-	uint64_t start[UMOBJECT_RANK_MAX], count[UMOBJECT_RANK_MAX], n = umobject_chunks(&s->shape), version;
+	uint64_t start[UMOBJECT_RANK_MAX], count[UMOBJECT_RANK_MAX],
+		n = umobject_chunks(&s->shape), version;
 	umobject_version *v;
 	umobject_put *p, *other;
 	struct umobject_id id;
@@ -113,7 +118,8 @@ static void put_some(umobject_container *c, unsigned i)
 	good(umobject_begin_from(v, &p, &id));
 	good(umobject_join(c, &id, &other));
 	for (unsigned k = 0; k < 4; k++) {
-		uint64_t number = below(n), elements = umobject_chunk(&s->shape, number, start, count);
+		uint64_t number = below(n), elements = umobject_chunk(&s->shape, number, start,
+								      count);
 		uint64_t bytes = elements * umobject_type_size(s->shape.type);
 		uint8_t *chunk = malloc(bytes);
 
@@ -161,7 +167,8 @@ static void read_bytes(umobject_version *v, const struct shadow *s)
 
 		good(umobject_read_bytes(v, got, len, off));
 		for (uint64_t j = 0; j < len; j++)
-			check(got[j] == (off + j < s->bytes ? s->data[off + j] : 0), "byte %" PRIu64 " of %" PRIu64, off + j, s->bytes);
+			check(got[j] == (off + j < s->bytes ? s->data[off + j] : 0), "byte %"
+			      PRIu64 " of %" PRIu64, off + j, s->bytes);
 		free(got);
 	}
 }
@@ -174,7 +181,8 @@ static void read_some(umobject_container *c, unsigned i)
 
 	good(umobject_hold(c, names[i], 0, &v));
 	st = stat_held(v);
-	check(st.version == s->version && st.bytes == s->bytes && st.shape.rank == s->shape.rank && strcmp(st.name, names[i]) == 0);
+	check(st.version == s->version && st.bytes == s->bytes && st.shape.rank == s->shape.rank &&
+	      strcmp(st.name, names[i]) == 0);
 	check(umobject_check(v, NULL, NULL) == 0);
 	read_boxes(v, s);
 	read_bytes(v, s);
@@ -210,7 +218,8 @@ static void check_names(umobject_container *c)
 		if (!shadows[i].there)
 			continue;
 		good(umobject_versions(c, names[i], count_version, &n));
-		check(n == (shadows[i].version < KEEP ? shadows[i].version : KEEP), "%u versions of %s", n, names[i]);
+		check(n == (shadows[i].version < KEEP ? shadows[i].version : KEEP), "%u versions "
+		      "of %s", n, names[i]);
 	}
 }
 

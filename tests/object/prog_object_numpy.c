@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* prog_object_numpy - arrays.py, by a Python that has numpy and h5py; 77 where there is none. Argument: a seed. */
+/* prog_object_numpy - runs arrays.py with numpy and h5py. Exit status 77: they are not installed.
+ * Argument: a seed. */
 #include "object.h"
 
 int main(int argc, char **argv)
@@ -7,10 +8,11 @@ int main(int argc, char **argv)
 	char command[2048];
 	int status;
 
-	snprintf(command, sizeof(command),
-		 "for p in python3 /usr/bin/python3; do \"$p\" -c 'import numpy, h5py' 2> /dev/null && command -v h5dump > /dev/null &&"
-		 " { PYTHONDONTWRITEBYTECODE=1 \"$p\" '%s/arrays.py' '%s/../libummap-object.so' '%s' %s; exit; }; done; exit 77",
-		 OBJECT_TESTS, OBJECT_PLUGINS, temp_dir(), argc > 1 ? argv[1] : "1");
+	snprintf(command, sizeof(command), "for p in python3 /usr/bin/python3; do \"$p\" -c "
+		 "'import numpy, h5py' 2> /dev/null && command -v h5dump > /dev/null && { "
+		 "PYTHONDONTWRITEBYTECODE=1 \"$p\" '%s/arrays.py' '%s/../libummap-object.so' '%s' "
+		 "%s; exit; }; done; exit 77", OBJECT_TESTS, OBJECT_PLUGINS, temp_dir(), argc > 1 ?
+		 argv[1] : "1");
 	status = system(command);
 	check(WIFEXITED(status));
 	return WEXITSTATUS(status);

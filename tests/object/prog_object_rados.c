@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_object_rados - the back end for RADOS on a real cluster of one monitor and one OSD, which the script rados-cluster makes: all that
- * the other programs here do, and an OSD that is killed and comes back, one that hangs, one that is full, and a writer that is away for
- * longer than its lease.
+ * prog_object_rados - the back end for RADOS on a real cluster of one monitor and one OSD, which
+ * the script rados-cluster makes. Runs the other programs of this folder; kills, stops and fills
+ * the OSD; and stops a writer for longer than its lease.
  */
 #include "object.h"
 
@@ -14,11 +14,12 @@ static int cluster(const char *command, const char *argument)
 {
 	char text[900];
 
-	snprintf(text, sizeof(text), "%s/rados-cluster %s '%s' %s", OBJECT_TESTS, command, folder, argument);
+	snprintf(text, sizeof(text), "%s/rados-cluster %s '%s' %s", OBJECT_TESTS, command, folder,
+		 argument);
 	return system(text);
 }
 
-/* The store of the tests, with these keys. */
+/* The store of the tests, with keys. */
 static void use_store(const char *keys)
 {
 	char text[500];
@@ -38,7 +39,8 @@ static void run_program(const char *name, const char *argument)
 /* ---- An array that is one number in all places ---- */
 
 #define SIDE 256
-static const struct umobject_shape shape = { .type = UMOBJECT_UINT64, .rank = 2, .dims = { SIDE, SIDE }, .chunk = { 64, 64 } };
+static const struct umobject_shape shape = { .type = UMOBJECT_UINT64, .rank = 2, .dims = { SIDE,
+	SIDE }, .chunk = { 64, 64 } };
 static uint64_t data[SIDE * SIDE];
 
 static int put_number(umobject_container *c, const char *name, uint64_t number)
@@ -76,7 +78,7 @@ static uint64_t newest_of(int from)
 	return n;
 }
 
-/* Nobody is told of it: writes and reads wait until it is there again. */
+/* Writes and reads wait until the OSD has restarted, without an error. */
 static void survives_the_osd(void *unused)
 {
 	umobject_container *c = new_box(1);
@@ -89,7 +91,7 @@ static void survives_the_osd(void *unused)
 	good(put_number(c, "one", 0));
 	good(umobject_hold(c, "one", 0, &v));
 	check(pipe(ends) == 0);
-	/* librados has threads, which a child does not. */
+	/* librados has threads, which a forked child lacks. */
 	pid = fork();
 	check(pid >= 0);
 	if (pid == 0) {
@@ -104,7 +106,7 @@ static void survives_the_osd(void *unused)
 		got = get_number(c, "one");
 		check(got >= n, "%" PRIu64 " after %" PRIu64 " was committed", got, n);
 	}
-	/* What was held all the time is there. */
+	/* The version that was held all the time can be read. */
 	good(umobject_read(v, NULL, NULL, data));
 	check(data[0] == 0 && data[SIDE * SIDE - 1] == 0);
 	umobject_release(v);
@@ -114,8 +116,8 @@ static void survives_the_osd(void *unused)
 		good(umobject_gc(c, NULL));
 		pause_ms(500);
 	}
-	check(count_stored(VERSIONS) == 1 && count_stored(CHUNKS) == 16, "%u versions, %u chunks", count_stored(VERSIONS),
-	      count_stored(CHUNKS));
+	check(count_stored(VERSIONS) == 1 && count_stored(CHUNKS) == 16, "%u versions, %u chunks",
+	      count_stored(VERSIONS), count_stored(CHUNKS));
 	get_number(c, "one");
 	umobject_close(c);
 }
@@ -137,7 +139,7 @@ static void times_out(void *hangs)
 	refused(umobject_gc(c, NULL), ETIMEDOUT, "not answered");
 	refused(umobject_open(box(), NULL, &d), ETIMEDOUT, "not answered");
 	check(cluster(hangs ? "go-osd" : "start-osd", "") == 0);
-	/* It takes a while until the monitor believes that it is back. */
+	/* The monitor notices the restart some time later. */
 	for (unsigned i = 0; i < 60 && umobject_get(c, "one", NULL, NULL, data) < 0; i++)
 		check(errno == ETIMEDOUT, "%s", umobject_errormsg());
 	check(get_number(c, "one") == 1);
@@ -147,15 +149,16 @@ static void times_out(void *hangs)
 	umobject_close(c);
 }
 
-/* No monitor, and no configuration. */
+/* The cluster has no monitor, or no configuration. */
 static void finds_nobody(void *unused)
 {
 	umobject_container *c;
 	char text[400], command[900];
 
 	(void)unused;
-	snprintf(command, sizeof(command), "sed 's/^\\tmon host.*/mon host = v2:127.0.0.1:1/; s/^mon host.*/mon host = v2:127.0.0.1:1/' "
-		 "'%s/ceph.conf' > '%s/nobody.conf'", folder, folder);
+	snprintf(command, sizeof(command), "sed 's/^\\tmon host.*/mon host = v2:127.0.0.1:1/; "
+		 "s/^mon host.*/mon host = v2:127.0.0.1:1/' '%s/ceph.conf' > '%s/nobody.conf'",
+		 folder, folder);
 	check(system(command) == 0);
 	snprintf(text, sizeof(text), "rados:test/box?conf=%s/nobody.conf&timeout=1", folder);
 	refused(umobject_open(text, NULL, &c), ETIMEDOUT, "cannot connect to the cluster");
@@ -171,7 +174,7 @@ static void finds_nobody(void *unused)
 
 /* ---- No room ---- */
 
-/* Others know of it some time later. */
+/* Other processes notice it some time later. */
 static void survives_a_full_cluster(void *unused)
 {
 	umobject_container *c = new_box(1);
@@ -245,7 +248,7 @@ static void loses_its_lease(void *unused)
 	umobject_close(c);
 }
 
-/* A live put is left alone for longer than its lease. */
+/* The collector leaves a put alone that lasts longer than its lease. */
 static void keeps_what_is_put(void *unused)
 {
 	umobject_container *c = new_box(1), *d = open_box(box(), 0, 0);
@@ -278,15 +281,17 @@ static void count_fault(void *words, const char *name, const char *sentence)
 	faults++;
 }
 
-/* In whichever shard it is. A key of a version has a zero in it. */
+/* Removes a key from all shards. The key of a version contains a zero. */
 static void remove_keys(const char *prefix)
 {
 	char text[1600];
 
-	snprintf(text, sizeof(text), "for s in 0 1 2 3 4 5 6 7 8 9 a b c d e f; do %s listomapkeys names.$s > '%s' 2> /dev/null; "
-		 "grep -aq '^%s' '%s' || continue; grep -a '^%s' '%s' | tr -d '\n' > '%s.key'; "
-		 "%s rmomapkey names.$s --omap-key-file '%s.key' > /dev/null || exit 1; done", rados_command(), in_dir("keys"), prefix, in_dir("keys"),
-		 prefix, in_dir("keys"), in_dir("keys"), rados_command(), in_dir("keys"));
+	snprintf(text, sizeof(text), "for s in 0 1 2 3 4 5 6 7 8 9 a b c d e f; do %s listomapkeys "
+		 "names.$s > '%s' 2> /dev/null; grep -aq '^%s' '%s' || continue; grep -a '^%s' "
+		 "'%s' | tr -d '\n' > '%s.key'; %s rmomapkey names.$s --omap-key-file '%s.key' > "
+		 "/dev/null || exit 1; done", rados_command(), in_dir("keys"), prefix,
+		 in_dir("keys"), prefix, in_dir("keys"), in_dir("keys"), rados_command(),
+		 in_dir("keys"));
 	check(system(text) == 0, "%s", text);
 }
 
@@ -298,24 +303,29 @@ static void restores_what_is_lost(void *unused)
 	good(put_number(c, "one", 1));
 	good(put_number(c, "one", 2));
 	check(umobject_check_container(c, NULL, 0, count_fault, "") == 0);
-	/* The newest record. */
+	/* Remove the record of the newest version. */
 	remove_keys("n/one");
 	refused(umobject_get(c, "one", NULL, NULL, data), ENOENT, "cannot find the object 'one'");
-	check(umobject_check_container(c, NULL, 0, count_fault, "the name is missing") == 1 && faults == 1);
+	check(umobject_check_container(c, NULL, 0, count_fault, "the name is missing") == 1 &&
+	      faults == 1);
 	refused(umobject_gc(c, NULL), EBADMSG, "Nothing was removed");
 	refused(put_number(c, "one", 3), EBADMSG, "its name is missing");
-	check(umobject_check_container(c, NULL, UMOBJECT_REPAIR, count_fault, "version 2 exists: restored") == 0 && faults == 2);
-	check(umobject_check_container(c, NULL, 0, count_fault, "") == 0 && get_number(c, "one") == 2);
-	/* The record of each version, which would make them garbage. */
+	check(umobject_check_container(c, NULL, UMOBJECT_REPAIR, count_fault, "version 2 exists: "
+				       "restored") == 0 && faults == 2);
+	check(umobject_check_container(c, NULL, 0, count_fault, "") == 0 &&
+	      get_number(c, "one") == 2);
+	/* Remove the records of all versions, which makes them garbage. */
 	remove_keys("v/one.00000000000000000001");
 	refused(umobject_gc(c, NULL), EBADMSG, "the record of version");
 	remove_keys("v/one.00000000000000000002");
 	refused(umobject_gc(c, NULL), EBADMSG, "the record of version");
-	check(umobject_check_container(c, "one", UMOBJECT_REPAIR, count_fault, "is missing: restored") == 0 && faults == 4);
-	check(umobject_check_container(c, NULL, 0, count_fault, "") == 0 && get_number(c, "one") == 2);
+	check(umobject_check_container(c, "one", UMOBJECT_REPAIR, count_fault, "is missing: "
+				       "restored") == 0 && faults == 4);
+	check(umobject_check_container(c, NULL, 0, count_fault, "") == 0 &&
+	      get_number(c, "one") == 2);
 	good(umobject_gc(c, NULL));
 	check(count_stored(VERSIONS) == 2 && count_stored(CHUNKS) == 32);
-	/* A name that shall be gone. */
+	/* A lost name is removed. */
 	remove_keys("n/one");
 	good(umobject_delete(c, "one"));
 	good(umobject_gc(c, NULL));
@@ -324,7 +334,7 @@ static void restores_what_is_lost(void *unused)
 	umobject_close(c);
 }
 
-/* What the cluster has to go through, one after the other; an argument: only that one. */
+/* The tests with the cluster, in this order. Argument: the only one to run. */
 static const struct part {
 	const char *name;
 	void (*body)(void *);

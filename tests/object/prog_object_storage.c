@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_object_storage - what storage and the system refuse: flushes that fail, no room at any step of a put, files that may not grow, few
- * descriptors, a child that is made in the middle of a commit. The calls that flush are ours here.
+ * prog_object_storage - errors of storage and of the system: failed flushes, no room at any step of
+ * a put, limits of file sizes and descriptors, and a child that is forked during a commit. The
+ * program replaces the calls of the C library that flush files.
  */
 #include "object.h"
 #include "../small_fs.h"
@@ -17,7 +18,8 @@
 #include <sys/syscall.h>
 #include <ummap.h>
 
-static const struct umobject_shape shape = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 64 * KIB }, .chunk = { 16 * KIB } };
+static const struct umobject_shape shape = { .type = UMOBJECT_UINT8, .rank = 1,
+	.dims = { 64 * KIB }, .chunk = { 16 * KIB } };
 static uint8_t data[64 * KIB], got[64 * KIB];
 
 /* ---- The library's flushes ---- */
@@ -27,7 +29,7 @@ static bool make_children;
 static pid_t children[64];
 static unsigned nchildren;
 
-/* So all files are flushed by fsync. */
+/* Without io_uring, all files are flushed by fsync. */
 __attribute__((visibility("default")))
 int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)
 {
@@ -58,14 +60,16 @@ int fsync(int fd)
 	return (int)syscall(SYS_fsync, fd);
 }
 
-/* What of this name cannot be opened now. */
+/* The file of this name cannot be opened. */
 static const char *no_descriptor_for;
-/* Called once before the first file is opened after a commit. A commit ends when its lock is released. Any thread of the library may
- * be the first to open a file, readahead included; the other threads wait in openat() until the call has returned. */
+/* Called once before the first file is opened after a commit. A commit ends when its lock is
+ * released. Any thread of the library may be the first to open a file, readahead included. The
+ * other threads wait in openat() until the call has returned. */
 static void (*behind_commit)(void);
 static atomic_bool committed;
 
-/* Order of lets_the_collector_meet_a_commit(): the collector's thread sets `collects`, the commit's thread `keeps_old`. */
+/* Order of events in lets_the_collector_meet_a_commit(): the collector's thread sets `collects`,
+ * the thread of the commit sets `keeps_old`. */
 static _Thread_local bool collects, keeps_old;
 static atomic_bool refused_lock;
 static sem_t version_refused, link_made, collected;
@@ -78,7 +82,8 @@ int flock(int fd, int what)
 	int result = (int)syscall(SYS_flock, fd, what);
 
 	committed = behind_commit && what == LOCK_UN;
-	if (collects && result < 0 && what == (LOCK_EX | LOCK_NB) && !atomic_exchange(&refused_lock, true)) {
+	if (collects && result < 0 && what == (LOCK_EX | LOCK_NB) &&
+	    !atomic_exchange(&refused_lock, true)) {
 		sem_post(&version_refused);
 		sem_wait(&link_made);
 	}
@@ -131,11 +136,12 @@ int openat(int folder, const char *path, int flags, ...)
 static void text_of_id(const struct umobject_id *id, char *text)
 {
 	for (unsigned i = 0; i < sizeof(id->bytes); i++)
-		text += sprintf(text, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", id->bytes[i]);
+		text += sprintf(text, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+				id->bytes[i]);
 }
 
-/* What somebody else does while a folder is listed that has names of this length; the list leaves out what has come in the place of
- * something else meanwhile, as tmpfs does. */
+/* Called while a folder whose names have this length is listed. The list then lacks the names that
+ * have been replaced in the meantime, as with tmpfs. */
 static void (*while_listed)(void);
 static size_t listed_length;
 static char left_out[40];
@@ -176,14 +182,17 @@ static void expect_seed(umobject_container *c, const char *name, uint64_t seed)
 static void count_empty(umobject_container *c, unsigned versions)
 {
 	good(umobject_gc(c, NULL));
-	check(count_stored(VERSIONS) == versions && count_stored(CHUNKS) == 4 * versions && count_stored(VIEWS) == versions,
-	      "%u versions, %u chunks, %u views", count_stored(VERSIONS), count_stored(CHUNKS), count_stored(VIEWS));
+	check(count_stored(VERSIONS) == versions && count_stored(CHUNKS) == 4 * versions &&
+	      count_stored(VIEWS) == versions, "%u versions, %u chunks, %u views",
+	      count_stored(VERSIONS), count_stored(CHUNKS), count_stored(VIEWS));
 }
 
-/* So many chunks of one put push those of another one out, and their flush fails: that is for the one whose they were. */
+/* The chunks of one put displace those of another put, and their flush fails. The other put reports
+ * the error. */
 static void tells_whose_flush_failed(void *unused)
 {
-	struct umobject_shape many = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 300 }, .chunk = { 1 } };
+	struct umobject_shape many = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 300 },
+		.chunk = { 1 } };
 	umobject_container *c = new_box(1);
 	umobject_put *a, *b;
 
@@ -207,10 +216,11 @@ static void tells_whose_flush_failed(void *unused)
 	umobject_close(c);
 }
 
-/* A put whose chunks could not be flushed has not ended when those of others are: they are durable. */
+/* The put whose flush failed is still open when another put, whose chunks are durable, commits. */
 static void tells_nobody_else_of_it(void *unused)
 {
-	struct umobject_shape many = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 300 }, .chunk = { 1 } };
+	struct umobject_shape many = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 300 },
+		.chunk = { 1 } };
 	umobject_container *c = new_box(1);
 	umobject_put *a, *b;
 
@@ -228,7 +238,8 @@ static void tells_nobody_else_of_it(void *unused)
 	umobject_close(c);
 }
 
-/* Each flush of a put fails, one after the other: it is the old one, or the new one where only its name was not durable. */
+/* Each flush of a put fails in turn. The name has the old version, or the new one if only the flush
+ * of the name has failed. */
 static void survives_flushes_that_fail(void *unused)
 {
 	umobject_container *c = new_box(2);
@@ -263,7 +274,8 @@ static void survives_flushes_that_fail(void *unused)
 	umobject_close(c);
 }
 
-/* Where it cannot be found out whether a version that is kept needs chunks of the one that goes, they stay. */
+/* Chunks of a replaced version stay if the program cannot tell whether a kept version needs
+ * them. */
 static void removes_nothing_in_doubt(void *unused)
 {
 	umobject_container *c = new_box(3);
@@ -298,8 +310,9 @@ static void *collect(void *container)
 }
 
 /*
- * The collector opens the file of the version that a put is making and cannot lock it. The put then replaces the file and
- * links the old version. The collector must not take the file that it has open for that of a version without an owner.
+ * The collector opens the file of the version that a put is making and cannot lock it. The put then
+ * replaces the file and links the old version. The collector must not take the file that it has
+ * open for that of a version without an owner.
  */
 static void lets_the_collector_meet_a_commit(void *unused)
 {
@@ -313,7 +326,8 @@ static void lets_the_collector_meet_a_commit(void *unused)
 	good(umobject_begin(c, "a", &shape, &p, NULL));
 	for (unsigned i = 0; i < 4; i++)
 		good(umobject_put_chunk(p, i, data + i * 16 * KIB));
-	check(sem_init(&version_refused, 0, 0) == 0 && sem_init(&link_made, 0, 0) == 0 && sem_init(&collected, 0, 0) == 0);
+	check(sem_init(&version_refused, 0, 0) == 0 && sem_init(&link_made, 0, 0) == 0 &&
+	      sem_init(&collected, 0, 0) == 0);
 	check(pthread_create(&collector, NULL, collect, other) == 0);
 	sem_wait(&version_refused);
 	keeps_old = true;
@@ -325,7 +339,7 @@ static void lets_the_collector_meet_a_commit(void *unused)
 	umobject_close(c);
 }
 
-/* Another thread may make a child at any time, which has all that is open here. */
+/* A forked child of another thread has all files open that are open here. */
 static void lets_children_live(void *unused)
 {
 	umobject_container *c = new_box(1);
@@ -335,7 +349,7 @@ static void lets_children_live(void *unused)
 	put_seed(c, "a", 1);
 	make_children = false;
 	check(nchildren > 2);
-	/* It would wait for the name until all of them have ended. */
+	/* An inherited lock would keep the name locked until all children have ended. */
 	put_seed(c, "a", 2);
 	put_seed(c, "a", 3);
 	good(umobject_delete(c, "a"));
@@ -358,8 +372,8 @@ static void replace(void)
 	good(umobject_gc(elsewhere, NULL));
 }
 
-/* A version that is replaced as soon as it is there, and removed, is held by who has made it: a sync of a mapping succeeds, and the next
- * one makes a version of all that is in the mapping. */
+/* A version that is replaced and removed right after its commit is held by its maker: a sync of a
+ * mapping succeeds, and the next sync makes a version of everything in the mapping. */
 static void maps_what_is_replaced(void *unused)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -374,7 +388,8 @@ static void maps_what_is_replaced(void *unused)
 	put_seed(c, "a", 1);
 	snprintf(uri, sizeof(uri), "object:%s/a", box());
 	attr.seg_size = 4096;
-	check(ummap_open(uri, sizeof(data), 0, PROT_READ | PROT_WRITE, &attr, (void **)&m) == 0, "%s", umerrormsg());
+	check(ummap_open(uri, sizeof(data), 0, PROT_READ | PROT_WRITE, &attr, (void **)&m) == 0,
+	      "%s", umerrormsg());
 	for (size_t at = 0; at < sizeof(data); at += 20 * KIB) {
 		m[at] ^= 1;
 		behind_commit = replace;
@@ -387,7 +402,7 @@ static void maps_what_is_replaced(void *unused)
 	good(umobject_get(c, "a", NULL, NULL, got));
 	check(memcmp(got, m, sizeof(got)) == 0);
 	check(umunmap(m, 0) == 0, "%s", umerrormsg());
-	/* The same for who makes one without a mapping. */
+	/* A put without a mapping can hold its version, too. */
 	put_seed(c, "a", 1);
 	fill(data, sizeof(data), 0, 2);
 	good(umobject_begin(c, "a", &shape, &p, NULL));
@@ -414,8 +429,8 @@ static void commit_meanwhile(void)
 	good(umobject_commit(under_way, 0, NULL));
 }
 
-/* A version is committed while the collector lists versions, and takes the name of the one whose chunks it has: it does not find the
- * one at first, and the other one is garbage. */
+/* A version is committed while the collector lists versions, and replaces the version whose chunks
+ * it has. The first list lacks the new version, and the old one is garbage. */
 static void collects_during_commits(void *unused)
 {
 	umobject_container *c = new_box(1);
@@ -452,7 +467,7 @@ static int count_names(void *arg, const char *name)
 	return 0;
 }
 
-/* A name that gets a new version while names are listed is one of them, once. */
+/* A name that gets a new version while names are listed is listed once. */
 static void lists_during_commits(void *unused)
 {
 	umobject_container *c = new_box(1);
@@ -483,7 +498,8 @@ static void limit(int what, rlim_t most)
 
 static void needs_few_descriptors(void *unused)
 {
-	struct umobject_shape many = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 400 }, .chunk = { 1 } };
+	struct umobject_shape many = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 400 },
+		.chunk = { 1 } };
 	umobject_container *c;
 	char name[16];
 
@@ -498,15 +514,16 @@ static void needs_few_descriptors(void *unused)
 		put_seed(c, name, 1);
 		good(umobject_delete(c, name));
 	}
-	/* More than can be open at a time. */
+	/* The array has more chunks than the process may open. */
 	count_empty(c, 0);
 	umobject_close(c);
 }
 
-/* Versions that are held have chunks open; all of them together leave some descriptors for the program. */
+/* Held versions keep chunks open. All of them together leave some descriptors for the program. */
 static void leaves_descriptors(void *unused)
 {
-	struct umobject_shape many = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 70 }, .chunk = { 1 } };
+	struct umobject_shape many = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 70 },
+		.chunk = { 1 } };
 	umobject_container *c;
 	umobject_version *held[30];
 
@@ -550,7 +567,7 @@ static void says_that_files_may_not_grow(void *unused)
 	umobject_close(c);
 }
 
-/* A version of some MiB, for attributes. */
+/* Makes a version of some MiB, with attributes. */
 static void put_much(void *c)
 {
 	umobject_version *v;
@@ -568,7 +585,7 @@ static void put_much(void *c)
 	good(umobject_commit(p, 0, NULL));
 }
 
-/* What there is no memory for is not damaged. */
+/* Without memory, a version is not reported as damaged. */
 static void says_that_there_is_no_memory(void *unused)
 {
 	umobject_container *c = new_box(1);
@@ -579,7 +596,7 @@ static void says_that_there_is_no_memory(void *unused)
 	(void)unused;
 	if (SANITIZED)
 		return;
-	/* In a process of its own: what it frees would be enough. */
+	/* A process of its own, because memory that it frees would be enough. */
 	check_exits(run_child(put_much, c), 0);
 	most = status_bytes("VmSize");
 	for (size_t more = 0; !held; more += MIB) {
@@ -600,11 +617,12 @@ static unsigned count_in(int root, const char *folder)
 {
 	char command[128];
 
-	snprintf(command, sizeof(command), "find /proc/%d/fd/%d/box/%s -type f | wc -l", getpid(), root, folder);
+	snprintf(command, sizeof(command), "find /proc/%d/fd/%d/box/%s -type f | wc -l", getpid(),
+		 root, folder);
 	return (unsigned)atoi(output_of("%s%s", command, ""));
 }
 
-/* All but so many bytes are taken. */
+/* Leaves so many bytes of the file system free. */
 static void leave_room(int root, size_t room)
 {
 	int fd = create(root, "filler");
@@ -621,7 +639,7 @@ static void leave_room(int root, size_t room)
 	check(ftruncate(fd, size - (off_t)room) == 0 && fsync(fd) == 0 && close(fd) == 0);
 }
 
-/* With a page more each time there is room for one more step of a put. */
+/* With a page more each time, one more step of a put has room. */
 static void has_no_room(int root, umobject_container *c)
 {
 	uint64_t seed = 1;
@@ -639,7 +657,8 @@ static void has_no_room(int root, umobject_container *c)
 		}
 		expect_seed(c, "a", seed);
 		good(umobject_gc(c, NULL));
-		check(count_in(root, "live") == (seed > 1 ? 2 : 1) && count_in(root, "data") == (seed > 1 ? 8 : 4), "%u: %u versions, %u chunks",
+		check(count_in(root, "live") == (seed > 1 ? 2 : 1) &&
+		      count_in(root, "data") == (seed > 1 ? 8 : 4), "%u: %u versions, %u chunks",
 		      room, count_in(root, "live"), count_in(root, "data"));
 		make_space(root);
 		check(room < 1000);
@@ -647,7 +666,8 @@ static void has_no_room(int root, umobject_container *c)
 	check(failed > 3 && seed > 2, "%u failed, %" PRIu64 " did not", failed, seed);
 	good(umobject_delete(c, "a"));
 	good(umobject_gc(c, NULL));
-	check(count_in(root, "live") == 0 && count_in(root, "data") == 0 && count_in(root, "versions") == 0);
+	check(count_in(root, "live") == 0 && count_in(root, "data") == 0 &&
+	      count_in(root, "versions") == 0);
 }
 
 static void survives_no_room(void *unused)
@@ -666,7 +686,7 @@ static void survives_no_room(void *unused)
 	close(root);
 }
 
-/* A device that is gone, as the first one is here, does not keep the others full. */
+/* A missing device, here the first one, does not keep garbage on the others. */
 static void collects_where_it_can(void *unused)
 {
 	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
@@ -706,7 +726,7 @@ struct member {
 	void (*act)(umobject_container *c);
 };
 
-/* Whose umask keeps files to themselves. */
+/* The umask forbids access to others. */
 static void be_member(void *arg)
 {
 	const struct member *m = arg;
@@ -714,7 +734,8 @@ static void be_member(void *arg)
 	umobject_container *c;
 
 	umask(077);
-	check(setgroups(1, &group) == 0 && setresgid(m->uid, m->uid, m->uid) == 0 && setresuid(m->uid, m->uid, m->uid) == 0);
+	check(setgroups(1, &group) == 0 && setresgid(m->uid, m->uid, m->uid) == 0 &&
+	      setresuid(m->uid, m->uid, m->uid) == 0);
 	c = open_box("box", 0, 0);
 	m->act(c);
 	umobject_close(c);
@@ -767,12 +788,14 @@ static void collects_meanwhile(umobject_container *c)
 	good(umobject_delete(c, "many"));
 }
 
-/* Mode of a folder that is the group's; the test stays in it, because others may not come to it by its path. */
+/* The mode of a folder of the group. The test stays in it, because other users cannot open its
+ * path. */
 static void enter(const char *name, mode_t mode)
 {
 	const char *path = in_dir(name);
 
-	check(mkdir(path, 0700) == 0 && chown(path, (uid_t)-1, GROUP) == 0 && chmod(path, mode) == 0 && chdir(path) == 0);
+	check(mkdir(path, 0700) == 0 && chown(path, (uid_t)-1, GROUP) == 0 &&
+	      chmod(path, mode) == 0 && chdir(path) == 0);
 }
 
 static void serves_a_group(void *unused)
@@ -795,7 +818,8 @@ static void serves_a_group(void *unused)
 	check_exits(wait_child(pid), 0);
 	first.act = removes_it;
 	check_exits(run_child(be_member, &first), 0);
-	check(!*output_of("find box/live box/names box/versions box/data box/views -type f", "", ""));
+	check(!*output_of("find box/live box/names box/versions box/data box/views -type f", "",
+			  ""));
 }
 
 static void dies_in_a_put(void *unused)
@@ -819,13 +843,16 @@ static void only_reads(umobject_container *c)
 	refused(umobject_delete(c, "a"), EACCES, "cannot delete the object 'a'");
 	refused(umobject_gc(c, NULL), EACCES, "cannot remove");
 	good(umobject_get(c, "a", NULL, NULL, got));
-	check(ummap_open("object:box/a", sizeof(data), 0, PROT_READ, &attr, &addr) == 0, "%s", umerrormsg());
+	check(ummap_open("object:box/a", sizeof(data), 0, PROT_READ, &attr, &addr) == 0, "%s",
+	      umerrormsg());
 	check(memcmp(addr, data, sizeof(data)) == 0);
 	check(umunmap(addr, 0) == 0);
-	check(ummap_open("object:box/a", sizeof(data), 0, PROT_READ | PROT_WRITE, &attr, &addr) == -1 && errno == EACCES);
+	check(ummap_open("object:box/a", sizeof(data), 0, PROT_READ | PROT_WRITE, &attr,
+			 &addr) == -1 && errno == EACCES);
 	check(strstr(umerrormsg(), "box/live"), "%s", umerrormsg());
 	attr.flags = UMMAP_CREATE;
-	check(ummap_open("object:box/new", sizeof(data), 0, PROT_READ | PROT_WRITE, &attr, &addr) == -1 && errno == EACCES);
+	check(ummap_open("object:box/new", sizeof(data), 0, PROT_READ | PROT_WRITE, &attr,
+			 &addr) == -1 && errno == EACCES);
 }
 
 static void serves_readers(void *unused)
@@ -844,8 +871,9 @@ static void serves_readers(void *unused)
 	fill(data, sizeof(data), 0, 1);
 	good(umobject_put_array(c, "a", &shape, data));
 	good(umobject_gc(c, NULL));
-	/* This loads the driver, whose folder the reader may not see. */
-	check(ummap_open("object:box/a", sizeof(data), 0, PROT_READ, &attr, &addr) == 0 && umunmap(addr, 0) == 0, "%s", umerrormsg());
+	/* Load the driver now, because the reader may not open its folder. */
+	check(ummap_open("object:box/a", sizeof(data), 0, PROT_READ, &attr, &addr) == 0 &&
+	      umunmap(addr, 0) == 0, "%s", umerrormsg());
 	check_exits(run_child(dies_in_a_put, NULL), 0);
 	check_exits(run_child(be_member, &reader), 0);
 	good(umobject_gc(c, NULL));
@@ -856,10 +884,13 @@ static void serves_readers(void *unused)
 int main(void)
 {
 	static void (*const all[])(void *) = {
-		tells_whose_flush_failed, tells_nobody_else_of_it, survives_flushes_that_fail, removes_nothing_in_doubt,
+		tells_whose_flush_failed, tells_nobody_else_of_it, survives_flushes_that_fail,
+			removes_nothing_in_doubt,
 		lets_the_collector_meet_a_commit, maps_what_is_replaced,
-		collects_during_commits, lists_during_commits, lets_children_live, needs_few_descriptors, leaves_descriptors, says_that_files_may_not_grow,
-		says_that_there_is_no_memory, survives_no_room, collects_where_it_can, serves_a_group, serves_readers,
+		collects_during_commits, lists_during_commits, lets_children_live,
+			needs_few_descriptors, leaves_descriptors, says_that_files_may_not_grow,
+		says_that_there_is_no_memory, survives_no_room, collects_where_it_can,
+			serves_a_group, serves_readers,
 	};
 
 	if (!getenv("UMMAP_DRIVER_PATH"))

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_object_together - processes, of two threads each, make versions of the same names at the same time, whole and from older ones, while
- * others read, list, and collect garbage. Each version has one number, which only it has, and whoever reads one reads all of it.
+ * prog_object_join - processes of two threads each make versions of the same names at the same
+ * time, whole and from older ones, while others read, list, and collect garbage. Each version has
+ * its own number, and all of its chunks belong to it.
  */
 #include "object.h"
 
@@ -10,11 +11,12 @@
 #define WRITERS 3
 #define KEEP 3
 #define ELEMENTS 3000
-static const struct umobject_shape shape = { .type = UMOBJECT_UINT64, .rank = 1, .dims = { ELEMENTS }, .chunk = { 700 } };
+static const struct umobject_shape shape = { .type = UMOBJECT_UINT64, .rank = 1,
+	.dims = { ELEMENTS }, .chunk = { 700 } };
 static const char *const names[2] = { "a", "b/c" };
 static unsigned rounds;
 
-/* Shared by all: how many times a number was given to a version. */
+/* In memory that all processes share: how many versions have each number. */
 static unsigned *numbers[2];
 static bool *over;
 
@@ -27,16 +29,19 @@ static void fill_array(uint64_t *data, uint64_t what)
 static void expect_one(const uint64_t *data)
 {
 	for (unsigned i = 1; i < ELEMENTS; i++)
-		check(data[i] == data[0], "a mixture of %" PRIu64 " and %" PRIu64, data[0], data[i]);
+		check(data[i] == data[0], "a mixture of %" PRIu64 " and %" PRIu64, data[0],
+		      data[i]);
 }
 
 static void note(unsigned which, uint64_t version)
 {
 	check(version > 0 && version <= 2 * WRITERS * rounds);
-	check(__atomic_fetch_add(&numbers[which][version], 1, __ATOMIC_RELAXED) == 0, "two versions %" PRIu64, version);
+	check(__atomic_fetch_add(&numbers[which][version], 1, __ATOMIC_RELAXED) == 0, "two "
+	      "versions %" PRIu64, version);
 }
 
-/* From the newest where there is one: all of its chunks are put anew, in turns. */
+/* Makes a version from the newest one, if there is one. All of its chunks are put again, in
+ * turns. */
 static void make_version(umobject_container *c, unsigned which, uint64_t what, bool from)
 {
 	uint64_t data[ELEMENTS], version;
@@ -64,7 +69,7 @@ static void *write_some(void *container)
 	return NULL;
 }
 
-/* Both threads have one container. */
+/* Both threads use one container. */
 static void writer(void *unused)
 {
 	umobject_container *c = open_box(box(), 0, 0);
@@ -124,7 +129,8 @@ static void reader(void *unused)
 
 			if (umobject_hold(c, names[i], 0, &v) < 0)
 				continue;
-			check(stat_held(v).version >= last[i], "the newest version is older than the one before");
+			check(stat_held(v).version >= last[i], "the newest version is older than "
+			      "the one before");
 			last[i] = stat_held(v).version;
 			umobject_release(v);
 		}
@@ -158,7 +164,8 @@ int main(void)
 
 	rounds = (unsigned)by_time(30, 400);
 	bytes = (2 * WRITERS * rounds + 1) * sizeof(unsigned);
-	numbers[0] = mmap(NULL, 2 * bytes + 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	numbers[0] = mmap(NULL, 2 * bytes + 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+			  -1, 0);
 	check(numbers[0] != MAP_FAILED);
 	numbers[1] = (unsigned *)((char *)numbers[0] + bytes);
 	over = (bool *)((char *)numbers[0] + 2 * bytes);
@@ -174,15 +181,15 @@ int main(void)
 	for (unsigned i = 0; i < 2; i++) {
 		unsigned kept = 0;
 
-		/* None is missing, and none is kept that is too old. */
+		/* No kept version is missing, and no older one is kept. */
 		for (unsigned n = 1; n <= 2 * WRITERS * (rounds / 2); n++)
 			check(numbers[i][n] == 1, "no version %u", n);
 		good(umobject_versions(c, names[i], count_one, &kept));
 		check(kept == KEEP, "%u versions", kept);
 	}
 	good(umobject_gc(c, NULL));
-	check(count_stored(VERSIONS) == 2 * KEEP && count_stored(CHUNKS) == 2 * KEEP * 5, "%u versions, %u chunks", count_stored(VERSIONS),
-	      count_stored(CHUNKS));
+	check(count_stored(VERSIONS) == 2 * KEEP && count_stored(CHUNKS) == 2 * KEEP * 5, "%u "
+	      "versions, %u chunks", count_stored(VERSIONS), count_stored(CHUNKS));
 	umobject_close(c);
 	return 0;
 }
