@@ -3,6 +3,7 @@
 #include "behind.h"
 
 #include "common/futex.h"
+#include "key_tables.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -120,13 +121,14 @@ static bool is_one_of(const char *scheme, const char *const *names)
 
 void behind_way(const struct ummap_uri *uri, char way[BEHIND_WAY])
 {
-	static const char *const transparent[] = { "error", "trace", NULL }, *const of_files[] = { "uring", "pmem", NULL };
+	static const char *const transparent[] = { TRANSPARENT_FILTERS, NULL };
+	static const char *const of_files[] = { FILE_DRIVERS, NULL };
 	struct text t = { way, way + BEHIND_WAY };
 
 	for (const struct ummap_uri *u = uri->next_uri; u; u = u->next_uri) {
 		if (u->next_uri && is_one_of(u->scheme, transparent))
 			continue;
-		add(&t, is_one_of(u->scheme, of_files) ? "posix" : u->scheme, "");
+		add(&t, is_one_of(u->scheme, of_files) ? FILE_WAY : u->scheme, "");
 		add(&t, u->next_uri ? "+" : "", "");
 	}
 	way[t.at < t.end ? t.at - way : BEHIND_WAY - 1] = '\0';

@@ -643,7 +643,7 @@ static int choose_path(struct keys *k, const struct ummap_uri *uri, struct ummap
 		return keys_refuse(geom, ENAMETOOLONG, "cannot use cache.path='%.140s': it is too "
 				   "long", k->path);
 	snprintf(k->path + len, sizeof(k->path) - len, "/%.200s-%016jx.cache", *name ? name : "store",
-		 (uintmax_t)side_sum(real, strlen(real), *copy ? 0 : k->wish.far.id));
+		 (uintmax_t)checksum(real, strlen(real), *copy ? 0 : k->wish.far.id));
 	return 0;
 }
 

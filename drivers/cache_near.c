@@ -4,6 +4,7 @@
 #include "cache_near.h"
 
 #include "common/futex.h"
+#include "common/minmax.h"
 #include "common/random.h"
 #include "keys.h"
 
@@ -17,12 +18,12 @@
 #define SLOTS_MIN 16
 
 _Static_assert(sizeof(struct cache_record) == 64, "records do not cross sectors");
-_Static_assert(sizeof(struct cache_head) <= SIDE_BODY_MAX, "the head fits a slot");
+_Static_assert(sizeof(struct cache_head) <= HEADER_BODY_MAX, "the head fits a slot");
 _Static_assert(1 << 13 == CACHE_REGIONS, "cache_region has so many bits");
 
 static uint64_t record_sum(const struct cache_near *n, const struct cache_record *r)
 {
-	return side_sum(r, offsetof(struct cache_record, sum), n->head.salt);
+	return checksum(r, offsetof(struct cache_record, sum), n->head.salt);
 }
 
 static void lock(struct cache_near *n)
@@ -135,7 +136,7 @@ static int flush(struct cache_near *n)
 
 	if (err)
 		return err;
-	side_head_flushed(&n->slots);
+	header_set_flushed(&n->slots);
 	n->durable = n->slots.number;
 	return 0;
 }
@@ -143,7 +144,7 @@ static int flush(struct cache_near *n)
 /* The slot of the head behind the durable one. A flush that fails may have lost it, or not. */
 static int write_slot(struct cache_near *n, const struct cache_head *head)
 {
-	return side_head_write(&n->file, &n->slots, head, sizeof(*head));
+	return header_write(&n->slots, &n->file, head, sizeof(*head));
 }
 
 /* What may be there of a head although writing it has failed would speak of records that are written over next. */
@@ -152,7 +153,7 @@ static int take_back_head(struct cache_near *n)
 	int err;
 
 	n->slots.number = n->durable;
-	side_head_flushed(&n->slots);
+	header_set_flushed(&n->slots);
 	err = write_slot(n, &n->head);
 	if (!err)
 		err = flush(n);
@@ -310,9 +311,9 @@ static void lay_out(struct cache_near *n)
 	n->block_shift = (unsigned)__builtin_ctzll(n->head.block);
 	n->sector_shift = n->head.block / CACHE_SECTORS > CACHE_SECTOR_MIN ?
 			  (unsigned)__builtin_ctzll(n->head.block / CACHE_SECTORS) : (unsigned)__builtin_ctz(CACHE_SECTOR_MIN);
-	n->records_at[0] = SIDE_HEAD;
-	n->records_at[1] = SIDE_HEAD + table;
-	n->blocks_at = (SIDE_HEAD + 2 * table + n->head.block - 1) & ~(n->head.block - 1);
+	n->records_at[0] = HEADER_BYTES;
+	n->records_at[1] = HEADER_BYTES + table;
+	n->blocks_at = (HEADER_BYTES + 2 * table + n->head.block - 1) & ~(n->head.block - 1);
 }
 
 static uint64_t length_of(const struct cache_near *n)
@@ -321,12 +322,14 @@ static uint64_t length_of(const struct cache_near *n)
 }
 
 /* Whether nothing is on a device, as far as one can see. */
-static bool is_blank(struct cache_near *n, uint64_t length)
+static bool is_blank(struct cache_near *n)
 {
 	static const char zeros[sizeof(n->record)];
-	uint64_t most = length < SIDE_BLANK ? length : SIDE_BLANK;
+	uint64_t length;
 
-	for (uint64_t at = 0; at < most; at += sizeof(zeros))
+	if (side_size(&n->file, &length) < 0)
+		return false;
+	for (uint64_t at = 0; at < min_u64(length, SIDE_BLANK); at += sizeof(zeros))
 		if (side_read(&n->file, n->record, sizeof(zeros), at) < 0 || memcmp(n->record, zeros, sizeof(zeros)) != 0)
 			return false;
 	return true;
@@ -336,13 +339,11 @@ static bool is_blank(struct cache_near *n, uint64_t length)
 static int read_head(struct cache_near *n, struct ummap_geom *geom)
 {
 	struct cache_head *head = &n->head;
-	uint64_t length;
-	int err = side_size(&n->file, &length);
+	int err;
 
-	n->slots.magic = HEAD_MAGIC;
-	if (!err)
-		err = side_head_read(&n->file, &n->slots, length, head, sizeof(*head));
-	if (err == 1 || (err == -ENODATA && n->file.device && is_blank(n, length)))
+	n->slots = side_header(HEAD_MAGIC);
+	err = header_read(&n->slots, &n->file, head, sizeof(*head));
+	if (err == 1 || (err == -ENODATA && n->file.device && is_blank(n)))
 		return 1;
 	if (!err && (head->block < CACHE_BLOCK_MIN || head->block > CACHE_BLOCK_MAX || head->block & (head->block - 1) ||
 		     head->slots < SLOTS_MIN || head->slots >= CACHE_NO_SLOT))
@@ -457,7 +458,7 @@ static int give_room(struct cache_near *n, struct ummap_geom *geom)
 
 static uint64_t besides(uint64_t block)
 {
-	return SIDE_HEAD + 2 * 4096 + block - 4096;
+	return HEADER_BYTES + 2 * 4096 + block - 4096;
 }
 
 static uint64_t slots_in(uint64_t size, uint64_t block)
@@ -494,7 +495,7 @@ static int begin(struct cache_near *n, const struct cache_wish *wish, struct umm
 	err = n->file.device ? give_room(n, geom) : 0;
 	if (err)
 		return err;
-	err = side_head_settle(&n->file, &n->slots, &n->head, sizeof(n->head));
+	err = header_write_both(&n->slots, &n->file, &n->head, sizeof(n->head));
 	n->durable = n->slots.number;
 	if (err)
 		return keys_refuse(geom, -err, "cannot write the near file '%.140s': %s", wish->path,
@@ -558,7 +559,7 @@ static int find(struct cache_near *n, const struct cache_wish *wish, struct umma
 		memcpy(n->next.store, wish->store, sizeof(n->next.store));
 	err = flush(n);
 	if (!err)
-		err = side_head_mend(&n->file, &n->slots, &n->head, sizeof(n->head));
+		err = header_mend(&n->slots, &n->file, &n->head, sizeof(n->head));
 	n->durable = n->slots.number;
 	if (!err)
 		err = cache_pass(n);
@@ -612,14 +613,11 @@ int cache_near_close(struct cache_near *n)
 
 int cache_near_resume(struct cache_near *n)
 {
-	struct side_head slots = { .magic = HEAD_MAGIC };
+	struct header slots = side_header(HEAD_MAGIC);
 	struct ummap_geom unused = { .size = 0 };
 	struct cache_head head;
-	uint64_t length;
-	int err = side_size(&n->file, &length);
+	int err = header_read(&slots, &n->file, &head, sizeof(head));
 
-	if (!err)
-		err = side_head_read(&n->file, &slots, length, &head, sizeof(head));
 	if (!err && slots.number == n->slots.number)
 		return 0;
 	cache_index_end(&n->index);

@@ -90,7 +90,7 @@ struct cache_record {
 
 struct cache_near {
 	struct side file;
-	struct side_head slots;
+	struct header slots;
 	struct cache_head head;        /* as it is durable; under the index's lock */
 	struct cache_head next;        /* as the next pass writes it; under the index's lock */
 	uint64_t sure[CACHE_REGIONS / 64]; /* intents that are durable and will be after a pass under way; under that lock */

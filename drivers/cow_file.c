@@ -21,16 +21,16 @@
 #define COPIED COW_GROUP               /* blocks in one request of a commit */
 
 _Static_assert(COW_GROUP * sizeof(struct cow_entry) == COW_BLOCK, "the entries of a group are a page");
-_Static_assert(sizeof(struct cow_head) <= SIDE_BODY_MAX, "the head fits a slot");
+_Static_assert(sizeof(struct cow_head) <= HEADER_BODY_MAX, "the head fits a slot");
 
 static uint64_t entry_at(uint64_t slot)
 {
-	return SIDE_HEAD + slot / COW_GROUP * GROUP_BYTES + slot % COW_GROUP * sizeof(struct cow_entry);
+	return HEADER_BYTES + slot / COW_GROUP * GROUP_BYTES + slot % COW_GROUP * sizeof(struct cow_entry);
 }
 
 static uint64_t block_at(uint64_t slot)
 {
-	return SIDE_HEAD + slot / COW_GROUP * GROUP_BYTES + COW_BLOCK + slot % COW_GROUP * COW_BLOCK;
+	return HEADER_BYTES + slot / COW_GROUP * GROUP_BYTES + COW_BLOCK + slot % COW_GROUP * COW_BLOCK;
 }
 
 /* Slots from this one on that are neighbours in the file, at most n. */
@@ -45,14 +45,14 @@ static uint64_t entry_sum(const struct cow_file *f, uint64_t slot, uint64_t bloc
 {
 	const uint64_t both[] = { slot, block };
 
-	return side_sum(both, sizeof(both), f->head.salt);
+	return checksum(both, sizeof(both), f->head.salt);
 }
 
 /* The other slot of the head is durable: this one may be written over and over until it is. */
 static int write_head(struct cow_file *f)
 {
-	side_head_again(&f->slots);
-	return side_head_write(&f->file, &f->slots, &f->head, sizeof(f->head));
+	header_repeat(&f->slots);
+	return header_write(&f->slots, &f->file, &f->head, sizeof(f->head));
 }
 
 /* ---- Opening ---- */
@@ -107,7 +107,7 @@ static int begin(struct cow_file *f, const struct cow_base *base, const char *wa
 	f->head.base = *base;
 	f->head.size = base->size;
 	strncpy(f->head.way, way, sizeof(f->head.way) - 1);
-	return side_head_settle(&f->file, &f->slots, &f->head, sizeof(f->head));
+	return header_write_both(&f->slots, &f->file, &f->head, sizeof(f->head));
 }
 
 /* What is not whole counts for nothing, but where it was durable. */
@@ -155,15 +155,13 @@ static int find(struct cow_file *f)
 /* 0: it has a head, and what it has was found; 1: it is new, or was never used. */
 static int read_file(struct cow_file *f, struct ummap_geom *geom)
 {
-	uint64_t length;
-	int err = side_size(&f->file, &length);
+	int err;
 
-	f->slots.magic = HEAD_MAGIC;
+	f->slots = side_header(HEAD_MAGIC);
 	f->page = malloc(COW_BLOCK);
 	if (!f->page)
 		return -ENOMEM;
-	if (!err)
-		err = side_head_read(&f->file, &f->slots, length, &f->head, sizeof(f->head));
+	err = header_read(&f->slots, &f->file, &f->head, sizeof(f->head));
 	if (err == 1)
 		return 1;
 	if (err == -ENODATA)
@@ -185,8 +183,8 @@ static int make_ready(struct cow_file *f)
 
 	if (err)
 		return err;
-	side_head_flushed(&f->slots);
-	err = side_head_mend(&f->file, &f->slots, &f->head, sizeof(f->head));
+	header_set_flushed(&f->slots);
+	err = header_mend(&f->slots, &f->file, &f->head, sizeof(f->head));
 	if (err)
 		return err;
 	return place ? side_write(&f->file, zeros, COW_BLOCK - tail, place + tail) : 0;
@@ -324,7 +322,7 @@ static int flush_file(struct cow_file *f)
 	int err = side_flush(&f->file);
 
 	if (!err) {
-		side_head_flushed(&f->slots);
+		header_set_flushed(&f->slots);
 		return 0;
 	}
 	/* The head may be lost, too. */
@@ -434,7 +432,7 @@ int cow_write_changes(struct cow_file *f, const struct cow_base *base,
 	err = make_ready(f);
 	if (!err && f->head.committing != COW_COMMITTING) {
 		f->head.committing = COW_COMMITTING;
-		err = side_head_settle(&f->file, &f->slots, &f->head, sizeof(f->head));
+		err = header_write_both(&f->slots, &f->file, &f->head, sizeof(f->head));
 	}
 	if (err)
 		return keys_refuse(geom, -err, "cannot write '%.140s': %s. The store is unchanged",
@@ -473,5 +471,5 @@ int cow_end_commit(struct cow_file *f, const char *path)
 	now.size = S_ISREG(st.st_mode) ? now.size : f->head.base.size;
 	f->head.base = now;
 	f->head.committing = COW_MIXED;
-	return side_head_settle(&f->file, &f->slots, &f->head, sizeof(f->head));
+	return header_write_both(&f->slots, &f->file, &f->head, sizeof(f->head));
 }

@@ -72,7 +72,7 @@ struct cow_head {
 struct cow_file {
 	struct side file;
 	struct cow_head head;
-	struct side_head slots;    /* of the head */
+	struct header slots;    /* of the head */
 	bool head_due;             /* it says more than is durable */
 	struct blockmap index;     /* block: where it stands in the file */
 	struct blockmap entries;   /* slot: its block + 1, from `durable` on */

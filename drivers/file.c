@@ -64,6 +64,25 @@ int file_size(void *h, uint64_t *size)
 	return 0;
 }
 
+/*
+ * The bytes of a file of which this thread has found none in the page cache when it tried to map
+ * them from there. The thread reads them next, and need not ask the kernel again. A direct read
+ * returns the right bytes in any case, so the range is only a hint.
+ */
+static _Thread_local struct {
+	const struct file *file;
+	uint64_t begin, end;
+} uncached __attribute__((tls_model("initial-exec")));
+
+/* Uses the hint once for each byte, because the page cache may get the bytes later. */
+static bool is_known_uncached(const struct file *f, uint64_t off, size_t len)
+{
+	if (uncached.file != f || off < uncached.begin || off + len > uncached.end)
+		return false;
+	uncached.begin = off + len;
+	return true;
+}
+
 /* Counts the pages of this range that the page cache holds; all 0 where the kernel does not
  * tell. */
 static struct cache_counts count_pages(struct file *f, uint64_t off, size_t len)
@@ -108,10 +127,13 @@ static bool is_cached(struct file *f, uint64_t off, size_t len)
  */
 static bool should_copy(struct file *f, uint64_t off, size_t len)
 {
-	struct cache_counts counts = count_pages(f, off, len);
-	size_t ahead = f->readahead > len ? f->readahead : len;
+	size_t ahead = max_size(f->readahead, len);
+	struct cache_counts counts;
 	uint64_t size;
 
+	if (is_known_uncached(f, off, len))
+		return false;
+	counts = count_pages(f, off, len);
 	if (!is_all_of(f, off, len, counts.cached))
 		return false;
 	if (counts.dirty || counts.writeback || f->readahead == 0 || is_cached(f, off + len, ahead))
@@ -123,10 +145,15 @@ static bool should_copy(struct file *f, uint64_t off, size_t len)
 int file_map_pagecache(void *h, void *addr, size_t len, uint64_t off)
 {
 	struct file *f = h;
+	uint64_t count;
 
 	if (off % f->page || len % f->page || len == 0)
 		return 0;
-	if (count_pages(f, off, len).cached != len / f->page)
+	count = count_pages(f, off, len).cached;
+	uncached.file = f;
+	uncached.begin = off;
+	uncached.end = count ? off : off + len;
+	if (count != len / f->page)
 		return 0;
 	if (addr && raw_mmap(addr, len, PROT_READ, MAP_SHARED | MAP_FIXED, f->fd, off) == MAP_FAILED)
 		return -errno;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the drivers of files share: a handle is a struct file, and the calls are those of ummap-driver.h. None of
- * them takes a lock or allocates but open and close.
+ * An open file or block device: what the drivers posix and uring and the files beside stores (side.h)
+ * are built on. The functions that take a void * are calls of ummap-driver.h on a handle which is a
+ * struct file. Only opening, closing, locking and handing over take locks or allocate.
  */
 #ifndef DRIVERS_FILE_H
 #define DRIVERS_FILE_H
@@ -49,9 +50,14 @@ int file_close_fd(int fd);
 /* Hands on the error of a call that writes, without the signal that may have come with it. */
 int file_failed(int err);
 
-/* They take the keys `direct`, `cached` and `fd`, and look at no other. */
-int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom);
-int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom);
+/* Called before a path is opened, and may refuse it: returns 0 or a negative errno value. */
+typedef int file_check(const char *path, struct ummap_geom *geom);
+
+/* Both interpret the keys `direct`, `cached` and `fd`, and no other key. check NULL: none. */
+int file_open(const struct ummap_uri *uri, int oflags, file_check *check, struct file **f,
+	      struct ummap_geom *geom);
+int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, struct file **f,
+		 struct ummap_geom *geom);
 int file_close(void *h);
 int file_read(void *h, void *buf, size_t len, uint64_t off);
 int file_write(void *h, const void *buf, size_t len, uint64_t off);
@@ -64,6 +70,13 @@ int file_map_pagecache(void *h, void *addr, size_t len, uint64_t off);
 int file_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end);
 int file_lock(void *h, uint64_t off, uint64_t len, int how, char why[160]);
 int file_hand_over(void *h, struct ummap_handover *to);
+
+/* These calls in a driver's table, without those that open and close. */
+#define FILE_CALLS                                                                                 \
+	.read = file_read, .write = file_write, .flush = file_flush, .resize = file_resize,        \
+	.readv = file_readv, .writev = file_writev, .size = file_size,                             \
+	.map_pagecache = file_map_pagecache, .data = file_data, .lock = file_lock,                 \
+	.hand_over = file_hand_over
 
 /* Whether this process has locks of the other kind on the file (fcntl(2)'s traditional ones), which go as soon as it closes any
  * descriptor of it. */

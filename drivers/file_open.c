@@ -8,7 +8,6 @@
 #include "common/fork.h"
 #include "common/futex.h"
 #include "keys.h"
-#include "wal_log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -292,8 +291,9 @@ static int check_writable(int fd, int oflags, mode_t mode, struct ummap_geom *ge
 			   "read-only mapping, or `blockdev --setrw`");
 }
 
-/* Takes over fd, also when it fails. */
-static int make_handle(int fd, struct keys keys, int oflags, void **h, struct ummap_geom *geom)
+/* Takes ownership of fd, also on failure. */
+static int make_handle(int fd, struct keys keys, int oflags, struct file **h,
+		       struct ummap_geom *geom)
 {
 	struct file *f = calloc(1, sizeof(*f));
 	struct stat st;
@@ -334,30 +334,6 @@ static int make_handle(int fd, struct keys keys, int oflags, void **h, struct um
 	return 0;
 }
 
-/* What its log has and the file does not would be missed, or be written over what others write. */
-static int check_log(const char *path, struct ummap_geom *geom)
-{
-	char log[PATH_MAX];
-	struct stat st;
-	int has;
-
-	if (wal_beside(log, path) < 0 || stat(log, &st) < 0 || !S_ISREG(st.st_mode))
-		return 0;
-	has = wal_has_commits(log);
-	if (has < 0)
-		return keys_refuse(geom, EUCLEAN, "cannot read the log '%.140s', which may have "
-				   "unapplied commits: %s", log, strerror(-has));
-	if (has)
-		return keys_refuse(geom, EUCLEAN, "cannot open the store: '%.140s' has commits that "
-				   "are not in it yet. Try wal+, or `ummap wal apply`", log);
-	/* This is no error; the user gets a message, unless the log is that of a handle that is
-	 * being handed over. */
-	if (!lock_group_is_offered(&st))
-		keys_refuse(geom, 0, "the log '%.140s' is beside the store, but has no commits",
-			    log);
-	return 0;
-}
-
 static int check_fd(int fd, int oflags, int *flags, struct ummap_geom *geom)
 {
 	struct stat st;
@@ -379,7 +355,7 @@ static int check_fd(int fd, int oflags, int *flags, struct ummap_geom *geom)
 }
 
 /* Uses the caller's open file description, if its flags do no harm. */
-static int share_description(int fd, int flags, struct keys keys, int oflags, void **h, struct ummap_geom *geom)
+static int share_description(int fd, int flags, struct keys keys, int oflags, struct file **h, struct ummap_geom *geom)
 {
 	int own, err;
 
@@ -393,24 +369,25 @@ static int share_description(int fd, int flags, struct keys keys, int oflags, vo
 	keys.direct = NEVER;
 	err = own < 0 ? own : make_handle(own, keys, oflags, h, geom);
 	if (!err)
-		((struct file *)*h)->shared = true;
+		(*h)->shared = true;
 	return err;
 }
 
 /* The description of the key `fd`: no other one is opened, because a lease of the file would
  * end. */
-static int open_given(struct keys keys, int oflags, void **h, struct ummap_geom *geom)
+static int open_given(struct keys keys, int oflags, struct file **h, struct ummap_geom *geom)
 {
 	int flags, err = check_fd(keys.fd, oflags, &flags, geom);
 
 	if (!err)
 		err = share_description(keys.fd, flags, keys, oflags, h, geom);
 	if (!err)
-		((struct file *)*h)->given = true;
+		(*h)->given = true;
 	return err;
 }
 
-int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+int file_open(const struct ummap_uri *uri, int oflags, file_check *check, struct file **h,
+	      struct ummap_geom *geom)
 {
 	int flags = oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY;
 	struct keys keys;
@@ -422,8 +399,8 @@ int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_ge
 	/* Opening a pipe would wait, and opening some devices does something. */
 	if (!err && stat(uri->path, &st) == 0)
 		err = check_kind(st.st_mode, geom);
-	if (!err && !(oflags & UMMAP_O_LOGGED))
-		err = check_log(uri->path, geom);
+	if (!err && check)
+		err = check(uri->path, geom);
 	if (err)
 		return err;
 	if (oflags & UMMAP_O_CREATE)
@@ -432,8 +409,8 @@ int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_ge
 	return fd < 0 ? fd : make_handle(fd, keys, oflags, h, geom);
 }
 
-int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
-			 struct ummap_geom *geom)
+int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, struct file **h,
+		 struct ummap_geom *geom)
 {
 	struct keys keys;
 	int flags, own, err = parse_keys(uri, oflags, &keys, geom);

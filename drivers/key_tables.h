@@ -76,6 +76,12 @@
 	KEY("close", "flush or keep", "flush",                                                     \
 	    "At the end of the mapping: write dirty blocks back, or keep them in the near file.")
 
+/* How the header of a log or of a file of changes names any driver of files. */
+#define FILE_WAY "posix"
+/* The drivers of files, and the filters that leave all bytes as they are. */
+#define FILE_DRIVERS "posix", "uring", "pmem"
+#define TRANSPARENT_FILTERS "error", "trace"
+
 /* DRIVER(scheme, keys, beginning of the keys in a URI, page) for all built-in drivers. */
 #define ALL_DRIVER_KEYS(DRIVER)                                                                    \
 	DRIVER(posix, POSIX_KEYS, "posix:?", "ummap-drivers(7)")                                   \

@@ -1,10 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* posix - regular files and block devices, by one system call after another (file.c, file_open.c). */
+/* The driver posix: regular files and block devices by synchronous system calls (file.c). */
 #include "file.h"
 
 #include "keys.h"
+#include "wal_log.h"
 
 extern const struct ummap_driver ummap_driver_posix;
+
+static int posix_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	struct file *f = NULL;
+	file_check *check = oflags & UMMAP_O_LOGGED ? NULL : wal_check_store;
+	int err = file_open(uri, oflags, check, &f, geom);
+
+	*h = f;
+	return err;
+}
+
+static int posix_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
+			 struct ummap_geom *geom)
+{
+	struct file *f = NULL;
+	int err = file_open_fd(uri, fd, oflags, &f, geom);
+
+	*h = f;
+	return err;
+}
 
 const struct ummap_driver ummap_driver_posix = {
 	.struct_size = sizeof(struct ummap_driver),
@@ -12,18 +33,8 @@ const struct ummap_driver ummap_driver_posix = {
 	.scheme = "posix",
 	.keys = POSIX_KEYS(KEY_NAME),
 	.help = "a file or block device, past the page cache where it can (direct=auto|always|never, cached=copy|map, fd=N)",
-	.open = file_open,
-	.open_fd = file_open_fd,
+	.open = posix_open,
+	.open_fd = posix_open_fd,
 	.close = file_close,
-	.read = file_read,
-	.write = file_write,
-	.flush = file_flush,
-	.resize = file_resize,
-	.readv = file_readv,
-	.writev = file_writev,
-	.size = file_size,
-	.map_pagecache = file_map_pagecache,
-	.data = file_data,
-	.lock = file_lock,
-	.hand_over = file_hand_over,
+	FILE_CALLS
 };

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Files beside a store, and their heads. They take no lock, and allocate in opening only. */
+/* Files beside a store. The functions take no lock, and allocate only in opening. */
 #include "side.h"
 
-#include "common/try_lock.h"
 #include "common/memory_calls.h"
+#include "common/minmax.h"
+#include "common/try_lock.h"
 #include "file.h"
 #include "keys.h"
 
@@ -17,12 +18,10 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+extern const struct ummap_driver ummap_driver_pmem;
 
-extern const struct ummap_driver ummap_driver_posix, ummap_driver_pmem;
-
-const struct ummap_driver *side_driver = &ummap_driver_posix;
+static const struct ummap_driver file_calls = { .close = file_close, FILE_CALLS };
+const struct ummap_driver *side_driver = &file_calls;
 
 static int open_folder(const char *path, int how)
 {
@@ -56,18 +55,29 @@ static int make_file(const struct side *s, mode_t mode)
 	return flush_folder(open_folder(s->path, O_RDONLY));
 }
 
-static int open_file(struct side *s, int oflags, mode_t mode, struct ummap_geom *geom)
+static int open_handle(struct side *s, int oflags, struct ummap_geom *own)
 {
 	const struct ummap_key through_cache = { "direct", "never" };
-	const struct ummap_uri uri = { .scheme = side_driver->scheme, .path = s->path, .keys = &through_cache, .nkeys = 1 };
+	const struct ummap_uri uri = { .path = s->path, .keys = &through_cache, .nkeys = 1 };
+	int err;
+
+	if (side_driver != &file_calls)
+		return side_driver->open(&uri, oflags, &s->h, own);
+	err = file_open(&uri, oflags, NULL, &s->file, own);
+	s->h = s->file;
+	return err;
+}
+
+static int open_file(struct side *s, int oflags, mode_t mode, struct ummap_geom *geom)
+{
 	struct ummap_geom own = { .size = 0 };
-	int err = side_driver->open(&uri, (oflags & ~UMMAP_O_CREATE) | UMMAP_O_LOGGED, &s->h, &own);
+	int err = open_handle(s, oflags & ~UMMAP_O_CREATE, &own);
 
 	s->made = err == -ENOENT && oflags & UMMAP_O_CREATE;
 	if (s->made)
-		err = side_driver == &ummap_driver_posix ? make_file(s, mode) : 0;
+		err = side_driver == &file_calls ? make_file(s, mode) : 0;
 	if (s->made && !err)
-		err = side_driver->open(&uri, oflags | UMMAP_O_LOGGED, &s->h, &own);
+		err = open_handle(s, oflags, &own);
 	if (err)
 		keys_refuse(geom, -err, "cannot open '%.140s': %s", s->path,
 			    *own.why ? own.why : strerror(-err));
@@ -86,11 +96,11 @@ static int check_other(const struct side *s, struct ummap_geom *geom)
 
 static int find_folder(struct side *s, struct ummap_geom *geom)
 {
-	if (side_driver != &ummap_driver_posix)
+	if (!s->file)
 		return 0;
 	if (s->folder >= 0)
 		close(s->folder);
-	s->device = ((const struct file *)s->h)->block;
+	s->device = s->file->block;
 	s->folder = open_folder(s->path, O_PATH);
 	return s->folder < 0 ? keys_refuse(geom, -s->folder, "cannot open the folder of '%.140s': "
 					   "%s", s->path, strerror(-s->folder)) : 0;
@@ -106,9 +116,7 @@ static const char *name_of(const struct side *s)
 /* Whoever had it locked may have taken its name away meanwhile: then it is no file that others would find. */
 static bool has_name(const struct side *s)
 {
-	const struct file *f = s->h;
-
-	return side_driver != &ummap_driver_posix || file_has_name(f->fd, s->folder, name_of(s));
+	return !s->file || file_has_name(s->file->fd, s->folder, name_of(s));
 }
 
 /* Where files have no locks it is open without. */
@@ -215,11 +223,10 @@ int side_close(struct side *s)
 /* Whether it is on persistent memory, which the driver finds out, and may have been told. */
 static bool put_in_place(struct side *s)
 {
-	const struct ummap_uri uri = { .scheme = ummap_driver_pmem.scheme, .path = "" };
-	const struct file *f = s->h;
+	const struct ummap_uri uri = { .path = "" };
 	struct ummap_geom own = { .size = 0 };
 
-	if (ummap_driver_pmem.open_fd(&uri, f->fd, UMMAP_O_WRITE, &s->pmem, &own) < 0) {
+	if (ummap_driver_pmem.open_fd(&uri, s->file->fd, UMMAP_O_WRITE, &s->pmem, &own) < 0) {
 		s->pmem = NULL;
 		return false;
 	}
@@ -234,7 +241,7 @@ int side_map(struct side *s)
 	uint64_t size;
 	int err;
 
-	if (side_driver != &ummap_driver_posix || s->device || !ummap_driver_pmem.map)
+	if (!s->file || s->device || !ummap_driver_pmem.map)
 		return 0;
 	/* What was written before is durable from here on, too. */
 	err = side_flush(s);
@@ -320,10 +327,8 @@ int side_flush(struct side *s)
 
 void side_start(struct side *s, uint64_t off, uint64_t len)
 {
-	const struct file *f = s->h;
-
-	if (side_driver == &ummap_driver_posix && !s->memory)
-		syscall(SYS_sync_file_range, f->fd, off, len, SYNC_FILE_RANGE_WRITE);
+	if (s->file && !s->memory)
+		syscall(SYS_sync_file_range, s->file->fd, off, len, SYNC_FILE_RANGE_WRITE);
 }
 
 int side_resize(struct side *s, uint64_t size)
@@ -353,13 +358,13 @@ uint64_t side_collect(struct side *s, struct blockmap *places, uint64_t first, u
 
 /* Whether the file system can never have room for that: asked first, because the kernel takes all that is left before it says
  * so, and others would find no room meanwhile. */
-static bool is_too_much(const struct file *f, uint64_t size)
+static bool is_too_much(int fd, uint64_t size)
 {
 	struct statvfs all;
 	struct stat st;
 	uint64_t has;
 
-	if (fstatvfs(f->fd, &all) < 0 || fstat(f->fd, &st) < 0 || !all.f_blocks)
+	if (fstatvfs(fd, &all) < 0 || fstat(fd, &st) < 0 || !all.f_blocks)
 		return false;
 	has = (uint64_t)st.st_blocks * 512;
 	return size > has && (size - has) / all.f_frsize > all.f_bfree;
@@ -367,171 +372,82 @@ static bool is_too_much(const struct file *f, uint64_t size)
 
 int side_reserve(struct side *s, uint64_t size)
 {
-	const struct file *f = s->h;
-	bool is_file = side_driver == &ummap_driver_posix;
-	int err = is_file && is_too_much(f, size) ? -ENOSPC : side_resize(s, size);
+	int err = s->file && is_too_much(s->file->fd, size) ? -ENOSPC : side_resize(s, size);
 
-	if (!err && is_file)
-		err = (int)answer(fallocate(f->fd, 0, 0, (off_t)size));
+	if (!err && s->file)
+		err = (int)answer(fallocate(s->file->fd, 0, 0, (off_t)size));
 	return err == -EOPNOTSUPP ? 0 : err;
 }
 
 void side_punch(struct side *s, uint64_t off, uint64_t len)
 {
-	const struct file *f = s->h;
-
-	if (side_driver == &ummap_driver_posix && !s->memory)
-		syscall(SYS_fallocate, f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off, len);
+	if (s->file && !s->memory)
+		syscall(SYS_fallocate, s->file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off, len);
 }
 
-uint64_t side_sum(const void *bytes, size_t len, uint64_t seed)
+/* ---- The header ---- */
+
+static int read_for_header(void *s, void *buf, size_t len, uint64_t off)
 {
-	return XXH3_64bits_withSeed(bytes, len, seed);
+	return side_read(s, buf, len, off);
 }
 
-/* ---- The head ---- */
+static int write_for_header(void *s, const void *buf, size_t len, uint64_t off)
+{
+	return side_write(s, buf, len, off);
+}
 
-struct slot {
-	uint64_t magic, number;
-	unsigned char body[SIDE_BODY_MAX];
-	uint64_t unused;
-	uint64_t sum;            /* of all before it */
+static int flush_for_header(void *s)
+{
+	return side_flush(s);
+}
+
+static int size_for_header(void *s, uint64_t *size)
+{
+	return side_size(s, size);
+}
+
+const struct header_calls side_header_calls = {
+	.read = read_for_header,
+	.write = write_for_header,
+	.flush = flush_for_header,
+	.size = size_for_header,
 };
-
-_Static_assert(sizeof(struct slot) == SIDE_SLOT, "a slot is a page");
-
-static uint64_t slot_sum(const struct slot *slot)
-{
-	return side_sum(slot, offsetof(struct slot, sum), slot->magic);
-}
-
-static bool is_empty(const struct slot *slot)
-{
-	static const struct slot zeros;
-
-	return memcmp(slot, &zeros, sizeof(zeros)) == 0;
-}
-
-int side_head_read(struct side *s, struct side_head *head, uint64_t length, void *body, size_t len)
-{
-	struct slot slot;
-	unsigned empty = 0;
-	int err = 0;
-
-	head->number = 0;
-	head->damaged = 0;
-	/* What was found may be in the page cache only. */
-	head->flying = true;
-	for (unsigned i = 0; i < 2 && !err; i++) {
-		err = side_read(s, &slot, sizeof(slot), i * SIDE_SLOT);
-		if (!err && is_empty(&slot))
-			empty |= 1u << i;
-		else if (!err && (slot.magic != head->magic || slot.sum != slot_sum(&slot) || slot.number % 2 != i))
-			head->damaged |= 1u << i;
-		else if (!err && slot.number > head->number) {
-			head->number = slot.number;
-			memcpy(body, slot.body, len);
-		}
-	}
-	/* The first head goes to one slot, the second to the other: until then a process may have been killed. */
-	if (head->number > 1)
-		head->damaged |= empty;
-	if (err || head->number)
-		return err;
-	/* The first head is durable before anything goes to the other slot. */
-	return length <= SIDE_HEAD && empty & 1 ? 1 : -ENODATA;
-}
-
-int side_head_write(struct side *s, struct side_head *head, const void *body, size_t len)
-{
-	struct slot slot = { .magic = head->magic };
-	int err = head->flying ? side_flush(s) : 0;
-
-	if (err) {
-		side_head_again(head);
-		return err;
-	}
-	slot.number = head->number + 1;
-	memcpy(slot.body, body, len);
-	slot.sum = slot_sum(&slot);
-	err = side_write(s, &slot, sizeof(slot), slot.number % 2 * SIDE_SLOT);
-	/* What failed may be there in part: the next one goes to the same slot. */
-	if (!err) {
-		head->number++;
-		head->flying = true;
-	}
-	return err;
-}
-
-int side_head_settle(struct side *s, struct side_head *head, const void *body, size_t len)
-{
-	int err = side_head_write(s, head, body, len);
-
-	if (!err)
-		err = side_head_write(s, head, body, len);
-	if (err)
-		return err;
-	err = side_flush(s);
-	if (err)
-		side_head_again(head);
-	else
-		side_head_flushed(head);
-	return err;
-}
-
-int side_head_mend(struct side *s, struct side_head *head, const void *body, size_t len)
-{
-	int err = head->damaged ? side_head_write(s, head, body, len) : 0;
-
-	if (!err && head->damaged)
-		err = side_flush(s);
-	if (err) {
-		side_head_again(head);
-		return err;
-	}
-	side_head_flushed(head);
-	head->damaged = 0;
-	return 0;
-}
 
 /* ---- Its end ---- */
 
 static int write_zeros(struct side *s, uint64_t from, uint64_t to)
 {
-	static const char zeros[SIDE_HEAD];
+	static const char zeros[HEADER_BYTES];
 	int err = 0;
 
 	for (uint64_t at = from; at < to && !err; at += sizeof(zeros))
-		err = side_write(s, zeros, to - at < sizeof(zeros) ? (size_t)(to - at) : sizeof(zeros), at);
+		err = side_write(s, zeros, min_size(to - at, sizeof(zeros)), at);
 	return err ? err : side_flush(s);
 }
 
-/* The head goes last, so that it can be done again. */
+/* The header is overwritten last, so that an interrupted call can be repeated. */
 static int wipe(struct side *s)
 {
+	struct header any = side_header(0);
 	uint64_t length;
-	bool ours = false;
-	int err = side_size(s, &length);
+	int err = header_read(&any, s, &length, 0);
 
-	for (unsigned i = 0; i < 2 && !err; i++) {
-		struct slot slot;
-
-		err = side_read(s, &slot, sizeof(slot), i * SIDE_SLOT);
-		ours |= !err && !is_empty(&slot) && slot.number % 2 == i && slot.sum == slot_sum(&slot);
-	}
-	if (!err && !ours)
-		err = -EPERM;
+	if (err == 1 || err == -ENODATA)
+		return -EPERM;
 	if (!err)
-		err = write_zeros(s, SIDE_HEAD, length < SIDE_BLANK ? length : SIDE_BLANK);
-	return err ? err : write_zeros(s, 0, SIDE_HEAD);
+		err = side_size(s, &length);
+	if (!err)
+		err = write_zeros(s, HEADER_BYTES, min_u64(length, SIDE_BLANK));
+	return err ? err : write_zeros(s, 0, HEADER_BYTES);
 }
 
 int side_remove(struct side *s)
 {
 	int err;
 
-	/* Other drivers have no folders. */
-	if (side_driver != &ummap_driver_posix)
+	/* A test's driver has no folders. */
+	if (!s->file)
 		return side_resize(s, 0);
 	if (s->device)
 		return wipe(s);

@@ -14,15 +14,17 @@
 #include <ummap-driver.h>
 
 #include "blockmap.h"
+#include "common/header.h"
 
-/* What opens them: the driver posix. Tests put one there that can lose power. */
+/* The calls on these files. Tests replace them by a driver that can lose power. */
 extern const struct ummap_driver *side_driver;
 
 /* So much of a device has zeros before it is used, and when it was: what others put on one begins there. */
 #define SIDE_BLANK ((uint64_t)1 << 20)
 
 struct side {
-	void *h;       /* NULL: not open */
+	void *h;       /* handle of side_driver; NULL: not open */
+	struct file *file; /* the same handle; NULL: it is one of a test's driver */
 	char *path;    /* as it was given, but not by way of a descriptor: for sentences only, the process may be in another folder now */
 	int folder;    /* where it is; negative: nowhere */
 	bool made;     /* it was not there before */
@@ -68,46 +70,11 @@ int side_reserve(struct side *s, uint64_t size);
 /* Gives back the room of these bytes, which read as zeros then, where the file system can; else nothing. */
 void side_punch(struct side *s, uint64_t off, uint64_t len);
 
-/* XXH3 of 64 bits. */
-uint64_t side_sum(const void *bytes, size_t len, uint64_t seed);
-
-/*
- * The head of such a file: two slots of a page, written in turn, so that one of them is whole whatever becomes of a write.
- * The newer whole one counts. A slot is only written when the other one is durable.
- */
-#define SIDE_SLOT ((size_t)4096)
-#define SIDE_HEAD (2 * SIDE_SLOT)
-#define SIDE_BODY_MAX (SIDE_SLOT - 32)
-
-struct side_head {
-	uint64_t magic;    /* what kind of file it is, and in which form; the caller's */
-	uint64_t number;   /* of the newer slot; 0: there is none yet */
-	unsigned damaged;  /* slots that are not whole, as they were read: bits 1 and 2 */
-	bool flying;       /* the newer slot may not be durable */
-};
-
-/* -ENODATA: neither slot is whole; 1: for a file of so many bytes that is because making it was cut off. */
-int side_head_read(struct side *s, struct side_head *head, uint64_t length, void *body, size_t len);
-/* It is durable after the next flush. */
-int side_head_write(struct side *s, struct side_head *head, const void *body, size_t len);
-/* Writes both slots; it is durable. */
-int side_head_settle(struct side *s, struct side_head *head, const void *body, size_t len);
-/*
- * What was found is durable, and is going to be written over: a slot that is there in part is made whole before, because a part
- * of a later head may be all that it lacks to be a newer one, which nobody goes by. It is durable.
- */
-int side_head_mend(struct side *s, struct side_head *head, const void *body, size_t len);
-/* For the caller, who has flushed the file. */
-static inline void side_head_flushed(struct side_head *head)
+/* An empty header for such a file (common/header.h). */
+extern const struct header_calls side_header_calls;
+static inline struct header side_header(uint64_t magic)
 {
-	head->flying = false;
-}
-/* The newer slot is to be written once more instead of the other one, which is durable: because what it says was not flushed
- * yet, or because a flush has failed and may have lost it. */
-static inline void side_head_again(struct side_head *head)
-{
-	head->number -= head->flying;
-	head->flying = false;
+	return (struct header){ .calls = &side_header_calls, .magic = magic };
 }
 
 #endif

@@ -13,6 +13,7 @@
 #include "common/fork.h"
 #include "common/futex.h"
 #include "keys.h"
+#include "wal_log.h"
 
 #include <errno.h>
 #include <liburing.h>
@@ -344,6 +345,7 @@ static int parse_depth(const struct ummap_uri *uri, int *depth, struct ummap_geo
 /* fd < 0: by path. */
 static int open_handle(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
 {
+	file_check *check = oflags & UMMAP_O_LOGGED ? NULL : wal_check_store;
 	struct file *f;
 	int depth = DEPTH_MAX, err = parse_depth(uri, &depth, geom);
 
@@ -353,10 +355,11 @@ static int open_handle(const struct ummap_uri *uri, int fd, int oflags, void **h
 	err = make_rings(geom);
 	futex_unlock(&opening);
 	if (!err)
-		err = fd < 0 ? file_open(uri, oflags, h, geom) : file_open_fd(uri, fd, oflags, h, geom);
+		err = fd < 0 ? file_open(uri, oflags, check, &f, geom) :
+			       file_open_fd(uri, fd, oflags, &f, geom);
 	if (err)
 		return err;
-	f = *h;
+	*h = f;
 	f->depth = depth;
 	if (f->direct_fd >= 0) {
 		geom->caps |= UMMAP_CAP_ASYNC;
@@ -399,17 +402,7 @@ const struct ummap_driver ummap_driver_uring = {
 	.open = uring_open,
 	.open_fd = uring_open_fd,
 	.close = uring_close,
-	.read = file_read,
-	.write = file_write,
-	.flush = file_flush,
-	.resize = file_resize,
 	.submit = uring_submit,
 	.reap = uring_reap,
-	.readv = file_readv,
-	.writev = file_writev,
-	.size = file_size,
-	.map_pagecache = file_map_pagecache,
-	.data = file_data,
-	.lock = file_lock,
-	.hand_over = file_hand_over,
+	FILE_CALLS
 };

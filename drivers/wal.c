@@ -449,7 +449,7 @@ static void name_for_umwal(struct wal *w, const struct ummap_uri *uri)
 	/* A descriptor of this process means nothing to the user's shell. */
 	if (is_descriptor)
 		snprintf(w->store, sizeof(w->store), "%.*s", (int)sizeof(w->store) - 1, itself);
-	else if (strcmp(way, "posix") == 0 || !*uri->path || !*store)
+	else if (strcmp(way, FILE_WAY) == 0 || !*uri->path || !*store)
 		snprintf(w->store, sizeof(w->store), "%s", uri->path);
 	else
 		snprintf(w->store, sizeof(w->store), "'%s'", store);

@@ -2,10 +2,11 @@
 /* The log of wal+: see wal_log.h, which says why it is as it is. Allocates in opening; all else may run in signal handlers. */
 #include "wal_log.h"
 
-#include "common/memory_calls.h"
 #include "common/futex.h"
+#include "common/memory_calls.h"
 #include "common/minmax.h"
 #include "common/random.h"
+#include "file.h"
 #include "keys.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #define GRAIN sizeof(struct wal_record)  /* records begin at multiples of it */
 #define WINDOW ((size_t)2 << 20)         /* read at a time; more than a record */
@@ -22,11 +24,11 @@
 #define BLOCKS_MOST ((uint64_t)INT64_MAX / WAL_BLOCK) /* of a store */
 
 _Static_assert(sizeof(struct wal_record) == 64, "a record begins with 64 bytes");
-_Static_assert(sizeof(struct wal_head) <= SIDE_BODY_MAX, "the head fits a slot");
+_Static_assert(sizeof(struct wal_head) <= HEADER_BODY_MAX, "the head fits a slot");
 
 static uint64_t record_sum(const struct wal_log *l, const struct wal_record *r)
 {
-	return side_sum(r, offsetof(struct wal_record, sum), l->head.salt);
+	return checksum(r, offsetof(struct wal_record, sum), l->head.salt);
 }
 
 static uint64_t payload(const struct wal_record *r)
@@ -36,7 +38,7 @@ static uint64_t payload(const struct wal_record *r)
 
 bool wal_is_whole(const struct wal_log *l, const void *blocks, uint64_t n, uint64_t data)
 {
-	return side_sum(blocks, n * WAL_BLOCK, l->head.salt) == data;
+	return checksum(blocks, n * WAL_BLOCK, l->head.salt) == data;
 }
 
 /* ---- Reading records ---- */
@@ -249,12 +251,10 @@ static bool is_sound(const struct wal_head *head)
 /* 0: it has a head; 1: it is new, or was never used. */
 static int read_head(struct wal_log *l, struct ummap_geom *geom)
 {
-	uint64_t length;
-	int err = side_size(&l->file, &length);
+	int err;
 
-	l->slots.magic = WAL_HEAD_MAGIC;
-	if (!err)
-		err = side_head_read(&l->file, &l->slots, length, &l->head, sizeof(l->head));
+	l->slots = side_header(WAL_HEAD_MAGIC);
+	err = header_read(&l->slots, &l->file, &l->head, sizeof(l->head));
 	if (err == 1)
 		return 1;
 	if (err == -ENODATA || (!err && !is_sound(&l->head)))
@@ -328,6 +328,29 @@ int wal_has_commits(const char *path)
 	return err == 0 || err == -EUCLEAN ? 1 : err > 0 ? 0 : err;
 }
 
+int wal_check_store(const char *path, struct ummap_geom *geom)
+{
+	char log[PATH_MAX];
+	struct stat st;
+	int has;
+
+	if (wal_beside(log, path) < 0 || stat(log, &st) < 0 || !S_ISREG(st.st_mode))
+		return 0;
+	has = wal_has_commits(log);
+	if (has < 0)
+		return keys_refuse(geom, EUCLEAN, "cannot read the log '%.140s', which may have "
+				   "unapplied commits: %s", log, strerror(-has));
+	if (has)
+		return keys_refuse(geom, EUCLEAN, "cannot open the store: '%.140s' has commits that "
+				   "are not in it yet. Try wal+, or `ummap wal apply`", log);
+	/* This is no error; the user gets a message, unless the log is that of a handle that is
+	 * being handed over. */
+	if (!lock_group_is_offered(&st))
+		keys_refuse(geom, 0, "the log '%.140s' is beside the store, but has no commits",
+			    log);
+	return 0;
+}
+
 /* ---- Opening ---- */
 
 /* The head of a log without records. */
@@ -341,7 +364,7 @@ static void empty_head(struct wal_log *l, uint64_t epoch)
 
 static int write_head(struct wal_log *l)
 {
-	return side_head_settle(&l->file, &l->slots, &l->head, sizeof(l->head));
+	return header_write_both(&l->slots, &l->file, &l->head, sizeof(l->head));
 }
 
 /* Where the records of epochs up to this one end. */
@@ -382,7 +405,7 @@ static int make_ready(struct wal_log *l, const struct wal_found *found)
 		err = side_resize(&l->file, found->end.at);
 		err = err ? err : side_flush(&l->file);
 	}
-	return err ? err : side_head_mend(&l->file, &l->slots, &l->head, sizeof(l->head));
+	return err ? err : header_mend(&l->slots, &l->file, &l->head, sizeof(l->head));
 }
 
 static int begin(struct wal_log *l, const struct wal_wish *wish, struct wal_found *found)
@@ -391,7 +414,7 @@ static int begin(struct wal_log *l, const struct wal_wish *wish, struct wal_foun
 	strncpy(l->head.name, wish->name ? wish->name : "", sizeof(l->head.name) - 1);
 	strncpy(l->head.way, wish->way ? wish->way : "", sizeof(l->head.way) - 1);
 	found->end = tail_spot(l);
-	found->length = SIDE_HEAD;
+	found->length = HEADER_BYTES;
 	return write_head(l);
 }
 
@@ -429,7 +452,7 @@ static int flush_found(struct wal_log *l)
 	int err = side_flush(&l->file);
 
 	if (!err)
-		side_head_flushed(&l->slots);
+		header_set_flushed(&l->slots);
 	return err;
 }
 
@@ -526,7 +549,7 @@ static int write_record(struct wal_log *l, struct wal_record *r)
 static void sum_up(struct wal_draft *d, uint64_t salt)
 {
 	d->salt = salt;
-	d->record->data = side_sum(d->record + 1, payload(d->record), salt);
+	d->record->data = checksum(d->record + 1, payload(d->record), salt);
 }
 
 /* One that is free; if there is none, the first one when it is. */
@@ -627,11 +650,11 @@ static int flush_and_note(struct wal_log *l, uint64_t epoch)
 	int err = side_flush(&l->file);
 
 	if (mine && !err) {
-		side_head_flushed(&l->slots);
+		header_set_flushed(&l->slots);
 		l->head.acked = epoch;
-		side_head_write(&l->file, &l->slots, &l->head, sizeof(l->head));
+		header_write(&l->slots, &l->file, &l->head, sizeof(l->head));
 	} else if (mine) {
-		side_head_again(&l->slots);
+		header_repeat(&l->slots);
 	}
 	if (mine)
 		futex_unlock(&l->head_lock);
@@ -735,7 +758,7 @@ int wal_restart(struct wal_log *l)
 
 int wal_resume(struct wal_log *l)
 {
-	struct side_head slots = { .magic = WAL_HEAD_MAGIC };
+	struct header slots = side_header(WAL_HEAD_MAGIC);
 	struct wal_head head;
 	uint64_t length;
 	int err;
@@ -743,9 +766,8 @@ int wal_resume(struct wal_log *l)
 	futex_lock(&l->head_lock);
 	err = side_size(&l->file, &length);
 	if (!err)
-		err = length < l->end.at ?
-			      -EIO :
-			      side_head_read(&l->file, &slots, length, &head, sizeof(head));
+		err = length < l->end.at ? -EIO
+					 : header_read(&slots, &l->file, &head, sizeof(head));
 	if (!err && slots.number != l->slots.number) {
 		l->slots = slots;
 		err = write_head(l);
@@ -774,8 +796,8 @@ static int copy_record(struct wal_log *l, struct move *m, struct wal_record *r)
 	r->place -= m->shift;
 	r->prev = m->to.chain;
 	if (r->kind == WAL_DATA)
-		r->data = side_sum(r + 1, payload(r), m->salt);
-	r->sum = side_sum(r, offsetof(struct wal_record, sum), m->salt);
+		r->data = checksum(r + 1, payload(r), m->salt);
+	r->sum = checksum(r, offsetof(struct wal_record, sum), m->salt);
 	err = side_write(&l->file, r, sizeof(*r) + payload(r), r->place);
 	m->to.at = r->place + sizeof(*r) + payload(r);
 	m->to.chain = r->sum;

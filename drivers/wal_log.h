@@ -70,7 +70,7 @@
 #define WAL_BLOCKS_MAX 256         /* of one record */
 #define WAL_KEEP_MAX 16
 #define WAL_DRAFTS 4
-#define WAL_START SIDE_HEAD        /* where the first record can be */
+#define WAL_START HEADER_BYTES        /* where the first record can be */
 #define WAL_SUFFIX ".wal"
 #define WAL_HEAD_MAGIC 0x31646165686c6177u   /* "walhead1" */
 #define WAL_RECORD_MAGIC 0x31636572676c6177u /* "walgrec1" */
@@ -116,7 +116,7 @@ struct wal_draft {
 struct wal_log {
 	struct side file;
 	struct wal_head head;
-	struct side_head slots;
+	struct header slots;
 	_Atomic uint64_t salt;     /* as in the head */
 	_Atomic uint32_t head_lock;
 	_Atomic uint32_t lock;
@@ -177,6 +177,10 @@ int wal_beside(char log[PATH_MAX], const char *store);
 /* Whether commits that are not at home are in the log of that path: 0, 1, or -errno where that cannot be known. It is not
  * locked, and may be somebody's. */
 int wal_has_commits(const char *path);
+
+/* For drivers of files: refuses to open a store whose log has commits that are not in it, which
+ * would be missed, or overwrite later changes. Returns 0, or -EUCLEAN with a sentence. */
+int wal_check_store(const char *path, struct ummap_geom *geom);
 
 /* Each record from the tail to `to`; its blocks are at place + sizeof, and whoever reads them has to see whether they are whole.
  * Stops at an error of `visit`; -EBADMSG: a record is damaged. */

@@ -266,6 +266,20 @@ static int free_window(MPI_Win *win)
 	return MPI_SUCCESS;
 }
 
+/*
+ * At the end, each image of libcaf sends a message to the others that it has stopped, which only
+ * `sync images` receives. MPICH 4.2 aborts a program that frees a communicator with such messages.
+ */
+static int free_comm(MPI_Comm *comm)
+{
+	int found = active && *comm == job.comm, word;
+	MPI_Status status;
+
+	while (found && PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, *comm, &found, &status) == MPI_SUCCESS && found)
+		PMPI_Recv(&word, 1, MPI_INT, status.MPI_SOURCE, status.MPI_TAG, *comm, MPI_STATUS_IGNORE);
+	return coarrays.next.Comm_free(comm);
+}
+
 /* ---- The program ends itself ---- */
 
 /* How long an image waits for others to come to their `stop`, in milliseconds: one of them may wait for what it has not done. */
@@ -342,6 +356,7 @@ static struct pmpi_feature coarrays = {
 		.Barrier = barrier,
 		.Waitany = waitany,
 		.Abort = abort_all,
+		.Comm_free = free_comm,
 	},
 };
 

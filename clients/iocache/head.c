@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Two slots, which are written in turns: what was durable before stays while the other is written. Lock: around the list, never
- * with that of a file.
- */
+/* Lock: around the list of open headers. It is never held together with the lock of a header. */
 #include "iocache/head.h"
 
 #include "common/try_lock.h"
@@ -13,74 +10,69 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
-#define MAGIC 0x31646165686d6d75ull
-#define SLOT 4096
+#define MAGIC 0x32646165686d6d75ull /* "ummhead2" */
 
-_Static_assert(sizeof(struct head) <= SLOT, "a head has to fit into its slot");
+_Static_assert(sizeof(struct head) <= HEADER_BODY_MAX, "a head has to fit into its slot");
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct head_file *files;
 
-static uint64_t sum_of(const struct head *head)
+static int read_file(void *fd, void *buf, size_t len, uint64_t off)
 {
-	return XXH3_64bits(head, offsetof(struct head, sum));
+	ssize_t n = pread(*(int *)fd, buf, len, (off_t)off);
+
+	if (n < 0)
+		return -errno;
+	memset((char *)buf + n, 0, len - (size_t)n);
+	return 0;
 }
 
-/* Whether a slot is whole. */
-static bool is_whole(const struct head *head)
+static int write_file(void *fd, const void *buf, size_t len, uint64_t off)
 {
-	return head->magic == MAGIC && head->sum == sum_of(head) && memchr(head->path, '\0', sizeof(head->path)) &&
-	       head->spread.nodes > 0 && head->spread.stripe > 0 && head->node < head->spread.nodes;
+	ssize_t n = pwrite(*(int *)fd, buf, len, (off_t)off);
+
+	return n < 0 ? -errno : (size_t)n < len ? -ENOSPC : 0;
 }
 
-static int read_slots(int fd, struct head *head)
+static int flush_file(void *fd)
 {
-	struct head slot;
-	int err = -EUCLEAN;
+	return fdatasync(*(int *)fd) < 0 ? -errno : 0;
+}
 
-	for (int i = 0; i < 2; i++) {
-		ssize_t n = pread(fd, &slot, sizeof(slot), i * SLOT);
+static const struct header_calls calls = {
+	.read = read_file,
+	.write = write_file,
+	.flush = flush_file,
+};
 
-		if (n < 0)
-			return -errno;
-		if (n != sizeof(slot) || !is_whole(&slot) || (!err && slot.number < head->number))
-			continue;
-		*head = slot;
-		err = 0;
-	}
-	return err;
+static const struct header empty = { .calls = &calls, .magic = MAGIC };
+
+static int read_head(int fd, struct header *header, struct head *head)
+{
+	int err = header_read(header, &fd, head, sizeof(*head));
+	bool is_valid = !err && memchr(head->path, '\0', sizeof(head->path)) &&
+			head->spread.nodes > 0 && head->spread.stripe > 0 &&
+			head->node < head->spread.nodes;
+
+	return is_valid ? 0 : !err || err == -ENODATA ? -EUCLEAN : err;
 }
 
 int head_read(const char *path, struct head *head)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC), err;
+	struct header header = empty;
 
 	if (fd < 0)
 		return -errno;
-	err = read_slots(fd, head);
+	err = read_head(fd, &header, head);
 	close(fd);
 	return err;
 }
 
 int head_write(struct head_file *file)
 {
-	struct head *head = &file->head;
-	ssize_t n;
-
-	int err;
-
-	head->magic = MAGIC;
-	head->number++;
-	head->sum = sum_of(head);
-	n = pwrite(file->fd, head, sizeof(*head), (off_t)(head->number & 1) * SLOT);
-	err = n < 0 ? -errno : n != sizeof(*head) ? -ENOSPC : fdatasync(file->fd) < 0 ? -errno : 0;
-	/* What failed may be there in part: the next one goes to the same slot, and the other stays. */
-	if (err)
-		head->number--;
-	return err;
+	return header_write_durable(&file->header, &file->fd, &file->head, sizeof(file->head));
 }
 
 static struct head_file *find(const char *path)
@@ -131,8 +123,10 @@ static int begin(struct head_file *file, const struct head *made)
 	err = try_lock_file(file->fd, LOCK_EX);
 	if (err)
 		return err;
+	err = read_head(file->fd, &file->header, &file->head);
 	if (!made)
-		return read_slots(file->fd, &file->head);
+		return err;
+	/* The new header follows those of an earlier job, whose numbers it continues. */
 	file->head = *made;
 	return head_write(file);
 }
@@ -145,6 +139,7 @@ static int add(const char *path, const struct head *made, struct head_file **res
 	if (!file)
 		return err;
 	file->fd = -1;
+	file->header = empty;
 	pthread_mutex_init(&file->lock, NULL);
 	pthread_cond_init(&file->idle, NULL);
 	file->path = strdup(path);

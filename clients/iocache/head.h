@@ -7,6 +7,7 @@
 #ifndef FILE_HEAD_H
 #define FILE_HEAD_H
 
+#include "common/header.h"
 #include "iocache/spread.h"
 
 #include <pthread.h>
@@ -32,8 +33,6 @@ struct head_facts {
 #define HEAD_PATH 2048
 
 struct head {
-	uint64_t magic;
-	uint64_t number;         /* of this writing: the newer one of two counts */
 	uint64_t job;            /* the same in all caches that belong together */
 	uint64_t end;            /* the file reaches so far, as far as what is in this cache goes */
 	struct head_facts facts;
@@ -43,7 +42,6 @@ struct head {
 	uint32_t wrote;          /* the file may have been written since the facts were noted */
 	uint32_t unused;
 	char path[HEAD_PATH];    /* of the file */
-	uint64_t sum;            /* of all before */
 };
 
 /* One that is open, and locked against other processes: one for all who open it in this process. */
@@ -51,6 +49,7 @@ struct head_file {
 	struct head_file *next;
 	char *path;
 	int fd;
+	struct header header;    /* state of the two slots on disk */
 	unsigned users;
 	pthread_mutex_t lock;    /* around what follows */
 	struct head head;

@@ -130,6 +130,9 @@ void transport_prepare(int threads)
 		engine_default(VADER_COPY, "none");
 	/* UCX would install its own handlers for SIGSEGV and SIGBUS. */
 	engine_default("UCX_HANDLE_ERRORS", "none");
+	/* In Open MPI 5, osc/ucx is the user's choice. It must not pass windows to the kernel. */
+	if (!has_pt2pt() && selects(getenv(OSC), "ucx") && on_one_machine())
+		engine_default(UCX_TLS, "posix,self");
 	engine_default(UCX_TLS, "^cma");
 }
 
@@ -175,8 +178,8 @@ static void check_version_5(const char *name, struct error *e)
 	if (selects(osc, "ucx") && is_any_selected(getenv(UCX_TLS), kernel_transports))
 		error_set(e, MPI_ERR_INFO_VALUE,
 			  "cannot use windows of the engine %s: transports of UCX cannot access "
-			  "them in the kernel. Try without the variable UCX_TLS, or "
-			  "UCX_TLS=posix,self",
+			  "them in the kernel. Try UCX_TLS=posix,self, or without the MCA parameter "
+			  "osc",
 			  name);
 }
 

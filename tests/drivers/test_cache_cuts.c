@@ -494,10 +494,10 @@ static uint64_t slot_number(const uint8_t *slot)
 static size_t lose_sector_of_head(const uint8_t *before)
 {
 	uint8_t *near = power_file("near")->bytes;
-	size_t newer = slot_number(near) < slot_number(near + SIDE_SLOT) ? 0 : SIDE_SLOT, other = newer ? 0 : SIDE_SLOT;
+	size_t newer = slot_number(near) < slot_number(near + HEADER_SLOT) ? 0 : HEADER_SLOT, other = newer ? 0 : HEADER_SLOT;
 
 	check(slot_number(near + newer) + 1 == slot_number(near + other), "the pass has written both");
-	memcpy(near + other, before + other, SIDE_SLOT);
+	memcpy(near + other, before + other, HEADER_SLOT);
 	memset(near + newer + LOST, 0x5a, POWER_SECTOR);
 	return newer;
 }
@@ -522,7 +522,7 @@ static void complete_head(const struct power_record *r, size_t slot)
  * there. */
 Test(cache_cuts, half_a_head_and_the_other_half)
 {
-	static uint8_t before[SIDE_HEAD], got[8192];
+	static uint8_t before[HEADER_BYTES], got[8192];
 	struct power_record record;
 	size_t slot;
 
@@ -530,7 +530,7 @@ Test(cache_cuts, half_a_head_and_the_other_half)
 	begin_store("back");
 	check(beside.driver.write(beside.cache, some_bytes(5), 8192, 0) == 0);
 	check(beside.driver.flush(beside.cache, 0, UINT64_MAX) == 0);
-	memcpy(before, power_file("near")->bytes, SIDE_HEAD);
+	memcpy(before, power_file("near")->bytes, HEADER_BYTES);
 	check(beside.driver.write(beside.cache, some_bytes(6), 8192, 16384) == 0);
 	check(beside.driver.flush(beside.cache, 0, UINT64_MAX) == 0);
 	cut_here = power_requests();
@@ -562,7 +562,7 @@ Test(cache_cuts, half_a_head_and_the_other_half)
 Test(cache_cuts, half_a_record)
 {
 	static const uint8_t part[24] = { [0 ... 23] = 0x5a };
-	const size_t tables = SIDE_HEAD, table = 4096, record = sizeof(struct cache_record);
+	const size_t tables = HEADER_BYTES, table = 4096, record = sizeof(struct cache_record);
 	unsigned torn = 0;
 	uint8_t *near;
 

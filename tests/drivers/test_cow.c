@@ -267,7 +267,7 @@ Test(cow, every_byte)
 	close_store(&h);
 	fd = open(changes, O_RDWR | O_CLOEXEC);
 	check(fd >= 0);
-	for (uint64_t at = 0; at < SIDE_HEAD; at++) {
+	for (uint64_t at = 0; at < HEADER_BYTES; at++) {
 		flip(fd, at, 1u << at % 8);
 		open_store(&h, 0);
 		expect(&h, 0, 40 * COW_BLOCK, 2);
@@ -275,7 +275,7 @@ Test(cow, every_byte)
 		flip(fd, at, 1u << at % 8);
 	}
 	for (uint64_t i = 0; i < BLOCKS / 50 * 40 * sizeof(struct cow_entry); i++) {
-		uint64_t at = SIDE_HEAD + i / COW_BLOCK * group + i % COW_BLOCK;
+		uint64_t at = HEADER_BYTES + i / COW_BLOCK * group + i % COW_BLOCK;
 
 		flip(fd, at, 1u << i % 8);
 		check_fails(try_open(&h, i % 2 ? UMMAP_O_WRITE : 0, "cow+posix:%s", store), EUCLEAN);
@@ -285,10 +285,10 @@ Test(cow, every_byte)
 	}
 	/* Both slots of the head; and an end that is not there any more. */
 	flip(fd, 100, 1);
-	flip(fd, 100 + SIDE_SLOT, 1);
+	flip(fd, 100 + HEADER_SLOT, 1);
 	check_fails(try_open(&h, 0, "cow+posix:%s", store), EUCLEAN);
 	flip(fd, 100, 1);
-	flip(fd, 100 + SIDE_SLOT, 1);
+	flip(fd, 100 + HEADER_SLOT, 1);
 	check(ftruncate(fd, file_size(fd) - 1) == 0);
 	check_fails(try_open(&h, 0, "cow+posix:%s", store), EUCLEAN);
 	close(fd);

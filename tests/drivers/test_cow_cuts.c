@@ -427,7 +427,7 @@ Test(cow_cuts, full)
 		read_image(&h);
 		for (uint64_t at = 0; at < CAP; at++)
 			check(could_be(&moments[nmoments - 2], &moments[nmoments - 1], at), "byte %" PRIu64, at);
-		power_room = SIDE_HEAD;
+		power_room = HEADER_BYTES;
 		check(h.driver.flush(h.cow, 0, UINT64_MAX) == ENOSPC, "nothing is lost");
 		power_room = POWER_CAP;
 		check(h.driver.flush(h.cow, 0, UINT64_MAX) == 0);

@@ -110,27 +110,28 @@ static const char *side_path(void)
 /* Whichever byte is another one, the last number that was settled is found, and that it was damaged. */
 Test(head, survives_any_byte)
 {
-	struct side_head head = { .magic = MAGIC }, found;
+	struct header head = side_header(MAGIC), found;
 	struct side s;
 	uint64_t body = 41, got;
 
 	open_side(&s, side_path());
 	check(s.made && s.id[0]);
 	found = head;
-	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == -ENODATA);
-	check(side_head_read(&s, &found, SIDE_HEAD, &got, sizeof(got)) == 1);
+	check(header_read(&found, &s, &got, sizeof(got)) == 1);
+	check(side_resize(&s, HEADER_BYTES + 1) == 0);
+	check(header_read(&found, &s, &got, sizeof(got)) == -ENODATA);
 	for (; body < 44; body++)
-		check(side_head_settle(&s, &head, &body, sizeof(body)) == 0);
+		check(header_write_both(&head, &s, &body, sizeof(body)) == 0);
 	body--;
-	for (uint64_t at = 0; at < SIDE_HEAD; at++) {
+	for (uint64_t at = 0; at < HEADER_BYTES; at++) {
 		uint8_t byte;
 
 		check(side_read(&s, &byte, 1, at) == 0);
 		byte ^= 1u << at % 8;
 		check(side_write(&s, &byte, 1, at) == 0);
-		found = (struct side_head){ .magic = MAGIC };
-		check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && got == body);
-		check(found.damaged == 1u << at / SIDE_SLOT, "byte %" PRIu64, at);
+		found = side_header(MAGIC);
+		check(header_read(&found, &s, &got, sizeof(got)) == 0 && got == body);
+		check(found.damaged == 1u << at / HEADER_SLOT, "byte %" PRIu64, at);
 		byte ^= 1u << at % 8;
 		check(side_write(&s, &byte, 1, at) == 0);
 	}
@@ -140,43 +141,43 @@ Test(head, survives_any_byte)
 /* A write of the head that only half happened leaves the one before. */
 Test(head, is_written_in_turn)
 {
-	struct side_head head = { .magic = MAGIC }, found = head;
-	char zeros[SIDE_SLOT / 2] = { 0 };
+	struct header head = side_header(MAGIC), found = head;
+	char zeros[HEADER_SLOT / 2] = { 0 };
 	struct side s;
 	uint64_t body = 1, got;
 
 	open_side(&s, side_path());
-	check(side_head_settle(&s, &head, &body, sizeof(body)) == 0);
+	check(header_write_both(&head, &s, &body, sizeof(body)) == 0);
 	body = 2;
-	check(side_head_write(&s, &head, &body, sizeof(body)) == 0);
-	check(side_write(&s, zeros, sizeof(zeros), head.number % 2 * SIDE_SLOT + sizeof(zeros)) == 0);
-	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && got == 1 && found.number == head.number - 1);
+	check(header_write(&head, &s, &body, sizeof(body)) == 0);
+	check(side_write(&s, zeros, sizeof(zeros), head.number % 2 * HEADER_SLOT + sizeof(zeros)) == 0);
+	check(header_read(&found, &s, &got, sizeof(got)) == 0 && got == 1 && found.number == head.number - 1);
 	/* The next one goes over the half that is there. */
-	check(side_head_write(&s, &found, &body, sizeof(body)) == 0 && found.number == head.number);
-	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && got == 2 && !found.damaged);
+	check(header_write(&found, &s, &body, sizeof(body)) == 0 && found.number == head.number);
+	check(header_read(&found, &s, &got, sizeof(got)) == 0 && got == 2 && !found.damaged);
 	side_close(&s);
 }
 
 /* The half that is there has to go before anything does that it may speak of. */
 Test(head, is_mended)
 {
-	struct side_head head = { .magic = MAGIC }, found = head;
-	char zeros[SIDE_SLOT / 2] = { 0 };
+	struct header head = side_header(MAGIC), found = head;
+	char zeros[HEADER_SLOT / 2] = { 0 };
 	struct side s;
 	uint64_t body = 1, got;
 
 	open_side(&s, side_path());
-	check(side_head_settle(&s, &head, &body, sizeof(body)) == 0);
-	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && !found.damaged);
-	side_head_flushed(&found);
-	check(side_head_mend(&s, &found, &got, sizeof(got)) == 0 && found.number == head.number, "what is whole stays");
+	check(header_write_both(&head, &s, &body, sizeof(body)) == 0);
+	check(header_read(&found, &s, &got, sizeof(got)) == 0 && !found.damaged);
+	header_set_flushed(&found);
+	check(header_mend(&found, &s, &got, sizeof(got)) == 0 && found.number == head.number, "what is whole stays");
 	body = 2;
-	check(side_head_write(&s, &head, &body, sizeof(body)) == 0);
-	check(side_write(&s, zeros, sizeof(zeros), head.number % 2 * SIDE_SLOT + sizeof(zeros)) == 0);
-	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && found.damaged);
-	side_head_flushed(&found);
-	check(side_head_mend(&s, &found, &got, sizeof(got)) == 0 && found.number == head.number && !found.damaged && !found.flying);
-	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && got == 1 && !found.damaged);
+	check(header_write(&head, &s, &body, sizeof(body)) == 0);
+	check(side_write(&s, zeros, sizeof(zeros), head.number % 2 * HEADER_SLOT + sizeof(zeros)) == 0);
+	check(header_read(&found, &s, &got, sizeof(got)) == 0 && found.damaged);
+	header_set_flushed(&found);
+	check(header_mend(&found, &s, &got, sizeof(got)) == 0 && found.number == head.number && !found.damaged && !found.is_unflushed);
+	check(header_read(&found, &s, &got, sizeof(got)) == 0 && got == 1 && !found.damaged);
 	side_close(&s);
 }
 
@@ -184,40 +185,46 @@ Test(head, is_mended)
 Test(head, is_kept_by_a_write_that_failed)
 {
 	const struct rlimit none = { 0, RLIM_INFINITY }, all = { RLIM_INFINITY, RLIM_INFINITY };
-	struct side_head head = { .magic = MAGIC }, found = head;
+	struct header head = side_header(MAGIC), found = head;
 	uint64_t body = 1, got;
 	struct side s;
 
 	open_side(&s, side_path());
-	check(side_head_settle(&s, &head, &body, sizeof(body)) == 0);
+	check(header_write_both(&head, &s, &body, sizeof(body)) == 0);
 	body = 2;
 	signal(SIGXFSZ, SIG_IGN);
 	setrlimit(RLIMIT_FSIZE, &none);
-	check(side_head_write(&s, &head, &body, sizeof(body)) == -EFBIG);
+	check(header_write(&head, &s, &body, sizeof(body)) == -EFBIG);
 	setrlimit(RLIMIT_FSIZE, &all);
-	side_head_again(&head);
-	check(side_head_write(&s, &head, &body, sizeof(body)) == 0 && head.number == 3);
-	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && got == 2 && found.number == 3);
+	header_repeat(&head);
+	check(header_write(&head, &s, &body, sizeof(body)) == 0 && head.number == 3);
+	check(header_read(&found, &s, &got, sizeof(got)) == 0 && got == 2 && found.number == 3);
+	/* A write flushes the newer slot first, which is durable then, also if the write fails. */
+	setrlimit(RLIMIT_FSIZE, &none);
+	check(header_write(&head, &s, &body, sizeof(body)) == -EFBIG);
+	setrlimit(RLIMIT_FSIZE, &all);
+	header_repeat(&head);
+	check(header_write(&head, &s, &body, sizeof(body)) == 0 && head.number == 4);
 	side_close(&s);
 }
 
 /* A slot that was not flushed is written over by the next one, and the durable one stays whatever becomes of that. */
 Test(head, is_written_again)
 {
-	struct side_head head = { .magic = MAGIC }, found = head;
-	char zeros[SIDE_SLOT] = { 0 };
+	struct header head = side_header(MAGIC), found = head;
+	char zeros[HEADER_SLOT] = { 0 };
 	struct side s;
 	uint64_t body = 1, got;
 
 	open_side(&s, side_path());
-	check(side_head_settle(&s, &head, &body, sizeof(body)) == 0);
+	check(header_write_both(&head, &s, &body, sizeof(body)) == 0);
 	for (body = 2; body < 5; body++) {
-		side_head_again(&head);
-		check(side_head_write(&s, &head, &body, sizeof(body)) == 0 && head.number == 3);
+		header_repeat(&head);
+		check(header_write(&head, &s, &body, sizeof(body)) == 0 && head.number == 3);
 	}
-	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && got == 4);
-	check(side_write(&s, zeros, sizeof(zeros), head.number % 2 * SIDE_SLOT) == 0);
-	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && got == 1);
+	check(header_read(&found, &s, &got, sizeof(got)) == 0 && got == 4);
+	check(side_write(&s, zeros, sizeof(zeros), head.number % 2 * HEADER_SLOT) == 0);
+	check(header_read(&found, &s, &got, sizeof(got)) == 0 && got == 1);
 	side_close(&s);
 }
 
@@ -227,13 +234,13 @@ static void cut_after(struct power_record *record, size_t from, uint64_t seed, u
 
 	power_replay_begin(&replay, record);
 	for (size_t k = from; k <= record->n; k++) {
-		struct side_head found = { .magic = MAGIC };
+		struct header found = side_header(MAGIC);
 		struct side s;
 		uint64_t body = 0;
 
 		power_cut(&replay, k, seed);
 		open_side(&s, "side");
-		check(side_head_read(&s, &found, SIDE_HEAD + 1, &body, sizeof(body)) == 0 && body >= least, "%" PRIu64, body);
+		check(header_read(&found, &s, &body, sizeof(body)) == 0 && body >= least, "%" PRIu64, body);
 		side_close(&s);
 	}
 	power_replay_end(&replay);
@@ -245,7 +252,7 @@ Test(head, survives_a_flush_that_failed)
 	check(ummap_driver_register(&power_driver) == 0);
 	side_driver = &power_driver;
 	for (uint64_t seed = 1; seed < 100; seed++) {
-		struct side_head head = { .magic = MAGIC };
+		struct header head = side_header(MAGIC);
 		struct power_record record;
 		struct side s;
 		uint64_t body = 1;
@@ -254,18 +261,18 @@ Test(head, survives_a_flush_that_failed)
 		power_erase();
 		power_record_begin(&record);
 		open_side(&s, "side");
-		check(side_head_settle(&s, &head, &body, sizeof(body)) == 0);
+		check(header_write_both(&head, &s, &body, sizeof(body)) == 0);
 		body = 2;
-		check(side_head_write(&s, &head, &body, sizeof(body)) == 0 && side_flush(&s) == 0);
-		side_head_flushed(&head);
+		check(header_write(&head, &s, &body, sizeof(body)) == 0 && side_flush(&s) == 0);
+		header_set_flushed(&head);
 		durable = power_requests();
 		body = 3;
-		check(side_head_write(&s, &head, &body, sizeof(body)) == 0);
+		check(header_write(&head, &s, &body, sizeof(body)) == 0);
 		power_bad_flushes = 1;
 		body = 4;
-		check(side_head_write(&s, &head, &body, sizeof(body)) == -EIO);
+		check(header_write(&head, &s, &body, sizeof(body)) == -EIO);
 		for (; body < 7; body++)
-			check(side_head_write(&s, &head, &body, sizeof(body)) == 0);
+			check(header_write(&head, &s, &body, sizeof(body)) == 0);
 		side_close(&s);
 		cut_after(&record, durable, seed, 2);
 		power_record_free(&record);

@@ -25,7 +25,7 @@ static const struct wal_head good = {
 static void make_log(const struct wal_head *head, const struct record *records, size_t n)
 {
 	static const char zeros[WAL_BLOCK];
-	struct side_head slots = { .magic = WAL_HEAD_MAGIC };
+	struct header slots = side_header(WAL_HEAD_MAGIC);
 	struct ummap_geom geom = { .size = 0 };
 	uint64_t at = WAL_START, prev = head->chain, epoch = head->home + 1;
 	struct side file;
@@ -35,15 +35,15 @@ static void make_log(const struct wal_head *head, const struct record *records, 
 	close(open(store, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
 	check(truncate(store, WAL_BLOCK) == 0);
 	check(side_open(&file, path, UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == 0, "%s", geom.why);
-	check(side_resize(&file, 0) == 0 && side_head_settle(&file, &slots, head, sizeof(*head)) == 0);
+	check(side_resize(&file, 0) == 0 && header_write_both(&slots, &file, head, sizeof(*head)) == 0);
 	for (size_t i = 0; i < n; i++) {
 		struct wal_record r = { .magic = WAL_RECORD_MAGIC, .kind = records[i].kind, .blocks = records[i].blocks, .epoch = epoch,
 					.place = at, .where = records[i].where, .data = records[i].data, .prev = prev };
 
 		check(r.blocks <= 1);
 		if (r.blocks)
-			r.data = side_sum(zeros, WAL_BLOCK, head->salt);
-		r.sum = side_sum(&r, offsetof(struct wal_record, sum), head->salt);
+			r.data = checksum(zeros, WAL_BLOCK, head->salt);
+		r.sum = checksum(&r, offsetof(struct wal_record, sum), head->salt);
 		check(side_write(&file, &r, sizeof(r), at) == 0);
 		check(side_write(&file, zeros, r.blocks * WAL_BLOCK, at + sizeof(r)) == 0);
 		at += sizeof(r) + r.blocks * WAL_BLOCK;
@@ -104,7 +104,7 @@ Test(wal_log, heads_that_cannot_be_are_refused)
 		make_log(&head, NULL, 0);
 		check(use(UMMAP_O_WRITE, "") == -EUCLEAN, "%zu", i);
 		check(strstr(umerrormsg(), "is no log of wal+"));
-		check(log_length() == SIDE_HEAD);
+		check(log_length() == HEADER_BYTES);
 	}
 }
 

@@ -100,7 +100,7 @@ static const struct ummap_driver driver = {
 
 static void put_head(struct input *in, struct side *file, struct wal_head *head)
 {
-	struct side_head slots = { .magic = WAL_HEAD_MAGIC };
+	struct header slots = side_header(WAL_HEAD_MAGIC);
 
 	*head = (struct wal_head){ .salt = take_number(in), .name = "store" };
 	head->tail = take_or(in, WAL_START);
@@ -108,7 +108,7 @@ static void put_head(struct input *in, struct side *file, struct wal_head *head)
 	head->home = take_or(in, take(in));
 	head->acked = take_or(in, head->home);
 	head->floor = take_or(in, head->home);
-	must(side_head_settle(file, &slots, head, sizeof(*head)) == 0);
+	must(header_write_both(&slots, file, head, sizeof(*head)) == 0);
 }
 
 static void put_records(struct input *in, struct side *file, const struct wal_head *head)
@@ -128,9 +128,9 @@ static void put_records(struct input *in, struct side *file, const struct wal_he
 		r.epoch = take_or(in, epoch);
 		r.place = take_or(in, at);
 		r.where = take_number(in);
-		r.data = r.kind == WAL_DATA ? side_sum(data, blocks * WAL_BLOCK, head->salt) : take_or(in, r.epoch);
+		r.data = r.kind == WAL_DATA ? checksum(data, blocks * WAL_BLOCK, head->salt) : take_or(in, r.epoch);
 		r.prev = take_or(in, prev);
-		r.sum = side_sum(&r, offsetof(struct wal_record, sum), head->salt);
+		r.sum = checksum(&r, offsetof(struct wal_record, sum), head->salt);
 		if (side_write(file, &r, sizeof(r), at) || side_write(file, data, blocks * WAL_BLOCK, at + sizeof(r)))
 			return;
 		at += sizeof(r) + blocks * WAL_BLOCK;
@@ -189,7 +189,7 @@ static void use(struct input *in)
 		must(strlen(umerrormsg()) > 10);
 		return;
 	}
-	must(wal.commit(h, &oldest, &newest) == 0 && oldest <= newest);
+	must(wal.commits(h, &oldest, &newest) == 0 && oldest <= newest);
 	for (unsigned n = take(in) % 8; n > 0; n--) {
 		uint64_t off = take_number(in) % ROOM;
 		size_t len = 1 + take_number(in) % sizeof(buf);

@@ -4,6 +4,7 @@
 
 #include <sys/resource.h>
 
+#include "common/header.c"
 #include "iocache/head.c"
 
 /* No file grows beyond that. */
@@ -31,7 +32,7 @@ int main(void)
 		check(head_read(path, &got) == 0 && got.end == end);
 		file->head.end = 1000;
 		/* The second slot lies behind this, the first one is cut off by that. */
-		limit(SLOT);
+		limit(HEADER_SLOT);
 		for (int i = 0; i < 3; i++)
 			head_write(file);
 		limit(100);
