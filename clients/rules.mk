@@ -117,7 +117,7 @@ $B/tests/mpi/$1/coarray_%: examples/coarray/%.f90 $(call MPI_LIB,$1)
 # Objects that all ranks put and get together: on the calls of MPI, too.
 $B/libummap-object-$1.so.$(VERSION): $(call OBJECT_MPI_OBJ,$1) clients/object/libummap-object-mpi.map $B/libummap-object.so.$(VERSION)
 	$(MPICC_$1) -shared $$(LDFLAGS) -Wl,-soname,libummap-object-$1.so.$$(SOMAJOR) \
-		-Wl,--version-script=clients/object/libummap-object-mpi.map -Wl,-z,defs -o $$@ $(call OBJECT_MPI_OBJ,$1) -L$B -lummap-object \
+		-Wl,--version-script=clients/object/libummap-object-mpi.map -Wl,-z,defs -o $$@ $(call OBJECT_MPI_OBJ,$1) -L$B -lummap-object -lummap \
 		-Wl,-rpath,'$$$$ORIGIN'
 	ln -sf $$(notdir $$@) $B/libummap-object-$1.so.$$(SOMAJOR)
 	ln -sf libummap-object-$1.so.$$(SOMAJOR) $B/libummap-object-$1.so

@@ -66,7 +66,7 @@ struct umalloc_stats {
 /* Fills *stats. Returns 0, or -1 with errno EINVAL if stats is NULL or struct_size is invalid. */
 int umalloc_stats(umalloc_heap *heap, struct umalloc_stats *stats);
 
-/* Returns the message of this thread's last failed call of umalloc.h. Never NULL. */
+/* The same as umerrormsg(), the message about this thread's last call that has failed. */
 const char *umalloc_errormsg(void);
 
 #pragma GCC visibility pop

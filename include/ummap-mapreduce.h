@@ -183,7 +183,7 @@ int ummr_write(ummr_job *job, const char *path,
  */
 int ummr_end(ummr_job *job);
 
-/* Returns the message of the calling thread's last call that has returned -1. */
+/* The same as umerrormsg() of ummap.h: the message about this thread's last failed call. */
 const char *ummr_error(void);
 
 #pragma GCC visibility pop

@@ -247,7 +247,7 @@ int umobject_check_container(umobject_container *container, const char *name, un
 			     void (*each)(void *arg, const char *name, const char *message),
 			     void *arg);
 
-/* Returns the message of the calling thread's last error in these calls; never NULL. */
+/* The same as umerrormsg() of ummap.h: the message about this thread's last failed call. */
 const char *umobject_errormsg(void);
 
 #pragma GCC visibility pop

@@ -427,6 +427,13 @@ void umimport_close(struct umimport *imported);
 const char *umerrormsg(void);
 
 /*
+ * For libraries above this one: sets the message that umerrormsg returns to this thread, and errno.
+ * The format is that of printf(3). Returns -1.
+ */
+__attribute__((format(printf, 2, 3)))
+int umseterror(int error, const char *format, ...);
+
+/*
  * Serves a fault for a signal handler that the program has installed in front of the library's. The
  * arguments are those of an SA_SIGINFO handler of SIGSEGV or SIGBUS. Returns 1 if the library has
  * served the fault, and the handler must return; 0 if the handler must deal with the fault.

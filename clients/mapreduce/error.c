@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include <ummap-mapreduce.h>
+#include <ummap.h>
 
 static _Thread_local struct {
 	int code;
@@ -22,14 +23,13 @@ int set_error(int error, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(last.text, sizeof(last.text), format, args);
 	va_end(args);
-	last.code = errno = error;
-	return -1;
+	last.code = error;
+	return restore_error();
 }
 
-int restore_errno(void)
+int restore_error(void)
 {
-	errno = last.code;
-	return -1;
+	return umseterror(last.code, "%s", last.text);
 }
 
 int check_mpi(int code, const char *failure)
@@ -68,5 +68,5 @@ int agree_result(MPI_Comm comm, int result)
 
 const char *ummr_error(void)
 {
-	return last.text;
+	return umerrormsg();
 }

@@ -19,7 +19,7 @@ int check_mpi(int code, const char *failure);
  * such rank. */
 int agree_result(MPI_Comm comm, int result);
 
-/* Sets errno to that of the last error, because later calls may have changed it. Returns -1. */
-int restore_errno(void);
+/* Sets errno and the message of the last error, which later calls may have changed. Returns -1. */
+int restore_error(void);
 
 #endif

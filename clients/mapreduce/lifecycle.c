@@ -141,7 +141,7 @@ int ummr_create(MPI_Comm comm, const struct ummr_config *config, ummr_job **crea
 	MPI_Comm_size(comm, &job->ranks);
 	if (open_job(whole, config) < 0) {
 		close_job(whole);
-		return restore_errno();
+		return restore_error();
 	}
 	*created = job;
 	return 0;
@@ -222,7 +222,7 @@ int ummr_run(ummr_job *job)
 		report_progress(job, UMMR_PHASE_DONE, 1, 1);
 	}
 	job->state = result == 0 ? JOB_DONE : JOB_FAILED;
-	return result == 0 ? 0 : restore_errno();
+	return result == 0 ? 0 : restore_error();
 }
 
 uint64_t ummr_runs(const ummr_job *job)

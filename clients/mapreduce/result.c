@@ -194,5 +194,5 @@ int ummr_write(ummr_job *job, const char *path, print_function *print)
 		result = write_file(job, path, print);
 	job->state = state;
 	job->result->has_write_failed = result < 0;
-	return result == 0 ? 0 : restore_errno();
+	return result == 0 ? 0 : restore_error();
 }

@@ -28,9 +28,10 @@ $B/clients/object/object.pb-c.h $B/clients/object/object.pb-c.c &: clients/objec
 $B/clients/object/object.pb-c.o: $B/clients/object/object.pb-c.c
 	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
-$(OBJECT_SO): $(OBJECT_OBJ) clients/object/libummap-object.map $(COMMON)
+$(OBJECT_SO): $(OBJECT_OBJ) clients/object/libummap-object.map $(COMMON) $(SO)
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,libummap-object.so.$(SOMAJOR) -Wl,--version-script=clients/object/libummap-object.map \
-		-Wl,-z,defs -o $@ $(OBJECT_OBJ) $(COMMON) $(shell pkg-config --libs hdf5-serial libprotobuf-c liburing) $(DL) -Wl,-rpath,'$$ORIGIN'
+		-Wl,-z,defs -o $@ $(OBJECT_OBJ) $(COMMON) -L$B -lummap \
+		$(shell pkg-config --libs hdf5-serial libprotobuf-c liburing) $(DL) -Wl,-rpath,'$$ORIGIN'
 	ln -sf $(notdir $@) $B/libummap-object.so.$(SOMAJOR)
 	ln -sf libummap-object.so.$(SOMAJOR) $B/libummap-object.so
 
@@ -40,7 +41,7 @@ $(OBJECT_DRIVER): $B/clients/object/driver.o $(COMMON) $(OBJECT_SO)
 
 $B/plugins/ummap-object-rados.so: $(RADOS_OBJ) $(COMMON) $(OBJECT_SO)
 	@mkdir -p $(@D)
-	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(RADOS_OBJ) $(COMMON) -L$B -lummap-object -lrados -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN'
+	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(RADOS_OBJ) $(COMMON) $(OBJECT_LIBS) -lrados -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN'
 
 OBJECT_TOOL_OBJ = $(patsubst %.c,$B/%.o,$(wildcard tools/object/*.c))
 $(OBJECT_TOOL_OBJ): override CPPFLAGS += -Iclients
@@ -56,7 +57,7 @@ $(OBJECT_TESTS): override CPPFLAGS += -DOBJECT_PLUGINS='"$(abspath $B)/plugins"'
 # A back end of the tests', for containers in memory.
 $B/tests/plugins/ummap-object-memory.so: tests/object/memory.c $(OBJECT_SO)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Iclients $(CFLAGS) -fPIC -MMD -MP -MF $(@:.so=.d) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $< -L$B -lummap-object \
+	$(CC) $(CPPFLAGS) -Iclients $(CFLAGS) -fPIC -MMD -MP -MF $(@:.so=.d) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $< $(OBJECT_LIBS) \
 		-Wl,-rpath,'$$ORIGIN/../..'
 $(OBJECT_TESTS): LINK_SO = $(OBJECT_LIBS) -Wl,-rpath,'$$ORIGIN/..'
 

@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <ummap.h>
 
 static struct pmpi_feature errors;
 static _Thread_local struct error last;
@@ -121,9 +122,15 @@ void error_agree(MPI_Comm comm, struct error *e)
 		error_share(comm, first, e);
 }
 
-int error_tell_comm(MPI_Comm comm, const struct error *e)
+static void keep(const struct error *e)
 {
 	last = *e;
+	umseterror(EIO, "%s", e->text);
+}
+
+int error_tell_comm(MPI_Comm comm, const struct error *e)
+{
+	keep(e);
 	if (comm_ends_program(comm))
 		say(e);
 	PMPI_Comm_call_errhandler(comm, e->class);
@@ -134,7 +141,7 @@ int error_tell_win(MPI_Win win, const struct error *e)
 {
 	MPI_Errhandler handler;
 
-	last = *e;
+	keep(e);
 	if (PMPI_Win_get_errhandler(win, &handler) == MPI_SUCCESS && ends_program(handler))
 		say(e);
 	PMPI_Win_call_errhandler(win, e->class);
@@ -145,7 +152,7 @@ int error_tell_file(MPI_File file, const struct error *e)
 {
 	MPI_Errhandler handler;
 
-	last = *e;
+	keep(e);
 	if (PMPI_File_get_errhandler(file, &handler) == MPI_SUCCESS && ends_program(handler))
 		say(e);
 	PMPI_File_call_errhandler(file, e->class);
@@ -156,7 +163,7 @@ int error_tell_open(MPI_Comm comm, const struct error *e)
 {
 	MPI_Errhandler handler;
 
-	last = *e;
+	keep(e);
 	if (PMPI_File_get_errhandler(MPI_FILE_NULL, &handler) == MPI_SUCCESS && ends_program(handler)) {
 		say(e);
 		PMPI_Abort(comm, e->class);

@@ -241,11 +241,13 @@ umalloc_heap *umalloc_create(const char *uri, size_t size, const struct ummap_at
 	}
 	if (set_up(heap) < 0) {
 		int error = errno;
+		char why[512];
 
+		snprintf(why, sizeof(why), "%s", umerrormsg());
 		umunmap(heap->base, 0);
 		drop_bitmaps(heap);
 		free(heap);
-		errno = error;
+		heap_fail(error, "%s", why);
 		return NULL;
 	}
 	list(heap);

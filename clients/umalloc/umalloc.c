@@ -121,6 +121,11 @@ static inline void *allocate(struct umalloc_heap *heap, size_t size, int flags)
 	return memory;
 }
 
+const char *umalloc_errormsg(void)
+{
+	return umerrormsg();
+}
+
 void *umalloc(umalloc_heap *heap, size_t size)
 {
 	return allocate(heap, size, 0);

@@ -841,6 +841,17 @@ const char *umerrormsg(void)
 	return fail_message();
 }
 
+int umseterror(int error, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	fail_with(error, format, args);
+	va_end(args);
+	errno = error;
+	return -1;
+}
+
 int umfault(int sig, void *info, void *context)
 {
 	return info && context && sigsegv_serve(sig, info, context);

@@ -147,12 +147,9 @@ static void report_lost(void)
 
 static int check_driver(void)
 {
-	char why[400];
-
 	if (!config.driver || io_check(config.driver) == 0)
 		return 0;
-	snprintf(why, sizeof(why), "%s", fail_message());
-	return fail(EINVAL, "cannot use UMMAP_DRIVER='%s': %s", config.driver, why);
+	return fail(EINVAL, "cannot use UMMAP_DRIVER='%s': %s", config.driver, fail_message());
 }
 
 /* Checks sizes that are valid in themselves against this machine. The bound is the memory of the

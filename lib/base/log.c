@@ -115,12 +115,30 @@ void log_line(enum log_level level, const char *room, const char *format, ...)
 	errno = saved;
 }
 
+int fail_with(int error, const char *format, va_list args)
+{
+	/* The arguments may contain the present message. */
+	char text[2 * sizeof(sentence)];
+	const size_t half = sizeof(sentence) / 2;
+	size_t len;
+
+	vsnprintf(text, sizeof(text), format, args);
+	len = strlen(text);
+	/* A long name is cut, and not the reason and the remedy after it. */
+	if (len < sizeof(sentence))
+		memcpy(sentence, text, len + 1);
+	else
+		snprintf(sentence, sizeof(sentence), "%.*s...%s", (int)half - 4, text,
+			 text + len - half);
+	return -error;
+}
+
 int fail(int error, const char *format, ...)
 {
 	va_list args;
 
 	va_start(args, format);
-	vsnprintf(sentence, sizeof(sentence), format, args);
+	fail_with(error, format, args);
 	va_end(args);
 	return -error;
 }

@@ -3,6 +3,7 @@
 #ifndef LOG_H
 #define LOG_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
@@ -16,8 +17,9 @@ bool log_enabled(enum log_level level, const char *room);
 void log_line(enum log_level level, const char *room, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Keeps the sentence for umerrormsg and returns -error. */
+/* Sets the message of umerrormsg, also from the present one. Returns -error. */
 int fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int fail_with(int error, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 /* The sentence that is kept, "" if there is none; and clears it. */
 const char *fail_message(void);
 void fail_clear(void);
