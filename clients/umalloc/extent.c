@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Where the extents of the arenas come from, and what happens to the memory of those that are free. The heap gives out its
- * addresses once, from base on, and takes none back; an arena that does not need an extent decommits it, and commits the part
- * that it uses again. Extents are pages, and segments are larger: so a bit for each page says whether it is dead, and a
- * segment all of whose pages are dead is discarded, whichever extents they belong to. What is committed has to read as zeros
- * if all of it was decommitted, as jemalloc takes for granted: pages whose segment was never discarded are cleared.
+ * The heap gives its addresses to arenas once, from base on, and takes none back. An arena
+ * decommits an extent that it does not need, and commits the part that it uses again. Extents
+ * consist of pages, which are smaller than segments. A bit for each page therefore records that the
+ * page is dead, and a segment is discarded when all of its pages are dead, whichever extents they
+ * belong to. jemalloc requires that committed memory reads as zeros if all of it was decommitted,
+ * so pages whose segment was never discarded are cleared.
  *
- * These run under locks of jemalloc's. Under heap->lock only the library's calls are made, so that nobody commits pages of a
- * segment while it is discarded.
+ * jemalloc calls these functions under its locks. Under heap->lock only the library is called, so
+ * that no thread commits pages of a segment while it is discarded.
  */
 #include "umalloc/extent.h"
-
-#include "umalloc/error.h"
 
 #include <errno.h>
 #include <string.h>
@@ -19,10 +18,10 @@
 
 #include <ummap.h>
 
-/* What waits to be written is tried in parts: so many of a heap, of so many segments at least. */
-#define PARTS 256
-#define SEGMENTS 4
-/* Storage that has refused that is not asked again for so long. */
+/* Dirty segments are written in this many parts of the heap, of at least MIN_PART_SEGMENTS. */
+#define WRITE_PARTS 256
+#define MIN_PART_SEGMENTS 4
+/* Time until a store that has refused to write is asked again. */
 #define REFUSED_MS 100
 
 static struct umalloc_heap *heap_of(extent_hooks_t *hooks)
@@ -30,9 +29,9 @@ static struct umalloc_heap *heap_of(extent_hooks_t *hooks)
 	return (struct umalloc_heap *)((char *)hooks - offsetof(struct umalloc_heap, hooks));
 }
 
-/* ---- Bits of pages. ---- */
+/* ---- Bits of pages ---- */
 
-/* They change under the lock only; whoever has a page may look at its bits without. */
+/* Bits change under the lock only. The owner of a page may read its bits without it. */
 static uint64_t word(const uint64_t *bits, size_t page)
 {
 	return __atomic_load_n(&bits[page / 64], __ATOMIC_RELAXED);
@@ -48,49 +47,30 @@ static bool has_bit(const uint64_t *bits, size_t page)
 	return word(bits, page) >> page % 64 & 1;
 }
 
-static void set_bits(uint64_t *bits, size_t first, size_t last)
+static void put_bits(uint64_t *bits, size_t first, size_t last, bool value)
 {
 	for (size_t page = first; page < last;) {
-		if (page % 64 == 0 && last - page >= 64) {
-			put_word(bits, page, UINT64_MAX);
-			page += 64;
-		} else {
-			put_word(bits, page, word(bits, page) | 1ull << page % 64);
-			page++;
-		}
-	}
-}
+		bool is_whole = page % 64 == 0 && last - page >= 64;
+		uint64_t mask = is_whole ? UINT64_MAX : 1ull << page % 64;
 
-static void clear_bits(uint64_t *bits, size_t first, size_t last)
-{
-	for (size_t page = first; page < last;) {
-		if (page % 64 == 0 && last - page >= 64) {
-			put_word(bits, page, 0);
-			page += 64;
-		} else {
-			put_word(bits, page, word(bits, page) & ~(1ull << page % 64));
-			page++;
-		}
+		put_word(bits, page, value ? word(bits, page) | mask : word(bits, page) & ~mask);
+		page += is_whole ? 64 : 1;
 	}
 }
 
 static bool all_set(const uint64_t *bits, size_t first, size_t last)
 {
 	for (size_t page = first; page < last;) {
-		if (page % 64 == 0 && last - page >= 64) {
-			if (word(bits, page) != UINT64_MAX)
-				return false;
-			page += 64;
-		} else if (has_bit(bits, page)) {
-			page++;
-		} else {
+		bool is_whole = page % 64 == 0 && last - page >= 64;
+
+		if (is_whole ? word(bits, page) != UINT64_MAX : !has_bit(bits, page))
 			return false;
-		}
+		page += is_whole ? 64 : 1;
 	}
 	return true;
 }
 
-/* ---- Growing. ---- */
+/* ---- Growth ---- */
 
 static uint64_t now_ms(void)
 {
@@ -100,44 +80,48 @@ static uint64_t now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* Part by part, until one is refused, with the error: all that waits may be much, and a program may ask for memory again and again. */
-static int write_what_waits(const struct umalloc_heap *heap)
+/* Writes one part after another until the store refuses one, because a program may ask for memory
+ * again and again. Returns 0 or an error number. */
+static int write_dirty_segments(const struct umalloc_heap *heap)
 {
-	size_t part = heap->used / PARTS > SEGMENTS * heap->seg_size ? heap->used / PARTS : SEGMENTS * heap->seg_size;
+	size_t part = heap->used / WRITE_PARTS;
 
+	if (part < MIN_PART_SEGMENTS * heap->seg_size)
+		part = MIN_PART_SEGMENTS * heap->seg_size;
 	for (size_t at = 0; at < heap->used; at += part) {
 		size_t len = part < heap->used - at ? part : heap->used - at;
 
-		/* The first also tells an error of before. */
-		if (umsync_range(heap->base + at, len, UMMAP_NOFLUSH) < 0 && umsync_range(heap->base + at, len, UMMAP_NOFLUSH) < 0)
+		/* The first call also returns an earlier error. */
+		if (umsync_range(heap->base + at, len, UMMAP_NOFLUSH) < 0 &&
+		    umsync_range(heap->base + at, len, UMMAP_NOFLUSH) < 0)
 			return errno;
 	}
 	return 0;
 }
 
-/* Whether storage takes what leaves memory. Where it has refused a write since the last time, all writes that wait are tried: a
- * heap that grew nevertheless would do so in memory, beyond its budget. */
-static bool takes_writes(struct umalloc_heap *heap)
+/* Whether the store accepts writes. If it has refused one since the heap last grew, all dirty
+ * segments are written first: a heap that grew nevertheless would exceed its budget. */
+static bool can_write(struct umalloc_heap *heap)
 {
 	struct umstat st = { .struct_size = sizeof(st) };
 	const char *why;
 
-	if (umstat(heap->base, &st) < 0 || st.write_errors == heap->failed)
+	if (umstat(heap->base, &st) < 0 || st.write_errors == heap->write_errors)
 		return true;
-	/* Each arena is asked in turn, and a program that does without asks again. */
-	if (heap->refused && now_ms() - heap->refused_at < REFUSED_MS) {
-		why = strerror(heap->refused);
+	/* Each arena asks in turn, and a program that can do without the memory asks again. */
+	if (heap->refused_errno && now_ms() - heap->refused_ms < REFUSED_MS) {
+		why = strerror(heap->refused_errno);
 	} else {
-		heap->refused = write_what_waits(heap);
-		heap->refused_at = now_ms();
+		heap->refused_errno = write_dirty_segments(heap);
+		heap->refused_ms = now_ms();
 		why = umerrormsg();
 	}
-	if (heap->refused) {
-		heap_fail(heap->refused, "cannot grow the heap: writing dirty segments to its "
-			  "store fails: %s", why);
+	if (heap->refused_errno) {
+		umseterror(heap->refused_errno, "cannot grow the heap: writing dirty segments to "
+			   "its store fails: %s", why);
 		return false;
 	}
-	heap->failed = st.write_errors;
+	heap->write_errors = st.write_errors;
 	return true;
 }
 
@@ -148,19 +132,24 @@ static void *grow(struct umalloc_heap *heap, void *wanted, size_t size, size_t a
 	if (wanted && wanted != heap->base + at)
 		return NULL;
 	if (gap > heap->size - at || size > heap->size - at - gap) {
-		heap_fail(ENOMEM, "cannot grow the heap: of its %zu bytes, %zu are in use or lie "
-			  "in gaps between allocations. Try a larger size in umalloc_create()",
-			  heap->size, at);
+		umseterror(ENOMEM, "cannot grow the heap: of its %zu bytes, %zu are in use or lie "
+			   "in gaps between allocations. Try a larger size in umalloc_create()",
+			   heap->size, at);
 		return NULL;
 	}
-	if (!takes_writes(heap))
+	if (!can_write(heap))
 		return NULL;
 	heap->used = at + gap + size;
 	return heap->base + at + gap;
 }
 
-static void *alloc_hook(extent_hooks_t *hooks, void *wanted, size_t size, size_t alignment, bool *zero, bool *commit,
-			unsigned arena)
+static size_t page_of(const struct umalloc_heap *heap, const void *memory)
+{
+	return (size_t)((const char *)memory - heap->base) / heap->page;
+}
+
+static void *alloc_hook(extent_hooks_t *hooks, void *wanted, size_t size, size_t alignment,
+			bool *zero, bool *commit, unsigned arena)
 {
 	struct umalloc_heap *heap = heap_of(hooks);
 	char *memory;
@@ -168,12 +157,12 @@ static void *alloc_hook(extent_hooks_t *hooks, void *wanted, size_t size, size_t
 	(void)arena;
 	pthread_mutex_lock(&heap->lock);
 	memory = grow(heap, wanted, size, alignment);
-	/* As if it had been decommitted, so that it can become one with what has. */
+	/* The extent looks decommitted, so that jemalloc can merge it with such extents. */
 	if (memory && !*commit) {
-		size_t first = (size_t)(memory - heap->base) / heap->page, last = first + size / heap->page;
+		size_t first = page_of(heap, memory), last = first + size / heap->page;
 
-		set_bits(heap->dead, first, last);
-		set_bits(heap->zero, first, last);
+		put_bits(heap->dead, first, last, true);
+		put_bits(heap->zero, first, last, true);
 		heap->dead_pages += last - first;
 	}
 	pthread_mutex_unlock(&heap->lock);
@@ -182,16 +171,18 @@ static void *alloc_hook(extent_hooks_t *hooks, void *wanted, size_t size, size_t
 	return memory;
 }
 
-/* The addresses stay the arena's. */
-static bool dalloc_hook(extent_hooks_t *hooks, void *memory, size_t size, bool committed, unsigned arena)
+/* The arena keeps its addresses. */
+static bool dalloc_hook(extent_hooks_t *hooks, void *memory, size_t size, bool committed,
+			unsigned arena)
 {
 	(void)hooks, (void)memory, (void)size, (void)committed, (void)arena;
 	return true;
 }
 
-/* ---- Giving up, and using again. ---- */
+/* ---- Discarded memory, and its use ---- */
 
-/* The segments of [first, last), bytes of the heap at which segments begin. false: not all of them, because one is pinned. */
+/* Discards the segments of the heap from byte `first` to `last`. Returns false if a segment is
+ * pinned, and then may have discarded others. */
 static bool discard(struct umalloc_heap *heap, size_t first, size_t last)
 {
 	if (umadvise(heap->base + first, last - first, UMMAP_ADV_DISCARD) < 0)
@@ -200,8 +191,8 @@ static bool discard(struct umalloc_heap *heap, size_t first, size_t last)
 	return true;
 }
 
-/* A run of segments at a time, of those that the pages touch. */
-static void discard_dead(struct umalloc_heap *heap, size_t first, size_t last)
+/* Discards each run of segments whose pages are all dead, of those that the pages touch. */
+static void discard_dead_locked(struct umalloc_heap *heap, size_t first, size_t last)
 {
 	size_t each = heap->seg_size / heap->page, end;
 
@@ -210,58 +201,62 @@ static void discard_dead(struct umalloc_heap *heap, size_t first, size_t last)
 		for (end = page; end < last && all_set(heap->dead, end, end + each); end += each)
 			;
 		if (end > page && discard(heap, page * heap->page, end * heap->page))
-			set_bits(heap->zero, page, end);
+			put_bits(heap->zero, page, end, true);
 		end = end > page ? end : page + each;
 	}
 }
 
-static bool decommit_hook(extent_hooks_t *hooks, void *memory, size_t size, size_t offset, size_t length, unsigned arena)
+static bool decommit_hook(extent_hooks_t *hooks, void *memory, size_t size, size_t offset,
+			  size_t length, unsigned arena)
 {
 	struct umalloc_heap *heap = heap_of(hooks);
-	size_t first = ((size_t)((char *)memory - heap->base) + offset) / heap->page, last = first + length / heap->page;
+	size_t first = page_of(heap, (char *)memory + offset), last = first + length / heap->page;
 
 	(void)size, (void)arena;
-	if (heap->ending || heap->forked)
+	if (heap->is_ending || heap->is_parents)
 		return true;
 	pthread_mutex_lock(&heap->lock);
-	set_bits(heap->dead, first, last);
+	put_bits(heap->dead, first, last, true);
 	heap->dead_pages += last - first;
-	discard_dead(heap, first, last);
+	discard_dead_locked(heap, first, last);
 	pthread_mutex_unlock(&heap->lock);
 	return false;
 }
 
-static bool commit_hook(extent_hooks_t *hooks, void *memory, size_t size, size_t offset, size_t length, unsigned arena)
+static bool commit_hook(extent_hooks_t *hooks, void *memory, size_t size, size_t offset,
+			size_t length, unsigned arena)
 {
 	struct umalloc_heap *heap = heap_of(hooks);
-	size_t first = ((size_t)((char *)memory - heap->base) + offset) / heap->page, last = first + length / heap->page;
+	size_t first = page_of(heap, (char *)memory + offset), last = first + length / heap->page;
 
 	(void)size, (void)arena;
-	if (heap->ending || heap->forked)
+	if (heap->is_ending || heap->is_parents)
 		return true;
-	/* They are this extent's, and nobody else looks at them: what has to be cleared is, when they are not dead any more. */
 	pthread_mutex_lock(&heap->lock);
-	clear_bits(heap->dead, first, last);
+	put_bits(heap->dead, first, last, false);
 	heap->dead_pages -= last - first;
 	pthread_mutex_unlock(&heap->lock);
+	/* The pages are no longer dead, so no thread discards or uses them meanwhile. */
 	for (size_t page = first; page < last; page++) {
 		if (!has_bit(heap->zero, page))
 			memset(heap->base + page * heap->page, 0, heap->page);
 	}
 	pthread_mutex_lock(&heap->lock);
-	clear_bits(heap->zero, first, last);
+	put_bits(heap->zero, first, last, false);
 	pthread_mutex_unlock(&heap->lock);
 	return false;
 }
 
-static bool split_hook(extent_hooks_t *hooks, void *memory, size_t size, size_t size_a, size_t size_b, bool committed,
-		       unsigned arena)
+static bool split_hook(extent_hooks_t *hooks, void *memory, size_t size, size_t size_a,
+		       size_t size_b, bool committed, unsigned arena)
 {
-	(void)hooks, (void)memory, (void)size, (void)size_a, (void)size_b, (void)committed, (void)arena;
+	(void)hooks, (void)memory, (void)size, (void)size_a, (void)size_b, (void)committed;
+	(void)arena;
 	return false;
 }
 
-static bool merge_hook(extent_hooks_t *hooks, void *a, size_t size_a, void *b, size_t size_b, bool committed, unsigned arena)
+static bool merge_hook(extent_hooks_t *hooks, void *a, size_t size_a, void *b, size_t size_b,
+		       bool committed, unsigned arena)
 {
 	(void)hooks, (void)a, (void)size_a, (void)b, (void)size_b, (void)committed, (void)arena;
 	return false;
@@ -276,18 +271,17 @@ const extent_hooks_t extent_hooks = {
 	.merge = merge_hook,
 };
 
-void extent_give_up(struct umalloc_heap *heap, void *memory, size_t size)
+/* No other allocation has a page of these segments. */
+void extent_discard(struct umalloc_heap *heap, void *memory, size_t size)
 {
-	size_t at = (size_t)((char *)memory - heap->base);
-	size_t first = (at + heap->seg_size - 1) / heap->seg_size * heap->seg_size;
-	size_t last = (at + size) / heap->seg_size * heap->seg_size;
+	size_t at = (size_t)((char *)memory - heap->base), seg = heap->seg_size;
+	size_t first = (at + seg - 1) & ~(seg - 1), last = (at + size) & ~(seg - 1);
 
-	/* Nobody else has a page of these segments. */
 	if (first < last)
 		discard(heap, first, last);
 }
 
-/* Those that cannot be discarded are few, and found by halves. */
+/* The few segments that cannot be discarded are found by halving the range. */
 static void clear(struct umalloc_heap *heap, size_t first, size_t last)
 {
 	size_t half = first + (last - first) / heap->seg_size / 2 * heap->seg_size;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * The names of the copy of jemalloc that is linked in (rules.mk renames them): the program may have a jemalloc of its own. What
- * follows stands for malloc and the like in its header only, and is not called.
- */
+/* The names of the copy of jemalloc that is linked in. rules.mk renames them, because the program
+ * may have a jemalloc of its own. */
 #ifndef UMALLOC_JEMALLOC_H
 #define UMALLOC_JEMALLOC_H
 

@@ -6,7 +6,8 @@
 
 struct ummap_attr;
 
-/* Maps a file of no name; 0, or -1 with errno and a sentence. */
-int store_map_unnamed(size_t size, const struct ummap_attr *attr, void **base);
+/* Maps the store of a heap; uri NULL: a file without a name in $TMPDIR. Returns 0, or -1 with
+ * errno. */
+int store_map(const char *uri, size_t size, const struct ummap_attr *attr, void **base);
 
 #endif

@@ -1,25 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Bindings of threads to heaps. A thread alone changes its own list of them; the lists of heaps, and the heap of a binding, are
- * under `lock`, under which jemalloc's caches are destroyed.
- */
+/* Only a thread changes its own list of bindings. `lock` protects the lists of heaps, and the heap
+ * of a binding. Caches of jemalloc are destroyed under it. */
 #include "umalloc/thread.h"
-
-#include "umalloc/error.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
+#include <ummap.h>
+
 #define NO_CACHE UINT32_MAX
 
 _Thread_local struct binding *thread_last;
-static _Thread_local struct binding *mine;
+static _Thread_local struct binding *bindings;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool has_key;
 
-/* Frees what it keeps, too. */
+/* Frees the allocations in the cache, too. */
 static void drop_cache(struct binding *b)
 {
 	if (b->cache != NO_CACHE)
@@ -35,12 +33,12 @@ static void unlink_from_heap(struct binding *b)
 	b->heap = NULL;
 }
 
-/* A thread ends, with these bindings. Others of its destructors may still allocate: then it has new ones. */
+/* Called at the end of a thread. Its other destructors may still allocate, with new bindings. */
 static void end_thread(void *list)
 {
 	struct binding *b = list, *next;
 
-	mine = thread_last = NULL;
+	bindings = thread_last = NULL;
 	for (; b; b = next) {
 		next = b->next;
 		pthread_mutex_lock(&lock);
@@ -58,19 +56,19 @@ static void make_key(void)
 	has_key = pthread_key_create(&key, end_thread) == 0;
 }
 
-static struct binding *find(const struct umalloc_heap *heap)
+static struct binding *find_binding(const struct umalloc_heap *heap)
 {
-	struct binding *b = mine;
+	struct binding *b = bindings;
 
 	while (b && b->heap != heap)
 		b = b->next;
 	return b;
 }
 
-/* One of a heap that has ended, or a new one. */
-static struct binding *take(void)
+/* Returns the binding to a heap that has ended, or a new one. */
+static struct binding *take_binding(void)
 {
-	struct binding *b = find(NULL);
+	struct binding *b = find_binding(NULL);
 
 	if (b)
 		return b;
@@ -78,15 +76,15 @@ static struct binding *take(void)
 	b = has_key ? calloc(1, sizeof(*b)) : NULL;
 	if (!b)
 		return NULL;
-	b->next = mine;
+	b->next = bindings;
 	if (pthread_setspecific(key, b)) {
 		free(b);
 		return NULL;
 	}
-	return mine = b;
+	return bindings = b;
 }
 
-/* Without a cache, if jemalloc has no number left for one, or no memory. */
+/* Without memory, or a number for another cache, the binding has no cache. */
 static void make_cache(struct binding *b)
 {
 	size_t len = sizeof(b->cache);
@@ -94,17 +92,17 @@ static void make_cache(struct binding *b)
 	if (mallctl("tcache.create", &b->cache, &len, NULL, 0))
 		b->cache = NO_CACHE;
 	b->cache_flags = b->cache == NO_CACHE ? MALLOCX_TCACHE_NONE : MALLOCX_TCACHE(b->cache);
-	/* What a new thread frees first mostly was handed to it, and has neighbours in other threads' hands: it must not come back as
-	 * the first thing that this thread allocates. */
+	/* The first allocation that a new thread frees was mostly made by another thread, which
+	 * uses its neighbors: the cache must not give it to the new thread. */
 	b->free_flags = MALLOCX_TCACHE_NONE;
 }
 
-static int bind(struct binding *b, struct umalloc_heap *heap)
+static int bind_heap(struct binding *b, struct umalloc_heap *heap)
 {
 	long arena;
 
 	b->arena = heap->next_arena++ % heap->arenas;
-	arena = heap_arena(heap, b->arena);
+	arena = arena_number(heap, b->arena);
 	if (arena < 0)
 		return -1;
 	make_cache(b);
@@ -124,19 +122,19 @@ struct binding *thread_bind(struct umalloc_heap *heap)
 {
 	struct binding *b;
 
-	if (heap->forked) {
-		heap_fail(ENXIO, "cannot use the heap: it belongs to the parent process. Try to "
-			  "create a heap after fork()");
+	if (heap->is_parents) {
+		umseterror(ENXIO, "cannot use the heap: it belongs to the parent process. "
+			   "Try to create a heap after fork()");
 		return NULL;
 	}
-	b = find(heap);
+	b = find_binding(heap);
 	if (!b) {
-		b = take();
+		b = take_binding();
 		if (!b) {
-			heap_fail(ENOMEM, "cannot use the heap in this thread: no memory");
+			umseterror(ENOMEM, "cannot use the heap in this thread: no memory");
 			return NULL;
 		}
-		if (bind(b, heap) < 0)
+		if (bind_heap(b, heap) < 0)
 			return NULL;
 	}
 	return thread_last = b;
@@ -160,9 +158,9 @@ void thread_forget_heap(struct umalloc_heap *heap)
 
 void thread_forget_all(void)
 {
-	/* What the lists hold may be half changed: it is left alone. */
+	/* The lists may be inconsistent, so they are not changed. */
 	pthread_mutex_init(&lock, NULL);
-	thread_last = mine = NULL;
+	thread_last = bindings = NULL;
 	if (has_key)
 		pthread_setspecific(key, NULL);
 }

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a thread keeps of a heap: which arena it allocates from, and a cache of small allocations. */
+/* The bindings of threads to heaps: the arena, and a cache of small allocations. */
 #ifndef UMALLOC_THREAD_H
 #define UMALLOC_THREAD_H
 
-#include "umalloc/heap.h"
+#include "umalloc/arena.h"
 
 struct binding {
-	struct umalloc_heap *heap;       /* NULL: it has ended */
-	int flags;                       /* for jemalloc: the arena, and the cache */
-	int free_flags;                  /* ... where it frees next */
-	int cache_flags;                 /* ... and from then on */
-	unsigned cache;                  /* its number; NO_CACHE: there is none */
-	unsigned arena;                  /* which of the heap's */
-	struct binding *next;            /* of the thread */
-	struct binding *heap_next, **heap_link; /* of the heap */
+	struct umalloc_heap *heap;  /* NULL: the heap has ended */
+	int flags;                  /* jemalloc's flags for allocations: the arena, and the cache */
+	int free_flags;             /* flags for the next free */
+	int cache_flags;            /* flags for later frees: the cache */
+	unsigned cache;             /* jemalloc's number of the cache; NO_CACHE: there is none */
+	unsigned arena;             /* number of the arena in the heap */
+	struct binding *next;       /* next binding of the thread */
+	struct binding *heap_next, **heap_link; /* list of the heap's bindings */
 };
 
-/* Of the heap that the thread used last. */
+/* The binding to the heap that the thread used last. */
 extern _Thread_local struct binding *thread_last;
-/* The same for any heap, made if it is not there. NULL with errno. */
+/* Returns the binding to a heap, which it makes if necessary. NULL with errno: there is none. */
 struct binding *thread_bind(struct umalloc_heap *heap);
 
 static inline struct binding *thread_binding(struct umalloc_heap *heap)
@@ -28,11 +28,11 @@ static inline struct binding *thread_binding(struct umalloc_heap *heap)
 	return __builtin_expect(b && b->heap == heap, 1) ? b : thread_bind(heap);
 }
 
-/* What the thread keeps to allocate it again is free. */
+/* Frees the allocations in the thread's cache. */
 void thread_flush(struct binding *b);
-/* The heap ends: no thread has anything of it any more. */
+/* Ends the bindings of all threads to a heap. */
 void thread_forget_heap(struct umalloc_heap *heap);
-/* In a forked child: there are no other threads, and this one has nothing of its parent's heaps. */
+/* Called in a forked child, which has one thread and cannot use the heaps of its parent. */
 void thread_forget_all(void);
 
 #endif

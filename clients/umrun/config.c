@@ -1,84 +1,62 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* UMMAP_RUN has a line "KEY=VALUE" for each option that the user has given. */
 #include "umrun/config.h"
 
-#include "common/fd_path.h"
+#include "common/size.h"
 
-#include <errno.h>
-#include <stdio.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_MIN ((size_t)1 << 20)
-#define DEFAULT_HEAP_MIN ((size_t)64 << 10)
-#define DEFAULT_SEGMENT ((size_t)256 << 10)
-
-struct config config = { .min = DEFAULT_MIN,
-			 .heap_min = DEFAULT_HEAP_MIN,
-			 .segment = DEFAULT_SEGMENT };
-
-static void read_size(void *field, const char *value)
-{
-	*(size_t *)field = strtoull(value, NULL, 10);
-}
-
-/* Copies the value: programs overwrite their environment, for example to show another title. */
-static void read_text(void *field, const char *value)
-{
-	*(const char **)field = strdup(value);
-}
-
-static void read_flag(void *field, const char *value)
-{
-	(void)value;
-	*(bool *)field = true;
-}
-
-/* Engines other than uffd do not see the kernel's accesses: memory for calls is pinned. */
-static void read_engine(void *field, const char *value)
-{
-	*(bool *)field = strcmp(value, "uffd") != 0 && strcmp(value, "auto") != 0;
-}
+struct config config = { .min = 1 << 20, .heap_min = 64 << 10, .segment = 256 << 10 };
 
 static const struct {
-	const char *name;
-	void (*read)(void *field, const char *value);
-	size_t field;
-} variables[] = {
-#define VARIABLE(name, read, field, type, default, meaning) \
-	{ name, read, offsetof(struct config, field) },
-#include "umrun/variables.def"
-#undef VARIABLE
+	const char *key;
+	uint64_t *size;          /* the option is a size, or ... */
+	const char **text;       /* ... a text */
+} options[] = {
+	{ "min=", &config.min, NULL },
+	{ "heap-min=", &config.heap_min, NULL },
+	{ "only=", NULL, &config.only },
+	{ "driver=", NULL, &config.driver },
+	{ "policy=", NULL, &config.policy },
+	{ "heap=", NULL, &config.heap },
+	{ "exclusive=", NULL, &config.exclusive },
+	{ "quiet=", NULL, &config.quiet },
+	{ "stats=", NULL, &config.stats },
+	{ "verbose=", NULL, &config.verbose },
 };
 
-/* Reads the variables once, whichever part of the library starts first. */
+static void read_option(const char *line)
+{
+	for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++) {
+		size_t len = strlen(options[i].key);
+
+		if (strncmp(line, options[i].key, len) != 0)
+			continue;
+		if (options[i].size)
+			size_parse(line + len, options[i].size);
+		else
+			*options[i].text = line + len;
+	}
+}
+
 void config_read(void)
 {
+	const char *engine = secure_getenv("UMMAP_ENGINE"), *text = secure_getenv("UMMAP_RUN");
+	const char *segment = secure_getenv("UMMAP_SEG_SIZE");
 	static bool has_read;
+	char *rest, *line;
 
 	if (has_read)
 		return;
 	has_read = true;
-	for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++) {
-		const char *value = secure_getenv(variables[i].name);
-
-		if (value)
-			variables[i].read((char *)&config + variables[i].field, value);
-	}
-}
-
-bool config_uri(char *to, size_t room, const char *driver, int fd, bool same)
-{
-	const char *keys = driver + strcspn(driver, "?");
-	char key[24] = "";
-	int len;
-
-	if (same)
-		snprintf(key, sizeof(key), "%sfd=%d", *keys ? "&" : "?", fd);
-	/* Both "trace+posix:?keys" and "trace+posix?keys" are accepted. */
-	len = snprintf(to, room, "%.*s:" FD_FOLDER "%d%s%s", (int)strcspn(driver, ":?"), driver,
-		       fd, keys, key);
-	if (len < (int)room)
-		return true;
-	errno = ENAMETOOLONG;
-	return false;
+	/* Engines other than uffd do not see the kernel's accesses: memory for calls is pinned. */
+	config.pins = engine && strcmp(engine, "uffd") != 0 && strcmp(engine, "auto") != 0;
+	if (segment)
+		size_parse(segment, &config.segment);
+	/* Programs overwrite their environment, for example to show another title. */
+	rest = text ? strdup(text) : NULL;
+	while ((line = strsep(&rest, "\n")))
+		read_option(line);
 }

@@ -1,30 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The options of ummap-run(1), which it passes in environment variables. */
+/* The options of ummap-run(1), which it passes in the environment variable UMMAP_RUN. */
 #ifndef UMRUN_CONFIG_H
 #define UMRUN_CONFIG_H
 
 #include <stdbool.h>
-#include <stddef.h>
+#include <stdint.h>
 
 struct config {
-	size_t min;              /* least bytes of a mapping that the library takes; 0: none */
+	uint64_t min;            /* least bytes of a mapping that the library takes; 0: none */
 	const char *only;        /* pattern for the paths of files to take; NULL: all */
 	const char *driver;      /* driver with its keys; NULL: uring, or posix if uring fails */
 	const char *policy;      /* policy; NULL: the library's default */
 	const char *heap;        /* folder of the heap for large allocations; NULL: no heap */
-	size_t heap_min;         /* least bytes of an allocation from the heap */
-	size_t segment;          /* bytes of a segment of the heap */
+	uint64_t heap_min;       /* least bytes of an allocation from the heap */
+	uint64_t segment;        /* bytes of a segment of the heap (UMMAP_SEG_SIZE) */
 	bool pins;               /* the engine does not serve the kernel's accesses */
-	bool exclusive;          /* no other process uses the files */
-	bool quiet;              /* no line at the end about mappings that stayed with the kernel */
-	bool stats;              /* statistics go to stderr at the end */
-	bool verbose;            /* prints each mapping that the kernel has, with the reason */
+	const char *exclusive;   /* not NULL: no other process uses the files */
+	const char *quiet;       /* not NULL: no line at the end about mappings of the kernel */
+	const char *stats;       /* not NULL: statistics go to stderr at the end */
+	const char *verbose;     /* not NULL: prints each mapping of the kernel, with the reason */
 };
 
 extern struct config config;
+/* Reads the options once, whichever part of the library starts first. */
 void config_read(void);
-/* Writes the URI by which a driver opens the file of a descriptor; same: by the descriptor's own
- * description. Returns false if it is too long. */
-bool config_uri(char *to, size_t room, const char *driver, int fd, bool same);
 
 #endif

@@ -10,18 +10,48 @@
  */
 #include "umrun/descriptors.h"
 
+#include "common/fd_path.h"
 #include "umrun/next_calls.h"
-#include "umrun/region.h"
 
 #include <linux/close_range.h>
 
 #define MAX_DESCRIPTORS 4096
+/* Bytes of one getdents64(2). */
+#define ENTRIES_BYTES 2048
 
 /* Files behind the library's descriptors. `inode` is 0 if the number is not the library's. */
 static struct {
 	_Atomic dev_t device;
 	_Atomic ino_t inode;
 } library_file[MAX_DESCRIPTORS];
+
+int descriptors_copy(int fd)
+{
+	int copy = fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST);
+
+	return copy < 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : copy;
+}
+
+/* Does not use opendir(3), which allocates memory. */
+bool descriptors_each(void (*found)(int fd), int first)
+{
+	int folder = open(FD_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_Alignas(struct dirent64) char entries[ENTRIES_BYTES];
+	long len;
+
+	if (folder < 0)
+		return false;
+	while ((len = syscall(SYS_getdents64, folder, entries, sizeof(entries))) > 0) {
+		for (long at = 0; at < len; at += ((struct dirent64 *)(entries + at))->d_reclen) {
+			const char *name = ((struct dirent64 *)(entries + at))->d_name;
+
+			if (*name != '.' && atoi(name) >= first && atoi(name) != folder)
+				found(atoi(name));
+		}
+	}
+	close(folder);
+	return true;
+}
 
 static bool is_in_table(int fd)
 {
@@ -56,7 +86,8 @@ static bool is_of_library(int fd)
 	return is;
 }
 
-int prepare_close(const void *caller, int fd)
+/* Called before close(2): 0, or -1 with errno if the descriptor is the library's. */
+int before_close(const void *caller, int fd)
 {
 	if (!is_in_table(fd))
 		return 0;
@@ -67,7 +98,7 @@ int prepare_close(const void *caller, int fd)
 }
 
 /* Closes the descriptors of a range in runs that leave out those of the library. */
-int close_others(unsigned first, unsigned last, int flags)
+int take_close_range(unsigned first, unsigned last, int flags)
 {
 	unsigned fd;
 
@@ -84,9 +115,18 @@ int close_others(unsigned first, unsigned last, int flags)
 	return first <= last ? next_close_range(first, last, flags) : 0;
 }
 
+static void close_other(int fd)
+{
+	if (!is_of_library(fd))
+		next_close(fd);
+}
+
+/* Kernels before Linux 5.9 lack close_range(2). */
 void take_closefrom(int first)
 {
-	if (close_others(first < 0 ? 0 : (unsigned)first, UINT_MAX, 0) < 0)
+	first = first < 0 ? 0 : first;
+	if (take_close_range((unsigned)first, UINT_MAX, 0) < 0 &&
+	    !descriptors_each(close_other, first))
 		next_closefrom(first);
 }
 

@@ -5,14 +5,19 @@
 
 #include <stdbool.h>
 
+/* The library's descriptors begin here, above those that programs expect. */
+#define FD_FIRST 700
+
+/* Copies a descriptor to a free number from FD_FIRST on, or to any free number. -1: there is
+ * none. */
+int descriptors_copy(int fd);
+/* Calls found for each open descriptor from `first` on. Returns false if they cannot be
+ * listed. Allocates no memory. */
+bool descriptors_each(void (*found)(int fd), int first);
 /* Records that the library has moved a descriptor to the number fd. */
 void descriptors_note_copy(int fd);
 /* Whether dup2(2) may give the number fd to the program. If not, errno is EBUSY, and the first time
  * a message is printed. */
 bool descriptors_may_replace(int fd);
-/* Called before close(2): 0, or -1 with errno if the descriptor is the library's. */
-int prepare_close(const void *caller, int fd);
-/* Closes the descriptors of a range, as close_range(2) does, except those of the library. */
-int close_others(unsigned first, unsigned last, int flags);
 
 #endif

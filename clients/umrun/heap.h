@@ -34,11 +34,36 @@ static inline size_t heap_left(const void *addr)
 	return heap_calls ? heap_calls->left(addr) : 0;
 }
 
-/* ---- For malloc.c. Functions that take memory require that heap_has is true for it. ---- */
+/* ---- The rest is in libumrun-heap. Functions that take memory require heap_has for it. ---- */
+
+#include <pthread.h>
+#include <umalloc.h>
+
+struct heap {
+	umalloc_heap *heap;
+	char *base;
+	size_t size;             /* 0: there is no heap */
+	struct heap *next;       /* next inherited heap */
+};
+
+/* The heap of this process, and those of its parents, whose contents this process has. */
+extern struct heap own_heap, *inherited_heaps;
+/* Protects the creation of the heap, and the bits of mapped.c. Locks of umalloc are taken under
+ * it. */
+extern pthread_mutex_t heap_lock;
+/* Whether this thread runs code of the library, whose allocations come from the C library. */
+extern _Thread_local bool is_inside;
+extern _Atomic bool has_heap;
+/* Called once, when the process has its first heap. */
+extern void (*heap_on_begin)(void);
 
 /* Creates the heap if necessary. Whether this thread may allocate from it. */
 bool heap_ready(void);
 bool heap_has(const void *memory);
+/* The heap of a parent that has the memory, or NULL. */
+struct heap *heap_find_inherited(const void *memory);
+/* Creates a file without a name in the folder of the heap. -1 with errno: it cannot be made. */
+int heap_file(void);
 void *heap_alloc(size_t size);
 void *heap_alloc_zeros(size_t count, size_t size);
 void *heap_alloc_aligned(size_t alignment, size_t size);
@@ -46,11 +71,10 @@ void heap_free(void *memory);
 /* Returns NULL on failure, and `old` stays valid. size is at least --heap-min. */
 void *heap_realloc(void *old, size_t size);
 size_t heap_usable_size(const void *memory);
+/* The number of allocations. */
+unsigned long heap_count(void);
 /* Allocates as memalign(3) does; next: a function of the C library. */
 typedef void *(*align_call)(size_t alignment, size_t size);
 void *take_memalign(const void *caller, align_call next, size_t alignment, size_t size);
-size_t page_size(void);
-/* The path of the library that has the program's malloc; NULL: it is the C library. */
-const char *heap_of_program(void);
 
 #endif

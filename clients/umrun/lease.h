@@ -11,28 +11,28 @@
  * A process that shares a description (by fork, exec, or a message) needs no open(2). A shared
  * description is therefore never given a write lease.
  *
- * The caller of any of these functions must hold the lock of the region list for change.
+ * The caller of any of these functions must hold the lock of the list of regions for change.
  */
 #ifndef UMRUN_LEASE_H
 #define UMRUN_LEASE_H
 
+#include "umrun/file_set.h"
 #include "umrun/report.h"
 
-#include <stdbool.h>
-#include <sys/stat.h>
-
 struct lease {
-	dev_t dev;
-	ino_t ino;
+	struct file_id file;
 	int fd;               /* a descriptor of the description that has the lease */
 	int type;             /* F_RDLCK or F_WRLCK */
 	unsigned users;       /* number of regions that need the lease */
 	struct lease *next;
 };
 
-/* Takes a lease that a region of the file needs, or shares the one that another region has. NULL
- * with a reason. */
-struct lease *lease_take(int fd, bool writable, const struct stat *st, enum left_reason *why);
+/* Called at the start. `yield` hands the regions whose leases are broken to the kernel. It returns
+ * false if one could not be handed over, and is then called again. It takes the lock. */
+void lease_begin(bool (*yield)(void));
+/* Takes a lease that a region of the file needs, or shares the one that another region has: a write
+ * lease if the description allows writes. NULL with a reason. */
+struct lease *lease_take(int fd, struct file_id file, enum left_reason *why);
 /* Ends a region's use of a lease. The last one releases it. */
 void lease_drop(struct lease *lease);
 /* Whether an open(2) or truncate(2) of the file waits for the lease, or has already continued

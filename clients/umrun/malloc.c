@@ -8,16 +8,10 @@
 #include "umrun/heap.h"
 #include "umrun/next_calls.h"
 
-#include <dlfcn.h>
-#include <errno.h>
-#include <string.h>
-
-#include <gnu/libc-version.h>
-
 /* Allocations of the C library stay there: it reads into them by calls that are not intercepted. */
 static bool is_large(const void *caller, size_t size)
 {
-	return heap_calls && size >= config.heap_min && !next_is_library(caller) &&
+	return heap_calls && size >= config.heap_min && !next_is_own(caller) &&
 	       !next_is_c(caller) && heap_ready();
 }
 
@@ -44,14 +38,14 @@ void take_free(void *memory)
 }
 
 /* Moves an allocation between the heap and the C library. */
-static void *move_allocation(void *old, size_t old_size, size_t size)
+static void *move_allocation(const void *caller, void *old, size_t old_size, size_t size)
 {
-	void *memory = malloc(size);
+	void *memory = take_malloc(caller, size);
 
 	if (!memory)
 		return NULL;
 	memcpy(memory, old, old_size < size ? old_size : size);
-	free(old);
+	take_free(old);
 	return memory;
 }
 
@@ -61,12 +55,12 @@ void *take_realloc(const void *caller, void *old, size_t size)
 		return take_malloc(caller, size);
 	if (heap_has(old)) {
 		if (size == 0)
-			return free(old), NULL;
+			return take_free(old), NULL;
 		return size >= config.heap_min ? heap_realloc(old, size) :
-		       move_allocation(old, heap_usable_size(old), size);
+		       move_allocation(caller, old, heap_usable_size(old), size);
 	}
 	if (is_large(caller, size))
-		return move_allocation(old, malloc_usable_size(old), size);
+		return move_allocation(caller, old, malloc_usable_size(old), size);
 	return next_realloc(old, size);
 }
 
@@ -103,32 +97,13 @@ int take_posix_memalign(const void *caller, void **to, size_t alignment, size_t 
 	return 0;
 }
 
-size_t page_size(void)
-{
-	return (size_t)sysconf(_SC_PAGESIZE);
-}
-
 void *take_pvalloc(const void *caller, size_t size)
 {
-	size_t page = page_size();
+	size_t page = page_bytes();
 
 	if (size > SIZE_MAX - page) {
 		errno = ENOMEM;
 		return NULL;
 	}
 	return take_memalign(caller, next_memalign, page, (size + page - 1) & ~(page - 1));
-}
-
-/* The program's own malloc is the first one, or the next one behind this library's. */
-const char *heap_of_program(void)
-{
-	void *first = dlsym(RTLD_DEFAULT, "malloc");
-	Dl_info has, c;
-
-	if (first == (void *)malloc)
-		first = dlsym(RTLD_NEXT, "malloc");
-	if (!dladdr(first, &has) || !dladdr((void *)gnu_get_libc_version, &c) ||
-	    has.dli_fbase == c.dli_fbase)
-		return NULL;
-	return has.dli_fname;
 }

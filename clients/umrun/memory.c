@@ -4,27 +4,15 @@
  * the kernel, which does the call. Calls of the library itself pass unchanged in all threads and
  * signal handlers.
  */
-#include "common/memory_calls.h"
-#include "umrun/config.h"
 #include "umrun/heap.h"
+#include "umrun/list.h"
 #include "umrun/next_calls.h"
+#include "umrun/process.h"
 #include "umrun/region.h"
-
-#include <errno.h>
-#include <string.h>
 
 #include <ummap.h>
 
-static bool has_started;
-
-__attribute__((constructor))
-static void start_umrun(void)
-{
-	config_read();
-	next_start();
-	region_begin();
-	has_started = true;
-}
+const struct heap_calls *heap_calls;
 
 static void *map_file(void *addr, size_t len, int prot, int flags, int fd, off_t off)
 {
@@ -35,12 +23,13 @@ static void *map_file(void *addr, size_t len, int prot, int flags, int fd, off_t
 		errno = ENOMEM;
 		return MAP_FAILED;
 	}
-	region_lock_write();
+	list_lock_write();
 	if (flags & MAP_FIXED &&
 	    region_hand_back_range(addr, len, "the program maps other memory there") < 0)
 		result = MAP_FAILED;
-	/* Only the kernel maps at an address that the program asks for. */
-	if (!result && !addr)
+	/* Only the kernel maps at an address that the program asks for. The stores of a child of
+	 * vfork(2) or clone(2) would not be written at its end. */
+	if (!result && !addr && is_own_process())
 		result = region_map(len, prot, flags, fd, off);
 	if (!result && region_note_kernel_mapping(prot, flags, fd) < 0)
 		result = MAP_FAILED;
@@ -48,21 +37,15 @@ static void *map_file(void *addr, size_t len, int prot, int flags, int fd, off_t
 		result = kernel_mmap(addr, len, prot, flags, fd, off);
 	if (flags & MAP_FIXED && result != MAP_FAILED)
 		region_forget_zeros(addr, len);
-	region_unlock();
+	list_unlock();
 	return result;
-}
-
-/* Whether the call passes to the kernel unchanged. */
-static bool passes(const void *caller)
-{
-	return !has_started || next_is_library(caller);
 }
 
 void *take_mmap(const void *caller, void *addr, size_t len, int prot, int flags, int fd, off_t off)
 {
 	void *result = NULL;
 
-	if (passes(caller))
+	if (next_is_library(caller))
 		return kernel_mmap(addr, len, prot, flags, fd, off);
 	/* Most calls map private memory where nothing is mapped. */
 	if ((flags & (MAP_ANONYMOUS | MAP_FIXED)) != MAP_ANONYMOUS)
@@ -72,17 +55,10 @@ void *take_mmap(const void *caller, void *addr, size_t len, int prot, int flags,
 	return result ? result : kernel_mmap(addr, len, prot, flags, fd, off);
 }
 
-static size_t round_to_pages(size_t len)
-{
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
-	return (len + page - 1) & ~(page - 1);
-}
-
 /* The kernel reports what is wrong with other addresses. */
 static bool is_page(const void *addr)
 {
-	return (uintptr_t)addr % (size_t)sysconf(_SC_PAGESIZE) == 0;
+	return (uintptr_t)addr % page_bytes() == 0;
 }
 
 int take_munmap(void *addr, size_t len)
@@ -92,15 +68,15 @@ int take_munmap(void *addr, size_t len)
 
 	if (heap_left(addr))
 		return heap_calls->unmap(addr, len);
-	region_lock_write();
-	r = region_find(addr, len);
+	list_lock_write();
+	r = list_find(addr, len);
 	if (r && r->addr == addr && r->len == round_to_pages(len))
 		result = region_unmap(r);
 	else if (region_hand_back_range(addr, len, "the program unmaps a part") < 0)
 		result = -1;
 	else
 		result = kernel_munmap(addr, len);
-	region_unlock();
+	list_unlock();
 	return result;
 }
 
@@ -125,14 +101,14 @@ void *take_mremap(const void *caller, void *old, size_t old_len, size_t len, int
 		result = heap_calls->grow_inherited(old, old_len, len, flags);
 	if (result)
 		return result;
-	if (!region_count || passes(caller))
+	if (!region_count || next_is_library(caller))
 		return kernel_mremap(old, old_len, len, flags, wanted);
 	if (heap_left(old))
 		return heap_calls->remap(old, old_len, len, flags);
-	region_lock_write();
-	r = region_find(old, old_len ? old_len : 1);
+	list_lock_write();
+	r = list_find(old, old_len ? old_len : 1);
 	if (r && r->addr == old && r->len == round_to_pages(old_len) && len > old_len &&
-	    flags == MREMAP_MAYMOVE && !r->writable)
+	    flags == MREMAP_MAYMOVE && !r->is_writable)
 		result = move_region(r, len);
 	if (!result && (region_hand_back_range(old, old_len ? old_len : 1, remaps) < 0 ||
 			(wanted && region_hand_back_range(wanted, len, remaps) < 0)))
@@ -141,7 +117,7 @@ void *take_mremap(const void *caller, void *old, size_t old_len, size_t len, int
 		result = kernel_mremap(old, old_len, len, flags, wanted);
 	if (wanted && result != MAP_FAILED)
 		region_forget_zeros(wanted, len);
-	region_unlock();
+	list_unlock();
 	return result;
 }
 
@@ -156,14 +132,14 @@ int take_mprotect(void *addr, size_t len, int prot)
 			errno = EACCES;
 		return prot & PROT_EXEC ? -1 : 0;
 	}
-	region_lock_write();
-	r = region_find(addr, len);
+	list_lock_write();
+	r = list_find(addr, len);
 	if (!r || r->prot != prot || !is_page(addr) || (char *)addr < r->addr ||
 	    round_to_pages(len) > (size_t)(r->addr + r->len - (char *)addr))
 		result = region_hand_back_range(addr, len, "the program calls mprotect") < 0 ||
 			 region_note_kernel_rights(addr, len, prot) < 0 ? -1 :
 				kernel_mprotect(addr, len, prot);
-	region_unlock();
+	list_unlock();
 	return result;
 }
 
@@ -180,9 +156,9 @@ static int each_part(void *addr, size_t len, int how, part_call by_library, part
 
 	if (heap_left(addr))
 		return by_library(addr, len, how);
-	region_lock_read();
+	list_lock_read();
 	while (at < end && result == 0) {
-		const struct region *r = region_find(at, (size_t)(end - at));
+		const struct region *r = list_find(at, (size_t)(end - at));
 		char *until = r && r->addr > at ? r->addr : end;
 
 		if (r && r->addr <= at && at < r->addr + r->library_len) {
@@ -195,7 +171,7 @@ static int each_part(void *addr, size_t len, int how, part_call by_library, part
 		}
 		at = until;
 	}
-	region_unlock();
+	list_unlock();
 	return result;
 }
 
@@ -220,36 +196,23 @@ int take_msync(void *addr, size_t len, int flags)
 	return each_part(addr, len, flags, sync_library, kernel_msync);
 }
 
+/* UMMAP_ADV_NORMAL to UMMAP_ADV_DONTNEED are the kernel's numbers. Other advice that only tells
+ * about future use has no effect. */
 static int advise_library(void *addr, size_t len, int advice)
 {
-	switch (advice) {
-	case MADV_NORMAL:
-		return umadvise(addr, len, UMMAP_ADV_NORMAL);
-	case MADV_RANDOM:
-		return umadvise(addr, len, UMMAP_ADV_RANDOM);
-	case MADV_SEQUENTIAL:
-		return umadvise(addr, len, UMMAP_ADV_SEQUENTIAL);
-	case MADV_WILLNEED:
-		return umadvise(addr, len, UMMAP_ADV_WILLNEED);
-	case MADV_DONTNEED:
-		return umadvise(addr, len, UMMAP_ADV_DONTNEED);
-	case MADV_DONTDUMP:
-	case MADV_DODUMP:
-	case MADV_DOFORK:
-	case MADV_KEEPONFORK:
-	case MADV_HUGEPAGE:
-	case MADV_NOHUGEPAGE:
-	case MADV_MERGEABLE:
-	case MADV_UNMERGEABLE:
-	case MADV_COLD:
-	case MADV_PAGEOUT:
-	case MADV_POPULATE_READ:
-	case MADV_POPULATE_WRITE:
-		return 0;
-	default:
-		errno = EINVAL;
-		return -1;
+	static const int ignored[] = { MADV_DONTDUMP, MADV_DODUMP, MADV_DOFORK, MADV_KEEPONFORK,
+				       MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_MERGEABLE,
+				       MADV_UNMERGEABLE, MADV_COLD, MADV_PAGEOUT,
+				       MADV_POPULATE_READ, MADV_POPULATE_WRITE };
+
+	if (advice >= MADV_NORMAL && advice <= MADV_DONTNEED)
+		return umadvise(addr, len, advice);
+	for (size_t i = 0; i < sizeof(ignored) / sizeof(*ignored); i++) {
+		if (advice == ignored[i])
+			return 0;
 	}
+	errno = EINVAL;
+	return -1;
 }
 
 /* Whether the advice is more than a statement about future use. */
@@ -266,10 +229,10 @@ static int advise_range(void *addr, size_t len, int advice)
 	if (changes_contents(advice)) {
 		int result;
 
-		region_lock_write();
+		list_lock_write();
 		result = region_hand_back_range(addr, len, "the program calls madvise") < 0 ? -1 :
 			 kernel_madvise(addr, len, advice);
-		region_unlock();
+		list_unlock();
 		return result;
 	}
 	return is_page(addr) ? each_part(addr, len, advice, advise_library, kernel_madvise) :
@@ -281,7 +244,7 @@ int take_madvise(const void *caller, void *addr, size_t len, int advice)
 	/* The kernel would show the contents of the file behind the child's mapping. */
 	if (advice == MADV_DONTNEED && heap_calls && heap_calls->clear_inherited(addr, len))
 		return 0;
-	if (!region_count || passes(caller))
+	if (!region_count || next_is_library(caller))
 		return kernel_madvise(addr, len, advice);
 	return advise_range(addr, len, advice);
 }
@@ -299,57 +262,46 @@ int take_posix_madvise(void *addr, size_t len, int advice)
 	return result;
 }
 
-static int lock_library(void *addr, size_t len, int lock)
+/* The library may evict memory that is locked with MLOCK_ONFAULT. */
+enum { UNLOCK, LOCK, LOCK_LATER };
+
+/* A range that is not locked may be unlocked. */
+static int lock_library(void *addr, size_t len, int how)
 {
-	if ((lock ? umpin(addr, len, PROT_READ) : umunpin(addr, len)) == 0)
-		return 0;
-	/* A range that is not locked may be unlocked. */
-	return lock ? -1 : 0;
+	if (how == UNLOCK)
+		umunpin(addr, len);
+	return how == LOCK ? umpin(addr, len, PROT_READ) : 0;
 }
 
-static int kernel_lock(void *addr, size_t len, int lock)
+static int kernel_lock(void *addr, size_t len, int how)
 {
-	return lock ? kernel_mlock(addr, len) : kernel_munlock(addr, len);
+	return how == LOCK_LATER ? kernel_mlock2(addr, len, MLOCK_ONFAULT) :
+	       how == LOCK ? kernel_mlock(addr, len) : kernel_munlock(addr, len);
 }
 
-/* MLOCK_ONFAULT is ignored: the library may evict the memory. */
-static int ignore_lock(void *addr, size_t len, int flags)
+static int lock_parts(const void *addr, size_t len, int how)
 {
-	(void)addr, (void)len, (void)flags;
-	return 0;
-}
+	void *from = (void *)((uintptr_t)addr & ~(page_bytes() - 1));
 
-static int kernel_lock_later(void *addr, size_t len, int flags)
-{
-	return kernel_mlock2(addr, len, (unsigned)flags);
-}
-
-static int lock_parts(const void *addr, size_t len, int how, part_call by_library,
-		      part_call by_kernel)
-{
-	void *from = (void *)((uintptr_t)addr & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1));
-
-	return each_part(from, len + (size_t)((const char *)addr - (char *)from), how, by_library,
-			 by_kernel);
+	return each_part(from, len + (size_t)((const char *)addr - (char *)from), how, lock_library,
+			 kernel_lock);
 }
 
 int take_mlock(const void *addr, size_t len)
 {
-	return lock_parts(addr, len, 1, lock_library, kernel_lock);
+	return lock_parts(addr, len, LOCK);
 }
 
 int take_mlock2(const void *addr, size_t len, unsigned flags)
 {
 	if (flags & ~(unsigned)MLOCK_ONFAULT)
 		return kernel_mlock2(addr, len, flags);
-	if (flags)
-		return lock_parts(addr, len, (int)flags, ignore_lock, kernel_lock_later);
-	return take_mlock(addr, len);
+	return lock_parts(addr, len, flags ? LOCK_LATER : LOCK);
 }
 
 int take_munlock(const void *addr, size_t len)
 {
-	return lock_parts(addr, len, 0, lock_library, kernel_lock);
+	return lock_parts(addr, len, UNLOCK);
 }
 
 /* The library does not report the pages that are in memory, so all pages of a region are. */
@@ -360,13 +312,13 @@ int take_mincore(void *addr, size_t len, unsigned char *vec)
 
 	if (!is_page(addr))
 		return kernel_mincore(addr, len, vec);
-	region_lock_read();
-	r = region_find(addr, len);
+	list_lock_read();
+	r = list_find(addr, len);
 	is_whole = heap_left(addr) >= len || (r && (char *)addr >= r->addr &&
 					      (char *)addr + len <= r->addr + r->library_len);
-	region_unlock();
+	list_unlock();
 	if (!is_whole)
 		return kernel_mincore(addr, len, vec);
-	memset(vec, 1, round_to_pages(len) / (size_t)sysconf(_SC_PAGESIZE));
+	memset(vec, 1, round_to_pages(len) / page_bytes());
 	return 0;
 }

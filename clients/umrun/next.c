@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Addresses of libummap, libumalloc and liburing, of this library, and of the C library. */
-static struct range { uintptr_t first, end; } library[3], self, c_library;
+/* Addresses of libummap, libumalloc and liburing, of this library, and of the C library, each found
+ * by a function. */
+enum { SELF = 3, C_LIBRARY, OBJECTS };
+static struct object { uintptr_t call, first, end; } objects[OBJECTS];
 
 void *_Atomic next_found[CALL_COUNT];
 
@@ -30,71 +32,57 @@ void *map_private(size_t len)
 	return kernel_mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
-/* The loaded object that contains a function, from its first to its last byte. */
-struct object {
-	uintptr_t call, first, end;
-};
-
-static int find_object(struct dl_phdr_info *info, size_t size, void *found)
+/* Records the addresses of a loaded object that has one of the calls. */
+static int note_object(struct dl_phdr_info *info, size_t size, void *unused)
 {
-	struct object *object = found, here = { object->call, UINTPTR_MAX, 0 };
+	uintptr_t first = UINTPTR_MAX, end = 0;
 
-	(void)size;
+	(void)size, (void)unused;
 	for (int i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
 		uintptr_t at = info->dlpi_addr + part->p_vaddr;
 
 		if (part->p_type != PT_LOAD)
 			continue;
-		here.first = at < here.first ? at : here.first;
-		here.end = at + part->p_memsz > here.end ? at + part->p_memsz : here.end;
+		first = at < first ? at : first;
+		end = at + part->p_memsz > end ? at + part->p_memsz : end;
 	}
-	if (here.call < here.first || here.call >= here.end)
-		return 0;
-	*object = here;
-	return 1;
-}
-
-static struct range object_of(const void *call)
-{
-	struct object object = { .call = (uintptr_t)call };
-
-	if (!object.call || !dl_iterate_phdr(find_object, &object))
-		return (struct range){ 0 };
-	return (struct range){ object.first, object.end };
+	for (int i = 0; i < OBJECTS; i++) {
+		if (objects[i].call >= first && objects[i].call < end)
+			objects[i] = (struct object){ objects[i].call, first, end };
+	}
+	return 0;
 }
 
 void next_start(void)
 {
-	static const char *const calls[] = { "ummap_open", "umalloc_create",
-					     "io_uring_queue_init_params" };
+	static const char *const calls[OBJECTS] = { "ummap_open", "umalloc_create",
+						    "io_uring_queue_init_params",
+						    [C_LIBRARY] = "gnu_get_libc_version" };
 
-	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
-		library[i] = object_of(dlsym(RTLD_DEFAULT, calls[i]));
-	self = object_of((const void *)(uintptr_t)next_start);
-	c_library = object_of(dlsym(RTLD_DEFAULT, "gnu_get_libc_version"));
+	for (int i = 0; i < OBJECTS; i++)
+		objects[i].call = i == SELF ? (uintptr_t)next_start :
+				  (uintptr_t)dlsym(RTLD_DEFAULT, calls[i]);
+	dl_iterate_phdr(note_object, NULL);
 }
 
-static bool is_in_range(const struct range *range, const void *address)
+static bool is_in_object(int i, const void *address)
 {
-	return (uintptr_t)address - range->first < range->end - range->first;
+	return (uintptr_t)address - objects[i].first < objects[i].end - objects[i].first;
 }
 
 bool next_is_library(const void *return_address)
 {
-	for (size_t i = 0; i < sizeof(library) / sizeof(*library); i++) {
-		if (is_in_range(&library[i], return_address))
-			return true;
-	}
-	return false;
+	return is_in_object(0, return_address) || is_in_object(1, return_address) ||
+	       is_in_object(2, return_address);
 }
 
 bool next_is_own(const void *return_address)
 {
-	return is_in_range(&self, return_address) || next_is_library(return_address);
+	return is_in_object(SELF, return_address) || next_is_library(return_address);
 }
 
 bool next_is_c(const void *return_address)
 {
-	return is_in_range(&c_library, return_address);
+	return is_in_object(C_LIBRARY, return_address);
 }

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <unistd.h>
 
 /* Finds the addresses of the library, and of libumalloc and liburing, which belong to it. */
 void next_start(void);
@@ -16,6 +17,16 @@ bool next_is_own(const void *return_address);
 bool next_is_c(const void *return_address);
 /* Maps private memory by the kernel: MAP_FAILED with errno if that fails. */
 void *map_private(size_t len);
+
+static inline size_t page_bytes(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static inline size_t round_to_pages(size_t len)
+{
+	return (len + page_bytes() - 1) & ~(page_bytes() - 1);
+}
 
 /* A function that the program calls in place of the C library's. */
 #define PUBLIC __attribute__((visibility("default")))

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The counters change under the lock of the region list (region.h). */
+/* The counters change under the lock of the list of regions. */
 #include "umrun/report.h"
 
 #include "common/fd_path.h"
 #include "umrun/config.h"
-#include "umrun/region.h"
+#include "umrun/list.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -14,29 +14,15 @@
 
 #include <ummap.h>
 
-static const char *const reasons[LEFT_REASONS] = {
-	[LEFT_SMALL] = "the mapping is smaller than --min",
-	[LEFT_NAME] = "the name of the file does not match --only",
-	[LEFT_IN_MEMORY] = "the file is in memory",
-	[LEFT_ACCESS] = "the descriptor does not allow the access",
-	[LEFT_PRIVATE] = "the mapping is private and writable",
-	[LEFT_MAPPED] = 
-		"the program has another mapping of the file, and one of the two is writable",
-	[LEFT_FAILED] = "the library cannot map the file",
-	[LEFT_OPEN] = "the file is open more than once, and a writer may be among the openers",
-	[LEFT_DESCRIPTION] = "another process may have the same open file description",
-	[LEFT_OWNER] = "the file belongs to another user, who may write it",
-	[LEFT_NO_LEASES] = 
-		"the file system does not tell when other processes open the file (no leases)",
-	[LEFT_FLAGS] = "the descriptor has O_APPEND or O_DIRECT",
-	[LEFT_STREAM] = "the file is open as a stream (fopen)",
-	[LEFT_MEMORY_FILE] = "the program has opened the memory of a process (/proc/PID/mem)",
-	[LEFT_ASYNC] = "the program uses asynchronous I/O",
+static const char *const reasons[] = {
+#define LEFT(name, text) text,
+	LEFT_REASONS
+#undef LEFT
 };
 
 static struct {
 	unsigned long taken, handed_back, yielded;
-	unsigned long left[LEFT_REASONS];
+	unsigned long left[LEFT_REASON_COUNT];
 	unsigned long long bytes;
 } counts;
 
@@ -80,7 +66,7 @@ static unsigned long count_left(enum left_reason first)
 {
 	unsigned long sum = 0;
 
-	for (int i = first; i < LEFT_REASONS; i++)
+	for (int i = first; i < LEFT_REASON_COUNT; i++)
 		sum += counts.left[i];
 	return sum;
 }
@@ -104,7 +90,7 @@ static void report_coherence(void)
 		return;
 	fprintf(stderr, "umrun: %s: %lu file mapping%s stayed with the kernel or returned to it: ",
 		program_invocation_short_name, sum, sum == 1 ? "" : "s");
-	for (int i = LEFT_OPEN; i < LEFT_REASONS; i++) {
+	for (int i = LEFT_OPEN; i < LEFT_REASON_COUNT; i++) {
 		if (counts.left[i]) {
 			fprintf(stderr, "%s%lu because %s", separator, counts.left[i], reasons[i]);
 			separator = ", ";

@@ -7,26 +7,33 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Reasons to leave a mapping to the kernel. */
+/* Reasons to leave a mapping to the kernel: LEFT(name, text). Those from LEFT_OPEN on concern other
+ * processes and calls, and are reported at the end. */
+#define LEFT_REASONS \
+	LEFT(LEFT_SMALL, "the mapping is smaller than --min") \
+	LEFT(LEFT_NAME, "the name of the file does not match --only") \
+	LEFT(LEFT_IN_MEMORY, "the file is in memory") \
+	LEFT(LEFT_ACCESS, "the descriptor does not allow the access") \
+	LEFT(LEFT_PRIVATE, "the mapping is private and writable") \
+	LEFT(LEFT_MAPPED, "the program has another mapping of the file, and one of the two is " \
+	     "writable") \
+	LEFT(LEFT_FAILED, "the library cannot map the file") \
+	/* The next five do not apply with --exclusive. */ \
+	LEFT(LEFT_OPEN, "the file is open more than once, and a writer may be among the openers") \
+	LEFT(LEFT_DESCRIPTION, "another process may have the same open file description") \
+	LEFT(LEFT_OWNER, "the file belongs to another user, who may write it") \
+	LEFT(LEFT_NO_LEASES, "the file system does not tell when other processes open the file " \
+	     "(no leases)") \
+	LEFT(LEFT_FLAGS, "the descriptor has O_APPEND or O_DIRECT") \
+	LEFT(LEFT_STREAM, "the file is open as a stream (fopen)") \
+	LEFT(LEFT_ASYNC, "the program uses asynchronous I/O") \
+	LEFT(LEFT_MEMORY_FILE, "the program has opened the memory of a process (/proc/PID/mem)")
+
 enum left_reason {
-	LEFT_SMALL,         /* shorter than --min */
-	LEFT_NAME,          /* the name does not match --only */
-	LEFT_IN_MEMORY,     /* the file system is in memory */
-	LEFT_ACCESS,        /* the descriptor's access mode does not allow it */
-	LEFT_PRIVATE,       /* private and writable */
-	LEFT_MAPPED,        /* the file has another mapping, and one of the two is writable */
-	LEFT_FAILED,        /* the library could not open it */
-	/* The following reasons do not apply with --exclusive. */
-	LEFT_OPEN,          /* the file is open elsewhere */
-	LEFT_DESCRIPTION,   /* another process may share the open file description */
-	LEFT_OWNER,         /* another user owns the file, so the kernel grants no lease */
-	LEFT_NO_LEASES,     /* the file system has no leases */
-	LEFT_FLAGS,         /* the description has O_APPEND or O_DIRECT */
-	/* The following reasons always apply. */
-	LEFT_STREAM,        /* the file is open as a stream of the C library */
-	LEFT_ASYNC,         /* the program has asynchronous I/O of its own */
-	LEFT_MEMORY_FILE,   /* the program has opened /proc/PID/mem */
+#define LEFT(name, text) name,
 	LEFT_REASONS
+#undef LEFT
+	LEFT_REASON_COUNT
 };
 
 /* Counts a mapping that is left to the kernel. detail: a message of the library, or NULL.

@@ -2,9 +2,10 @@
 # umrun: a command and the libraries that it preloads: libumrun, or libumrun-heap,
 # which also takes the calls of malloc(3).
 
-UMRUN_OBJ = $(patsubst %.c,$B/%.o,$(filter-out %/heap.c %/malloc.c,$(wildcard clients/umrun/*.c))) \
+UMRUN_HEAP_SRC = $(patsubst %,clients/umrun/%.c,heap inherit malloc mapped)
+UMRUN_OBJ = $(patsubst %.c,$B/%.o,$(filter-out $(UMRUN_HEAP_SRC),$(wildcard clients/umrun/*.c))) \
 	$B/clients/umrun/wrappers_base.o
-UMRUN_HEAP_OBJ = $(patsubst %,$B/clients/umrun/%.o,heap malloc wrappers_heap)
+UMRUN_HEAP_OBJ = $(UMRUN_HEAP_SRC:%.c=$B/%.o) $B/clients/umrun/wrappers_heap.o
 UMRUN_ONE = $B/libumrun.so.$(VERSION)
 UMRUN_SO = $(UMRUN_ONE) $(if $(JEMALLOC),$B/libumrun-heap.so.$(VERSION))
 UMRUN = $B/commands/ummap-run
@@ -30,14 +31,14 @@ $B/clients/umrun/wrappers_base.o $B/clients/umrun/wrappers_heap.o: %.o: %.c
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ): | $B/clients/umrun/next_calls.h
 
-$(UMRUN_ONE): $(UMRUN_OBJ) $(SO)
+$(UMRUN_ONE): $(UMRUN_OBJ) $(COMMON) $(SO)
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,libumrun.so.$(SOMAJOR) -Wl,-z,defs -o $@ \
-		$(UMRUN_OBJ) -L$B -lummap $(DL) -Wl,-rpath,'$$ORIGIN'
+		$(UMRUN_OBJ) $(COMMON) -L$B -lummap $(DL) -Wl,-rpath,'$$ORIGIN'
 	ln -sf $(notdir $@) $B/libumrun.so.$(SOMAJOR)
 
-$B/libumrun-heap.so.$(VERSION): $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ) $(SO) $(UMALLOC_SO)
+$B/libumrun-heap.so.$(VERSION): $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ) $(COMMON) $(SO) $(UMALLOC_SO)
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,libumrun-heap.so.$(SOMAJOR) -Wl,-z,defs -o $@ \
-		$(UMRUN_OBJ) $(UMRUN_HEAP_OBJ) \
+		$(UMRUN_OBJ) $(UMRUN_HEAP_OBJ) $(COMMON) \
 		-L$B -lumalloc -lummap $(DL) -Wl,-rpath,'$$ORIGIN'
 	ln -sf $(notdir $@) $B/libumrun-heap.so.$(SOMAJOR)
 

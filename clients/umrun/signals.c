@@ -6,10 +6,8 @@
  */
 #include "umrun/signals.h"
 
+#include "umrun/list.h"
 #include "umrun/next_calls.h"
-#include "umrun/region.h"
-
-#include <string.h>
 
 #define LIBRARY_SIGNALS 2
 static const int library_signals[LIBRARY_SIGNALS] = { SIGSEGV, SIGBUS };
@@ -75,10 +73,11 @@ int take_sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 	return next_sigaction(sig, &changed, old);
 }
 
-void signals_begin(void)
+void signals_require_pins(void)
 {
 	sigset_t set, old;
 
+	region_kernel_can_access = false;
 	sigemptyset(&set);
 	for (int i = 0; i < LIBRARY_SIGNALS; i++)
 		sigaddset(&set, library_signals[i]);

@@ -5,8 +5,9 @@
 
 #include <signal.h>
 
-/* Signals report accesses from now on: unblocks them in this thread. */
-void signals_begin(void);
+/* Signals report accesses from now on, and memory for system calls must be pinned. Unblocks the
+ * signals in this thread. */
+void signals_require_pins(void);
 /* Returns the set without the library's signals, in room, or the set itself if signals do not
  * report accesses or the set is NULL. */
 const sigset_t *signals_mask(const sigset_t *set, sigset_t *room);

@@ -170,11 +170,11 @@ function write_next(r,    args) {
 			args ");\n}\n"
 }
 
-# The function of a feature, if it is given parameters of the call only.
-function write_prototype(r,    n, f, i, j, k, list, s) {
-	if (!match(action[r], /^take_[A-Za-z_0-9]+\([A-Za-z_, 0-9]*\)$/)) return
-	f = substr(action[r], 1, index(action[r], "(") - 1)
-	rest = substr(action[r], length(f) + 2)
+# The function of a feature: take_ or before_, and given parameters of the call only.
+function write_prototype(r, expression, result,    n, f, i, j, k, list, s) {
+	if (!match(expression, /^(take|before)_[A-Za-z_0-9]+\([A-Za-z_, 0-9]*\)$/)) return
+	f = substr(expression, 1, index(expression, "(") - 1)
+	rest = substr(expression, length(f) + 2)
 	n = split_list(take_bracket(), list)
 	for (i = 1; i <= n; i++) {
 		k = 0
@@ -182,7 +182,7 @@ function write_prototype(r,    n, f, i, j, k, list, s) {
 		if (!k && list[i] != "CALLER") return
 		s = s (i > 1 ? ", " : "") (k ? param[r, k] : "const void *caller")
 	}
-	print typed(type[r], f) "(" (n ? s : "void") ");"
+	if (!declares[f]++) print typed(result, f) "(" (n ? s : "void") ");"
 }
 
 function write_header(    r, i, n, header) {
@@ -206,7 +206,11 @@ function write_header(    r, i, n, header) {
 	print "\tvoid *found = atomic_load_explicit(&next_found[number], memory_order_relaxed);\n"
 	print "\treturn found ? found : next_find(number);\n}\n"
 	for (r = 1; r <= records; r++) write_next(r)
-	for (r = 1; r <= records; r++) write_prototype(r)
+	for (r = 1; r <= records; r++) {
+		write_prototype(r, first[r], "void")
+		write_prototype(r, attempt[r], "int")
+		write_prototype(r, action[r], type[r])
+	}
 	print "\n#endif"
 }
 
@@ -247,16 +251,11 @@ function write_pins(r,    i, j) {
 function write_call(r,    i, g, next_one) {
 	next_one = next_name(r) "(" arguments(r, 1) ")"
 	g = guard(r)
-	if (g && !action[r] && !attempt[r] && !is_pinned(r) && first[r]) {
-		print "\tif (!(" g "))\n\t\t" first[r] ";"
-		give(r, next_one, "\t")
-		return
-	}
 	if (g) {
 		print "\tif (" g ")"
 		give(r, next_one, "\t\t")
 	}
-	if (first[r]) print "\t" first[r] ";"
+	if (first[r]) print "\terror = errno;\n\t" first[r] ";\n\terrno = error;"
 	if (attempt[r]) print "\tif (" attempt[r] " < 0)\n\t\treturn -1;"
 	if (is_pinned(r)) {
 		write_pins(r)
@@ -305,6 +304,7 @@ function write_wrapper(r, t,    i, f, header, uses_list, masked, before) {
 		uses_list = uses_list (param[r, i] ~ /^va_list/ ? "" : 1)
 	}
 	if (mask[r]) print "\tsigset_t room_for_mask;"
+	if (first[r]) print "\tint error;"
 	if (is_pinned(r)) print "\t" typed(type[r], "result;")
 	if (!t && uses_list) {
 		print "\tva_list list;\n\n\tva_start(list, " last_fixed(r) ");"
@@ -337,8 +337,8 @@ function write_aliases(r, f, list,    i, n, part_) {
 
 function write_wrappers(    r, t) {
 	print "/* The functions that programs call. Made from umrun/wrappers. */"
-	print "#include \"umrun/calls.h\"\n#include \"umrun/descriptors.h\""
-	print "#include \"umrun/heap.h\"\n#include \"umrun/region.h\""
+	print "#include \"umrun/calls.h\"\n#include \"umrun/choice.h\""
+	print "#include \"umrun/heap.h\"\n#include \"umrun/list.h\"\n#include \"umrun/process.h\""
 	print "#include \"umrun/sharing.h\"\n#include \"umrun/signals.h\"\n"
 	print "#if defined(__GNUC__) && !defined(__clang__)"
 	print "#pragma GCC diagnostic ignored \"-Wmissing-attributes\"\n#endif\n"

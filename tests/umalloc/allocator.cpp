@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Containers of the standard library in heaps, in a budget that is a part of what they hold.
+// Containers of the standard library in heaps, in a budget smaller than their contents.
 #include <umallocator.hpp>
 
 #include <algorithm>
@@ -56,7 +56,8 @@ static void others()
 	umheap heap(std::size_t(1) << 30);
 	umallocator<std::pair<const int, text>> in(heap);
 	std::map<int, text, std::less<int>, umallocator<std::pair<const int, text>>> map(in);
-	std::unordered_map<int, int, std::hash<int>, std::equal_to<int>, umallocator<std::pair<const int, int>>> hash(heap);
+	std::unordered_map<int, int, std::hash<int>, std::equal_to<int>,
+			   umallocator<std::pair<const int, int>>> hash(heap);
 	std::list<int, umallocator<int>> list(heap);
 
 	for (int i = 0; i < 100000; i++) {
@@ -74,7 +75,8 @@ static void heaps()
 	umheap one(std::size_t(64) << 20), two(std::size_t(64) << 20);
 	std::vector<int, umallocator<int>> a(1000, 1, one), b(2000, 2, two), c;
 
-	check(a.get_allocator() != b.get_allocator() && umallocator<char>(one) == umallocator<long>(one));
+	check(a.get_allocator() != b.get_allocator());
+	check(umallocator<char>(one) == umallocator<long>(one));
 	std::swap(a, b);
 	check(a.size() == 2000 && a.get_allocator() == umallocator<int>(two));
 	c = std::move(a);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the tests of libumalloc share. */
+/* Functions for the tests of libumalloc. */
 #ifndef TESTS_UMALLOC_HEAP_H
 #define TESTS_UMALLOC_HEAP_H
 
@@ -7,7 +7,7 @@
 
 #include <umalloc.h>
 
-#define SEG (256 * KIB)  /* of a heap that names none */
+#define SEG (256 * KIB)  /* the default segment of a heap */
 
 static inline umalloc_heap *make_heap(size_t size)
 {
@@ -25,13 +25,13 @@ static inline struct umalloc_stats heap_stats(umalloc_heap *heap)
 	return stats;
 }
 
-/* What its mapping counts. */
+/* Counters of the mapping of a heap. */
 static inline struct umstat heap_umstat(umalloc_heap *heap)
 {
 	return stat_of(heap_stats(heap).base);
 }
 
-/* call gives NULL with errno, and leaves a sentence. */
+/* Checks that a call returns NULL with errno, and sets a message. */
 #define check_null(call, error) do { \
 	errno = 0; \
 	check((call) == NULL, "%s", #call); \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* prog_umalloc - the calls of a heap, one by one: sizes, alignments, zeros, what is given up, what is refused, fork. */
-/* A fork takes more locks, all of jemalloc's, than it counts. */
+/* prog_umalloc - the calls of a heap: sizes, alignments, zeros, discarded memory, errors, fork. */
+/* A fork takes all locks of jemalloc, more than the detector of deadlocks can count. */
 #define TSAN_MORE ":detect_deadlocks=0"
 #include "heap.h"
 #include "sanitizers.h"
@@ -10,7 +10,7 @@
 
 #define BUDGET (32 * MIB)
 
-/* ---- Sizes and places. ---- */
+/* ---- Sizes and addresses ---- */
 
 static void all_sizes(void *arg)
 {
@@ -42,7 +42,8 @@ static void alignments(void *arg)
 		for (size_t size = 1; size <= 8 * MIB; size = size * 7 + 3) {
 			void *p = ualigned_alloc(heap, alignment, size);
 
-			check(p && (uintptr_t)p % alignment == 0, "%zu at a multiple of %zu: %p", size, alignment, p);
+			check(p && (uintptr_t)p % alignment == 0, "%zu at a multiple of %zu: %p",
+			      size, alignment, p);
 			fill(p, size, 0, alignment);
 			check_bytes(p, size, 0, alignment);
 			ufree(heap, p);
@@ -54,7 +55,7 @@ static void alignments(void *arg)
 	umalloc_destroy(heap);
 }
 
-/* Whatever was there before. */
+/* Memory that had other contents reads as zeros. */
 static void zeros(void *arg)
 {
 	umalloc_heap *heap = (set_budget(BUDGET), make_heap(GIB));
@@ -76,7 +77,7 @@ static void zeros(void *arg)
 	umalloc_destroy(heap);
 }
 
-/* Small extents that are free share segments with what is in use; when they are used again, zeros are zeros. */
+/* Small free extents that share segments with allocations read as zeros when used again. */
 static void zeros_between(void *arg)
 {
 	enum { COUNT = 2000 };
@@ -108,7 +109,7 @@ static void zeros_between(void *arg)
 	umalloc_destroy(heap);
 }
 
-/* A program may forget to unpin what it frees: it stays in memory, and is used again. */
+/* A program frees pinned memory: the memory stays resident, and is used again. */
 static void zeros_where_pinned(void *arg)
 {
 	umalloc_heap *heap = (set_budget(BUDGET), make_heap(8 * GIB));
@@ -131,7 +132,7 @@ static void zeros_where_pinned(void *arg)
 	check(umpin(small[5], 100000, PROT_READ) == 0);
 	for (size_t i = 0; i < 64; i++)
 		ufree(heap, small[i]);
-	/* All that is free is given up before it says so. */
+	/* All free memory is discarded before the call fails. */
 	check_null(umalloc(heap, 8 * GIB), ENOMEM);
 	for (size_t i = 0; i < 64; i++) {
 		small[i] = ucalloc(heap, 1, 100000);
@@ -160,7 +161,8 @@ static void reallocations(void *arg)
 	check_bytes(p, size, 0, 1);
 	for (; size > 1; size = size / 4 + 1) {
 		p = urealloc(heap, p, size / 4 + 1);
-		check(p && umalloc_usable_size(heap, p) < size + 16, "%zu of %zu", umalloc_usable_size(heap, p), size);
+		check(p && umalloc_usable_size(heap, p) < size + 16, "%zu of %zu",
+		      umalloc_usable_size(heap, p), size);
 		check_bytes(p, size / 4 + 1, 0, 1);
 		if (size <= 5)
 			break;
@@ -169,9 +171,9 @@ static void reallocations(void *arg)
 	umalloc_destroy(heap);
 }
 
-/* ---- What it takes and gives back. ---- */
+/* ---- Memory and storage that a heap uses ---- */
 
-/* Of what is only allocated, nothing takes memory or space; and what allocation keeps is elsewhere. */
+/* Allocations take no memory or space before they are filled. The heap's own data are elsewhere. */
 static void is_sparse(void *arg)
 {
 	umalloc_heap *heap = (set_budget(BUDGET), make_heap(1024 * GIB));
@@ -195,8 +197,8 @@ static void is_sparse(void *arg)
 	umalloc_destroy(heap);
 }
 
-/* Storage has no part in freeing, nor in using again what was free. */
-static void gives_up(void *arg)
+/* The store is not accessed when memory is freed or used again. */
+static void discards(void *arg)
 {
 	umalloc_heap *heap = (set_budget(BUDGET), make_heap(GIB));
 	struct umstat before, after;
@@ -206,7 +208,7 @@ static void gives_up(void *arg)
 	(void)arg;
 	p = umalloc(heap, size);
 	fill(p, size, 0, 1);
-	check(heap_umstat(heap).write_bytes > 0, "most of it is in storage");
+	check(heap_umstat(heap).write_bytes > 0, "nothing is in storage");
 	ufree(heap, p);
 	before = heap_umstat(heap);
 	check(before.dirty_bytes < 2 * SEG, "%" PRIu64, before.dirty_bytes);
@@ -218,13 +220,15 @@ static void gives_up(void *arg)
 	}
 	check(umsync_range((void *)(uintptr_t)heap_stats(heap).base, GIB, UMMAP_NOFLUSH) == 0);
 	after = heap_umstat(heap);
-	check(after.read_bytes - before.read_bytes <= 4 * SEG, "read %" PRIu64, after.read_bytes - before.read_bytes);
-	check(after.write_bytes - before.write_bytes <= 4 * SEG, "wrote %" PRIu64, after.write_bytes - before.write_bytes);
+	check(after.read_bytes - before.read_bytes <= 4 * SEG, "read %" PRIu64,
+	      after.read_bytes - before.read_bytes);
+	check(after.write_bytes - before.write_bytes <= 4 * SEG, "wrote %" PRIu64,
+	      after.write_bytes - before.write_bytes);
 	umalloc_destroy(heap);
 }
 
-/* Of small ones, segments in which nothing is left are given up, too. */
-static void gives_up_small_ones(void *arg)
+/* Segments of small allocations are discarded when all of these are free. */
+static void discards_small(void *arg)
 {
 	enum { COUNT = 1000, SIZE = 50000 };
 	umalloc_heap *heap = (set_budget(BUDGET), make_heap(GIB));
@@ -238,17 +242,19 @@ static void gives_up_small_ones(void *arg)
 	}
 	for (size_t i = 0; i < COUNT; i++)
 		ufree(heap, p[i]);
-	/* All that is free is given up before it says so. */
+	/* All free memory is discarded before the call fails. */
 	check_null(umalloc(heap, GIB), ENOMEM);
-	check(heap_stats(heap).discarded > 40 * MIB, "%" PRIu64, (uint64_t)heap_stats(heap).discarded);
+	check(heap_stats(heap).discarded > 40 * MIB, "%" PRIu64,
+	      (uint64_t)heap_stats(heap).discarded);
 	before = heap_umstat(heap);
 	check(umsync_range((void *)(uintptr_t)heap_stats(heap).base, GIB, UMMAP_NOFLUSH) == 0);
 	after = heap_umstat(heap);
-	check(after.write_bytes - before.write_bytes <= 8 * SEG, "wrote %" PRIu64, after.write_bytes - before.write_bytes);
+	check(after.write_bytes - before.write_bytes <= 8 * SEG, "wrote %" PRIu64,
+	      after.write_bytes - before.write_bytes);
 	umalloc_destroy(heap);
 }
 
-/* Small ones, which are evicted: to free them touches none of them. */
+/* Evicted small allocations are freed without an access to them. */
 static void frees_without_touching(void *arg)
 {
 	enum { COUNT = 100000, SIZE = 1000 };
@@ -266,7 +272,8 @@ static void frees_without_touching(void *arg)
 	before = heap_umstat(heap);
 	for (size_t i = 0; i < COUNT; i++)
 		ufree(heap, p[i]);
-	check(heap_umstat(heap).read_faults == before.read_faults && heap_umstat(heap).read_bytes == before.read_bytes);
+	check(heap_umstat(heap).read_faults == before.read_faults);
+	check(heap_umstat(heap).read_bytes == before.read_bytes);
 	check(heap_stats(heap).allocated < 2 * MIB, "%" PRIu64, heap_stats(heap).allocated);
 	free(p);
 	umalloc_destroy(heap);
@@ -275,14 +282,16 @@ static void frees_without_touching(void *arg)
 static void counts(void *arg)
 {
 	umalloc_heap *heap = (set_budget(BUDGET), make_heap(64 * MIB - 1));
-	struct umalloc_stats stats = { .struct_size = offsetof(struct umalloc_stats, used), .used = 7 };
+	struct umalloc_stats stats = { .struct_size = offsetof(struct umalloc_stats, used),
+				       .used = 7 };
 	char *p = umalloc(heap, 20 * MIB);
 
 	(void)arg;
 	check(heap_stats(heap).size == 64 * MIB);
 	check(heap_stats(heap).allocated >= 20 * MIB && heap_stats(heap).allocated < 21 * MIB);
 	check(heap_stats(heap).used >= 20 * MIB && heap_stats(heap).used <= 64 * MIB);
-	check((const char *)heap_stats(heap).base <= p && p < (const char *)heap_stats(heap).base + 64 * MIB);
+	check((const char *)heap_stats(heap).base <= p);
+	check(p < (const char *)heap_stats(heap).base + 64 * MIB);
 	check(umalloc_stats(heap, &stats) == 0 && stats.size == 64 * MIB && stats.used == 7);
 	stats.struct_size = sizeof(stats) + 8;
 	check(umalloc_stats(heap, &stats) == -1 && errno == EINVAL);
@@ -292,31 +301,32 @@ static void counts(void *arg)
 	umalloc_destroy(heap);
 }
 
-/* ---- The end of a heap, and what is refused. ---- */
+/* ---- Full heaps and errors ---- */
 
 static void fills_up(void *arg)
 {
-	enum { MOST = 40 * 1024 };
+	enum { MAX_PARTS = 40 * 1024 };
 	umalloc_heap *heap = (set_budget(BUDGET), make_heap(GIB));
-	static void *p[MOST];
+	static void *p[MAX_PARTS];
 	size_t n = 0;
 
 	(void)arg;
 	check_null(umalloc(heap, GIB + 1), ENOMEM);
 	check_null(umalloc(heap, SIZE_MAX), ENOMEM);
-	/* Whatever has failed before. */
+	/* An earlier error has no effect. */
 	errno = ENOSPC;
 	check(!umalloc(heap, SIZE_MAX) && errno == ENOMEM);
 	errno = ENOSPC;
 	check(!ualigned_alloc(heap, 2 * GIB, 1) && errno == ENOMEM);
 	errno = ENOSPC;
 	check(!ucalloc(heap, 2 * GIB, 1) && errno == ENOMEM);
-	while (n < MOST && (p[n] = umalloc(heap, 32 * KIB)))
+	while (n < MAX_PARTS && (p[n] = umalloc(heap, 32 * KIB)))
 		n++;
-	check(errno == ENOMEM && n * 36 * KIB > 960 * MIB, "%zu", n); /* each has a page more than it asks for */
+	/* Each allocation takes a page more than requested. */
+	check(errno == ENOMEM && n * 36 * KIB > 960 * MIB, "%zu", n);
 	for (size_t i = 0; i < n; i++)
 		ufree(heap, p[i]);
-	/* What was many pieces is one again, without waiting for it. */
+	/* The free extents are merged at once. */
 	check(umalloc(heap, 100 * MIB), "%s", umalloc_errormsg());
 	umalloc_destroy(heap);
 }
@@ -340,8 +350,8 @@ static void refuses(void *arg)
 	check_null(umalloc_create(NULL, MIB, NULL), ENOENT);
 }
 
-/* A name, a driver and a segment size of its own; nothing of what the file held. */
-static void on_a_store(void *arg)
+/* The store has a name, and the heap a driver and a segment size. The file's contents are lost. */
+static void uses_store(void *arg)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	char path[320], uri[400];
@@ -399,17 +409,18 @@ static void leaves_nothing(void *arg)
 	umalloc_destroy(heap);
 }
 
-/* ---- Fork: the heap is the parent's. ---- */
+/* ---- Fork: the heap belongs to the parent ---- */
 
-static _Atomic bool over;
+static _Atomic bool is_over;
 
 static void *churn(void *arg)
 {
 	umalloc_heap *heap = arg;
 	uint64_t random = 5;
 
-	while (!over) {
-		size_t size = 1 + next_random(&random) % (next_random(&random) % 16 ? 2000 : 2 * MIB);
+	while (!is_over) {
+		size_t size = 1 + next_random(&random) %
+			      (next_random(&random) % 16 ? 2000 : 2 * MIB);
 		char *p = umalloc(heap, size);
 
 		fill(p, size < 5000 ? size : 5000, 0, size);
@@ -419,18 +430,18 @@ static void *churn(void *arg)
 	return NULL;
 }
 
-static void in_child(umalloc_heap *heap, char *p)
+static void run_in_child(umalloc_heap *heap, char *p)
 {
-	umalloc_heap *mine;
+	umalloc_heap *own;
 
 	check_null(umalloc(heap, 10), ENXIO);
 	check_null(ucalloc(heap, 10, 10), ENXIO);
 	check_null(urealloc(heap, p, 10), ENXIO);
 	ufree(heap, p);
 	check(umalloc_usable_size(heap, p) >= 1000);
-	mine = make_heap(GIB);
-	fill(umalloc(mine, 2 * MIB), 2 * MIB, 0, 3);
-	umalloc_destroy(mine);
+	own = make_heap(GIB);
+	fill(umalloc(own, 2 * MIB), 2 * MIB, 0, 3);
+	umalloc_destroy(own);
 	umalloc_destroy(heap);
 	_exit(0);
 }
@@ -451,18 +462,18 @@ static void forks(void *arg)
 
 		check(child >= 0);
 		if (child == 0)
-			in_child(heap, p);
+			run_in_child(heap, p);
 		check(waitpid(child, &status, 0) == child);
 		check_exits(status, 0);
 	}
-	over = true;
+	is_over = true;
 	for (int i = 0; i < 3; i++)
 		check(pthread_join(thread[i], NULL) == 0);
 	check_bytes(p, 1000, 0, 9);
 	umalloc_destroy(heap);
 }
 
-/* ---- The program's own malloc is what it was. ---- */
+/* ---- The program's own malloc is unchanged ---- */
 
 static void beside_malloc(void *arg)
 {
@@ -493,11 +504,13 @@ int main(void)
 		const char *name;
 		void (*run)(void *);
 	} parts[] = {
-		{ "all sizes", all_sizes }, { "alignments", alignments }, { "zeros", zeros }, { "zeros between", zeros_between },
-		{ "zeros where pinned", zeros_where_pinned }, { "reallocations", reallocations }, { "is sparse", is_sparse },
-		{ "gives up", gives_up }, { "gives up small ones", gives_up_small_ones },
-		{ "frees without touching", frees_without_touching }, { "counts", counts }, { "fills up", fills_up },
-		{ "refuses", refuses }, { "on a store", on_a_store }, { "leaves nothing", leaves_nothing }, { "forks", forks },
+		{ "all sizes", all_sizes }, { "alignments", alignments }, { "zeros", zeros },
+		{ "zeros between", zeros_between }, { "zeros where pinned", zeros_where_pinned },
+		{ "reallocations", reallocations }, { "is sparse", is_sparse },
+		{ "discards", discards }, { "discards small allocations", discards_small },
+		{ "frees without touching", frees_without_touching }, { "counts", counts },
+		{ "fills up", fills_up }, { "refuses", refuses }, { "uses a store", uses_store },
+		{ "leaves nothing", leaves_nothing }, { "forks", forks },
 		{ "beside malloc", beside_malloc },
 	};
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_umalloc_model - threads at random in many heaps, each allocation held against what was stored in it: nothing overlaps,
- * nothing is lost, in a budget that is a part of what is allocated. Allocations change hands between threads.
+ * prog_umalloc_model - threads make random calls on many heaps, in a budget smaller than the
+ * allocations. The contents of each allocation are checked, so that none overlap and none are lost.
+ * A thread frees allocations of other threads.
  */
 #include "heap.h"
 #include "sanitizers.h"
@@ -28,8 +29,8 @@ static struct {
 
 static unsigned rounds;
 
-/* From bytes to some MiB, the small ones most often; one in many is sparse. */
-static size_t any_size(uint64_t *random)
+/* Most allocations are small, some have MiB, and a few are sparse. */
+static size_t choose_size(uint64_t *random)
 {
 	switch (next_random(random) % 64) {
 	case 0: return 1 + next_random(random) % (4 * MIB);
@@ -39,15 +40,15 @@ static size_t any_size(uint64_t *random)
 	}
 }
 
-/* What of it is filled: the beginning and the end, if it is sparse. */
-static size_t shown(size_t size)
+/* Bytes that are filled at the beginning, and at the end of a sparse allocation. */
+static size_t filled_bytes(size_t size)
 {
 	return size < SPARSE ? size : 4 * KIB;
 }
 
 static void fill_slot(struct slot *s, size_t from)
 {
-	size_t part = shown(s->size);
+	size_t part = filled_bytes(s->size);
 
 	if (from < part)
 		fill(s->memory + from, part - from, from, s->seed);
@@ -57,7 +58,7 @@ static void fill_slot(struct slot *s, size_t from)
 
 static void check_slot(const struct slot *s)
 {
-	size_t part = shown(s->size);
+	size_t part = filled_bytes(s->size);
 
 	check_bytes(s->memory, part, 0, s->seed);
 	if (part < s->size)
@@ -69,12 +70,12 @@ static void allocate(umalloc_heap *heap, struct slot *s, uint64_t *random)
 	size_t alignment = (size_t)1 << next_random(random) % 14;
 	unsigned how = next_random(random) % 4;
 
-	s->size = any_size(random);
+	s->size = choose_size(random);
 	s->seed = next_random(random) % 1000 + 1;
 	if (how == 0) {
 		s->memory = ucalloc(heap, 1, s->size);
 		check(s->memory, "%s", umalloc_errormsg());
-		check_zeros(s->memory, shown(s->size));
+		check_zeros(s->memory, filled_bytes(s->size));
 	} else if (how == 1) {
 		s->memory = ualigned_alloc(heap, alignment, s->size);
 		check(s->memory && (uintptr_t)s->memory % alignment == 0);
@@ -88,9 +89,9 @@ static void allocate(umalloc_heap *heap, struct slot *s, uint64_t *random)
 
 static void reallocate(umalloc_heap *heap, struct slot *s, uint64_t *random)
 {
-	size_t size = any_size(random), kept = size < s->size ? size : s->size;
+	size_t size = choose_size(random), kept = size < s->size ? size : s->size;
 
-	/* Copying what is sparse is for programs that can wait. */
+	/* Copying a sparse allocation takes too long. */
 	if (size >= SPARSE || s->size >= SPARSE)
 		return;
 	s->memory = urealloc(heap, s->memory, size);
@@ -131,7 +132,8 @@ static void run_threads(unsigned generation)
 	pthread_t thread[THREADS];
 
 	for (size_t i = 0; i < THREADS; i++)
-		check(pthread_create(&thread[i], NULL, work, (void *)(uintptr_t)(generation * THREADS + i + 1)) == 0);
+		check(pthread_create(&thread[i], NULL, work, (void *)(uintptr_t)
+				     (generation * THREADS + i + 1)) == 0);
 	for (size_t i = 0; i < THREADS; i++)
 		check(pthread_join(thread[i], NULL) == 0);
 }
@@ -146,8 +148,8 @@ static void check_all(void)
 	}
 }
 
-/* A heap that ends leaves the others alone, and another one takes its place. */
-static void renew(size_t h)
+/* Replaces a heap. The others keep their contents. */
+static void replace_heap(size_t h)
 {
 	umalloc_destroy(heaps[h].heap);
 	heaps[h].heap = make_heap(HEAP);
@@ -167,9 +169,9 @@ int main(void)
 	for (unsigned generation = 0; generation < 4; generation++) {
 		run_threads(generation);
 		check_all();
-		renew(generation * 5 % HEAPS);
+		replace_heap(generation * 5 % HEAPS);
 	}
-	check(stat_of(NULL).read_bytes > 0 && stat_of(NULL).write_bytes > 0, "more than the budget");
+	check(stat_of(NULL).read_bytes > 0 && stat_of(NULL).write_bytes > 0, "no evictions");
 	for (size_t h = 0; h < HEAPS; h++)
 		umalloc_destroy(heaps[h].heap);
 	check(stat_of(NULL).mappings == 0);

@@ -10,12 +10,15 @@
 
 #include <aio.h>
 #include <grp.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <malloc.h>
 #include <poll.h>
 #include <sched.h>
 #include <spawn.h>
 #include <stdatomic.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -987,6 +990,22 @@ static void descriptors(void)
 	check(munmap(m, SIZE) == 0);
 }
 
+/* Makes close_range(2) fail from now on, as it does before Linux 5.9. */
+static void forbid_close_range(void)
+{
+	struct sock_filter steps[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = { sizeof(steps) / sizeof(*steps), steps };
+
+	check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	check(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0);
+	check(close_range(3, ~0u, 0) == -1 && errno == ENOSYS);
+}
+
 /*
  * A daemon closes all descriptors. Afterwards every number up to 2000 leads to another file. The
  * files must not change: the library must not write to the numbers of its former descriptors.
@@ -999,11 +1018,13 @@ static void closes_all(void)
 	int other;
 
 	alarm(60);
-	for (int way = 0; way < 3; way++) {
-		fill(m, SIZE / 3, (uint64_t)way * (SIZE / 3), NEW);
+	for (int way = 0; way < 4; way++) {
+		fill(m, SIZE / 4, (uint64_t)way * (SIZE / 4), NEW);
 		if (way == 0)
 			check(close_range(3, ~0u, 0) == 0);
-		else if (way == 1)
+		if (way == 3)
+			forbid_close_range();
+		if (way == 1 || way == 3)
 			closefrom(3);
 		for (int fd = 3; fd < 3000 && way == 2; fd++)
 			close(fd);
@@ -2078,6 +2099,10 @@ static void execute(const struct part *part, enum how how)
 		args[n++] = "--heap";
 		args[n++] = temp_dir();
 	}
+	if (n && part->all_large) {
+		args[n++] = "--heap-min";
+		args[n++] = "1";
+	}
 	if (how == BY_SIGBUS || how == BY_SEGV) {
 		args[n++] = "--engine";
 		args[n++] = how == BY_SEGV ? "segv" : "sigbus";
@@ -2115,9 +2140,6 @@ static void run_part(const struct part *part, enum how how)
 			if (access(umrun, X_OK) < 0)
 				_exit(77);
 		}
-		/* This is the option --heap-min, below its least value. */
-		if (part->all_large)
-			setenv("UMRUN_HEAP_MIN", "1", 1);
 		execute(part, how);
 		_exit(100);
 	}

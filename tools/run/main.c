@@ -89,15 +89,27 @@ static void set(const char *name, const char *value)
 		refuse("cannot set '%s': no memory", name);
 }
 
-static void set_size(const char *name, const char *text, const char *option)
+/* Adds a line to UMMAP_RUN, which has the options for the preloaded library. */
+static void add_option(const char *option, const char *value)
 {
-	char number[32];
+	const char *others = getenv("UMMAP_RUN");
+	char *lines;
+
+	if (strchr(value, '\n'))
+		refuse("cannot use --%s '%s': it must be a single line", option, value);
+	if (asprintf(&lines, "%s%s=%s\n", others ? others : "", option, value) < 0)
+		refuse("cannot set UMMAP_RUN: no memory");
+	set("UMMAP_RUN", lines);
+	free(lines);
+}
+
+static void add_size(const char *option, const char *text)
+{
 	uint64_t size;
 
 	if (size_parse(text, &size) < 0)
 		refuse("cannot use --%s '%s': a size is " SIZE_FORMS, option, text);
-	snprintf(number, sizeof(number), "%llu", (unsigned long long)size);
-	set(name, number);
+	add_option(option, text);
 }
 
 /* A percentage is left to the library, which knows how much memory there is. */
@@ -106,14 +118,10 @@ static void set_limit(const char *text)
 	double percent;
 	uint64_t size;
 
-	if (size_parse_percent(text, &percent) == 0)
-		set("UMMAP_MEM_LIMIT", text);
-	else if (size_parse(text, &size) == 0 && size > 0)
-		set_size("UMMAP_MEM_LIMIT", text, "limit");
-	else
+	if (size_parse_percent(text, &percent) < 0 && (size_parse(text, &size) < 0 || size == 0))
 		refuse("cannot use --limit '%s': it must be more than 0: a percentage of the "
-		       "memory (50%%, at most 100%%), " SIZE_FORMS,
-		       text);
+		       "memory (50%%, at most 100%%), " SIZE_FORMS, text);
+	set("UMMAP_MEM_LIMIT", text);
 }
 
 /* The library checks whether the limit holds enough segments of this size. */
@@ -123,8 +131,7 @@ static void set_segment(const char *text)
 
 	if (size_parse(text, &size) < 0 || size < page || (size & (size - 1)) != 0)
 		refuse("cannot use --segment '%s': it must be " A_SEGMENT_SIZE, text);
-	set_size("UMMAP_SEG_SIZE", text, "segment");
-	set("UMRUN_SEGMENT", getenv("UMMAP_SEG_SIZE"));
+	set("UMMAP_SEG_SIZE", text);
 }
 
 static void set_engine(const char *text)
@@ -133,7 +140,6 @@ static void set_engine(const char *text)
 	    strcmp(text, "segv") != 0 && strcmp(text, "auto") != 0)
 		refuse("cannot use --engine '%s': it must be uffd, sigbus or segv", text);
 	set("UMMAP_ENGINE", text);
-	set("UMRUN_ENGINE", text);
 }
 
 /* The paths are those of the files that the program maps. */
@@ -153,8 +159,8 @@ static const char *check_driver(const char *text)
 	return text;
 }
 
-/* Sets a variable to an absolute path, because the program may change its working directory. */
-static void set_folder(const char *name, const char *path)
+/* Passes an absolute path, because the program may change its working directory. */
+static void add_folder(const char *path)
 {
 	char real[PATH_MAX];
 	struct stat st;
@@ -164,7 +170,7 @@ static void set_folder(const char *name, const char *path)
 	if (!S_ISDIR(st.st_mode) || access(real, W_OK | X_OK) < 0)
 		refuse("cannot use --heap '%s': it must be a folder in which you can create files",
 		       path);
-	set(name, real);
+	add_option("heap", real);
 }
 
 /* Copies the path of libummap.so, for dl_iterate_phdr(3). */
@@ -245,23 +251,24 @@ int main(int argc, char **argv)
 	int option;
 
 	tool_begin(EXIT_OWN_ERROR);
+	unsetenv("UMMAP_RUN");
 	if (!getenv("UMMAP_SEG_SIZE"))
 		set("UMMAP_SEG_SIZE", "256K");
 	while ((option = next_option(argc, argv, "+", options)) != -1) {
 		switch (option) {
 		case LIMIT: set_limit(optarg); break;
 		case SEGMENT: set_segment(optarg); break;
-		case MIN: set_size("UMRUN_MIN", optarg, "min"); break;
-		case POLICY: set("UMRUN_POLICY", policy = optarg); break;
-		case DRIVER: set("UMRUN_DRIVER", driver = check_driver(optarg)); break;
+		case POLICY: add_option("policy", policy = optarg); break;
+		case DRIVER: add_option("driver", driver = check_driver(optarg)); break;
 		case ENGINE: set_engine(optarg); break;
-		case ONLY: set("UMRUN_ONLY", optarg); break;
-		case HEAP: set_folder("UMRUN_HEAP", heap = optarg); break;
-		case HEAP_MIN: set_size("UMRUN_HEAP_MIN", optarg, "heap-min"); break;
-		case EXCLUSIVE: set("UMRUN_EXCLUSIVE", "1"); break;
-		case QUIET: set("UMRUN_QUIET", "1"); break;
-		case STATS: set("UMRUN_STATS", "1"); break;
-		case VERBOSE: set("UMRUN_VERBOSE", "1"); break;
+		case ONLY: add_option("only", optarg); break;
+		case MIN: add_size("min", optarg); break;
+		case HEAP: add_folder(heap = optarg); break;
+		case HEAP_MIN: add_size("heap-min", optarg); break;
+		case EXCLUSIVE: add_option("exclusive", ""); break;
+		case STATS: add_option("stats", ""); break;
+		case VERBOSE: add_option("verbose", ""); break;
+		case QUIET: add_option("quiet", ""); break;
 		case HELP: print_and_exit(usage);
 		case VERSION: print_version();
 		}

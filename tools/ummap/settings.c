@@ -41,10 +41,6 @@ static const struct setting variables[] = {
 	{ "", name, type, initial, meaning, page },
 #include "clients/coarray/variables.def"
 #undef VARIABLE
-#define VARIABLE(name, read, field, type, initial, option) \
-	{ "", name, type, initial, "Set by ummap run; use its option " option ".", "ummap-run(1)" },
-#include "clients/umrun/variables.def"
-#undef VARIABLE
 };
 
 /* The keys of a driver, or the options of a command. */
