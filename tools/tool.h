@@ -192,13 +192,6 @@ static inline int next_option(int argc, char **argv, const char *letters,
 	       program_invocation_short_name);
 }
 
-/* Prints a text, or the version, and ends the program. */
-__attribute__((noreturn)) static inline void print_and_exit(const char *text)
-{
-	fputs(text, stdout);
-	exit(EXIT_SUCCESS);
-}
-
 __attribute__((noreturn)) static inline void print_version(void)
 {
 	printf("%s (libummap) " UMMAP_VERSION "\n", program_invocation_short_name);

@@ -45,7 +45,7 @@ $B/bench/slowfs: bench/field/slowfs.c $B/bench/kit/common.o $B/bench/kit/data.o
 FIELD_OBJECT = $(if $(OBJECT),$B/bench/objects)
 all: $(FIELD_OBJECT)
 $B/bench/objects: $B/bench/field/objects.o $B/bench/kit/common.o $B/bench/kit/data.o $(OBJECT_ALL)
-	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(OBJECT_LIBS) $(LINK_SO) -Wl,-rpath,'$$ORIGIN/..'
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_OBJECT) $(LINK_SO) -Wl,-rpath,'$$ORIGIN/..'
 
 $B/bench/fault: $B/bench/field/report.o
 

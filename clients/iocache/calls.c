@@ -542,11 +542,14 @@ static int get_info(MPI_File file, MPI_Info *info)
 static struct pmpi_feature files = {
 	.place = PMPI_FILES,
 	.take = {
-		.File_transfer = transfer_data,
-		.File_open = open_file, .File_close = close_file, .File_delete = delete_file, .File_set_view = set_view, .File_get_size = get_size,
-		.File_set_size = set_size, .File_preallocate = preallocate, .File_sync = sync_file, .File_seek = seek,
-		.File_seek_shared = seek_shared, .File_get_position = get_position,
-		.File_get_position_shared = get_position_shared, .File_set_atomicity = set_atomicity, .File_get_info = get_info,
+		.File_transfer = transfer_data, .File_open = open_file,
+		.File_close = close_file, .File_delete = delete_file,
+		.File_set_view = set_view, .File_get_size = get_size,
+		.File_set_size = set_size, .File_preallocate = preallocate,
+		.File_sync = sync_file, .File_seek = seek, .File_seek_shared = seek_shared,
+		.File_get_position = get_position,
+		.File_get_position_shared = get_position_shared,
+		.File_set_atomicity = set_atomicity, .File_get_info = get_info,
 		.File_get_amode = get_amode,
 	},
 };

@@ -579,8 +579,10 @@ static int word_op(struct cached *c, int node, enum word word, int64_t value, MP
 {
 	MPI_Win win = c->share.words.win;
 	int rank = c->nodes.owner[node];
-	struct pmpi_operation fetch = { .from = &value, .to = was, .type = MPI_INT64_T, .rank = rank,
-					.disp = word, .op = op, .win = win };
+	struct pmpi_operation fetch = {
+		.from = &value, .to = was, .type = MPI_INT64_T, .rank = rank,
+		.disp = word, .op = op, .win = win,
+	};
 	int code = pmpi_first.Fetch_and_op(&fetch);
 
 	return code == MPI_SUCCESS ? pmpi_first.Win_flush(rank, win) : code;
@@ -610,8 +612,10 @@ static int get_ends(struct cached *c, int begin, int n)
 {
 	struct share *s = &c->share;
 	int64_t ends[ENDS_PER_FLUSH] = { 0 };
-	struct pmpi_operation get = { .to_n = 1, .to_type = MPI_INT64_T, .disp = WORD_END,
-				      .target_n = 1, .target_type = MPI_INT64_T, .win = s->words.win };
+	struct pmpi_operation get = {
+		.to_n = 1, .to_type = MPI_INT64_T, .disp = WORD_END,
+		.target_n = 1, .target_type = MPI_INT64_T, .win = s->words.win,
+	};
 	int code = MPI_SUCCESS;
 
 	for (int i = 0; i < n && code == MPI_SUCCESS; i++) {

@@ -79,8 +79,10 @@ static void move_other(struct move *m, char *bytes, int64_t len, uint64_t at, in
 {
 	MPI_Win win = m->c->share.data.win;
 	struct pmpi_operation o = {
-		.from = bytes, .n = len, .type = MPI_BYTE, .to = bytes, .to_n = len, .to_type = MPI_BYTE,
-		.rank = rank, .disp = (MPI_Aint)at, .target_n = len, .target_type = MPI_BYTE, .win = win,
+		.from = bytes, .n = len, .type = MPI_BYTE,
+		.to = bytes, .to_n = len, .to_type = MPI_BYTE,
+		.rank = rank, .disp = (MPI_Aint)at, .target_n = len, .target_type = MPI_BYTE,
+		.win = win,
 	};
 	int code = m->writing ? pmpi_first.Put(&o) : pmpi_first.Get(&o);
 

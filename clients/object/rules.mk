@@ -38,8 +38,8 @@ $B/clients/object/object.pb-c.o: $B/clients/object/object.pb-c.c
 $(OBJECT_SO): $(OBJECT_OBJ) clients/object/libummap-object.map $(COMMON) $(SO)
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,libummap-object.so.$(SOMAJOR) -Wl,-z,defs \
 		-Wl,--version-script=clients/object/libummap-object.map -o $@ $(OBJECT_OBJ) \
-		$(COMMON) -L$B -lummap $(shell pkg-config --libs hdf5-serial libprotobuf-c liburing) $(DL) \
-		-Wl,-rpath,'$$ORIGIN'
+		$(COMMON) -L$B -lummap $(DL) -Wl,-rpath,'$$ORIGIN' \
+		$(shell pkg-config --libs hdf5-serial libprotobuf-c liburing)
 	ln -sf $(notdir $@) $B/libummap-object.so.$(SOMAJOR)
 	ln -sf libummap-object.so.$(SOMAJOR) $B/libummap-object.so
 

@@ -3,7 +3,6 @@
  * ummap run - runs a program with its file mappings paged by libummap: sets the environment, tries
  * the options, and becomes the program.
  */
-#include <getopt.h>
 #include <limits.h>
 #include <stdint.h>
 #include <sys/mman.h>
@@ -19,69 +18,10 @@
 /* Exit statuses are those of env(1) and nohup(1). */
 enum { EXIT_OWN_ERROR = 125, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
 
-static const char usage[] =
+TOOL_HELP(RUN_OPTIONS, .ends_at_program = true, .usage =
 "usage: ummap run [OPTION ...] PROGRAM [ARGUMENT ...]\n"
-"Runs a program whose file mappings of 1 MiB and more are paged by libummap.\n"
-"\n"
-"Options:\n"
-"  --limit SIZE       memory for all mappings of the program and its children: 512M or 50%\n"
-"                     (UMMAP_MEM_LIMIT)\n"
-"  --segment SIZE     unit of reading and eviction (256K)\n"
-"  --policy NAME      eviction policy; one of: fifo, lifo, plru, prnd, wiro-f, wiro-l, s3fifo,\n"
-"                     or a policy that can be loaded (s3fifo)\n"
-"  --driver NAME      driver for the files (uring, or posix if uring cannot be used)\n"
-"  --engine NAME      way to catch accesses; one of: uffd, sigbus, segv (uffd, if it may be used)\n"
-"  --only GLOB        page only files whose path or name matches\n"
-"  --min SIZE         page only mappings of at least this size (1M)\n"
-"  --heap FOLDER      also page allocations of 64 KiB and more, and private memory of 256 KiB and\n"
-"                     more, to a file in this folder\n"
-"  --heap-min SIZE    with --heap: smallest allocation to page (64K)\n"
-"  --exclusive        no other process uses the files: also page mappings that would otherwise\n"
-"                     stay with the kernel\n"
-"  --stats            print statistics of the mappings at the end\n"
-"  --verbose          also print the files that the kernel maps, and why\n"
-"  --quiet            print nothing about mappings that stay with the kernel\n"
-"  --help             print this help\n"
-"  --version          print the version\n"
-"\n"
-"umrun is a short name of 'ummap run'.\n";
-
-enum {
-	LIMIT = 256,
-	SEGMENT,
-	POLICY,
-	DRIVER,
-	ENGINE,
-	ONLY,
-	MIN,
-	HEAP,
-	HEAP_MIN,
-	EXCLUSIVE,
-	STATS,
-	VERBOSE,
-	QUIET,
-	HELP,
-	VERSION
-};
-
-static const struct option options[] = {
-	{ "limit", required_argument, NULL, LIMIT },
-	{ "segment", required_argument, NULL, SEGMENT },
-	{ "policy", required_argument, NULL, POLICY },
-	{ "driver", required_argument, NULL, DRIVER },
-	{ "engine", required_argument, NULL, ENGINE },
-	{ "only", required_argument, NULL, ONLY },
-	{ "min", required_argument, NULL, MIN },
-	{ "heap", required_argument, NULL, HEAP },
-	{ "heap-min", required_argument, NULL, HEAP_MIN },
-	{ "exclusive", no_argument, NULL, EXCLUSIVE },
-	{ "quiet", no_argument, NULL, QUIET },
-	{ "stats", no_argument, NULL, STATS },
-	{ "verbose", no_argument, NULL, VERBOSE },
-	{ "help", no_argument, NULL, HELP },
-	{ "version", no_argument, NULL, VERSION },
-	{ NULL, 0, NULL, 0 },
-};
+"Runs a program whose file mappings of 1 MiB and more are paged by libummap.\n",
+.notes = "umrun is a short name of 'ummap run'.\n");
 
 static void set(const char *name, const char *value)
 {
@@ -254,27 +194,25 @@ int main(int argc, char **argv)
 	unsetenv("UMMAP_RUN");
 	if (!getenv("UMMAP_SEG_SIZE"))
 		set("UMMAP_SEG_SIZE", "256K");
-	while ((option = next_option(argc, argv, "+", options)) != -1) {
+	while ((option = take_option(argc, argv, &tool_help)) >= 0) {
 		switch (option) {
-		case LIMIT: set_limit(optarg); break;
-		case SEGMENT: set_segment(optarg); break;
-		case POLICY: add_option("policy", policy = optarg); break;
-		case DRIVER: add_option("driver", driver = check_driver(optarg)); break;
-		case ENGINE: set_engine(optarg); break;
-		case ONLY: add_option("only", optarg); break;
-		case MIN: add_size("min", optarg); break;
-		case HEAP: add_folder(heap = optarg); break;
-		case HEAP_MIN: add_size("heap-min", optarg); break;
-		case EXCLUSIVE: add_option("exclusive", ""); break;
-		case STATS: add_option("stats", ""); break;
-		case VERBOSE: add_option("verbose", ""); break;
-		case QUIET: add_option("quiet", ""); break;
-		case HELP: print_and_exit(usage);
-		case VERSION: print_version();
+		case OPTION_LIMIT: set_limit(optarg); break;
+		case OPTION_SEGMENT: set_segment(optarg); break;
+		case OPTION_POLICY: add_option("policy", policy = optarg); break;
+		case OPTION_DRIVER: add_option("driver", driver = check_driver(optarg)); break;
+		case OPTION_ENGINE: set_engine(optarg); break;
+		case OPTION_ONLY: add_option("only", optarg); break;
+		case OPTION_MIN: add_size("min", optarg); break;
+		case OPTION_HEAP: add_folder(heap = optarg); break;
+		case OPTION_HEAP_MIN: add_size("heap-min", optarg); break;
+		case OPTION_EXCLUSIVE: add_option("exclusive", ""); break;
+		case OPTION_STATS: add_option("stats", ""); break;
+		case OPTION_VERBOSE: add_option("verbose", ""); break;
+		case OPTION_QUIET: add_option("quiet", ""); break;
 		}
 	}
 	if (optind == argc) {
-		fputs(usage, stderr);
+		fputs(tool_help.usage, stderr);
 		return EXIT_OWN_ERROR;
 	}
 	set_group();
