@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "umalloc/store.h"
 
+#include "common/fd_path.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -20,7 +22,7 @@ static int map_descriptor(int fd, size_t size, const struct ummap_attr *attr, vo
 	int result = -1;
 
 	for (size_t i = 0; i < 2 && result < 0; i++) {
-		snprintf(uri, sizeof(uri), "%s:/proc/self/fd/%d", drivers[i], fd);
+		snprintf(uri, sizeof(uri), "%s:" FD_FOLDER "%d", drivers[i], fd);
 		result = ummap_open(uri, size, 0, PROT_READ | PROT_WRITE, attr, base);
 	}
 	return result;
