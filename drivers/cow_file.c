@@ -247,6 +247,37 @@ int cow_look(struct cow_file *f, const char *path, int how, struct ummap_geom *g
 	return err;
 }
 
+/* Whether the file of changes with that path says that a commit has begun. false also if there is
+ * none, or another handle has a lock that excludes `how`. */
+static bool is_committing(const char *path, int how)
+{
+	struct ummap_geom geom = { .size = 0 };
+	struct cow_file f = { .head.committing = 0 };
+	int err = side_open(&f.file, path, 0, 0, how, &geom);
+
+	if (err)
+		return false;
+	f.slots = side_header(HEAD_MAGIC);
+	err = header_read(&f.slots, &f.file, &f.head, sizeof(f.head));
+	side_close(&f.file);
+	return !err && f.head.committing == COW_COMMITTING;
+}
+
+int cow_check_store(const char *path, struct ummap_geom *geom)
+{
+	char changes[PATH_MAX];
+	struct stat st;
+
+	if (snprintf(changes, sizeof(changes), "%s" COW_SUFFIX, path) >= PATH_MAX ||
+	    stat(changes, &st) < 0 || !S_ISREG(st.st_mode))
+		return 0;
+	/* A commit at work, or a mapping that is handed over, has locked the file. */
+	if (!is_committing(changes, UMMAP_LOCK_NONE) || !is_committing(changes, UMMAP_LOCK_SHARED))
+		return 0;
+	return keys_refuse(geom, EUCLEAN, "cannot open the store: the commit of '%.140s' to it was "
+			   "interrupted. Try `ummap cow commit`", changes);
+}
+
 int cow_close(struct cow_file *f)
 {
 	blockmap_free(&f->index);

@@ -104,6 +104,9 @@ int cow_open(struct cow_file *f, const struct cow_wish *wish, struct ummap_geom 
 /* Opens one that is there, and changes nothing; `how` is the lock. Damage is no error. */
 int cow_look(struct cow_file *f, const char *path, int how, struct ummap_geom *geom);
 int cow_close(struct cow_file *f);
+/* Refuses the store of that path with EUCLEAN, and a message, while the changes beside it have an
+ * interrupted commit: the next commit would write the changes over newer contents. */
+int cow_check_store(const char *path, struct ummap_geom *geom);
 
 /* Under the lock: n whole blocks that have no slot, side by side. */
 int cow_add(struct cow_file *f, uint64_t block, uint64_t n, const char *buf);

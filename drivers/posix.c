@@ -3,15 +3,14 @@
 #include "file.h"
 
 #include "keys.h"
-#include "wal_log.h"
+#include "store_check.h"
 
 extern const struct ummap_driver ummap_driver_posix;
 
 static int posix_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
 	struct file *f = NULL;
-	file_check *check = oflags & UMMAP_O_LOGGED ? NULL : wal_check_store;
-	int err = file_open(uri, oflags, S_IFBLK, check, &f, geom);
+	int err = file_open(uri, oflags, S_IFBLK, store_check(oflags), &f, geom);
 
 	*h = f;
 	return err;

@@ -13,7 +13,7 @@
 #include "common/fork.h"
 #include "common/futex.h"
 #include "keys.h"
-#include "wal_log.h"
+#include "store_check.h"
 
 #include <errno.h>
 #include <liburing.h>
@@ -345,7 +345,6 @@ static int parse_depth(const struct ummap_uri *uri, int *depth, struct ummap_geo
 /* fd < 0: by path. */
 static int open_handle(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
 {
-	file_check *check = oflags & UMMAP_O_LOGGED ? NULL : wal_check_store;
 	struct file *f;
 	int depth = DEPTH_MAX, err = parse_depth(uri, &depth, geom);
 
@@ -355,7 +354,7 @@ static int open_handle(const struct ummap_uri *uri, int fd, int oflags, void **h
 	err = make_rings(geom);
 	futex_unlock(&opening);
 	if (!err)
-		err = fd < 0 ? file_open(uri, oflags, S_IFBLK, check, &f, geom) :
+		err = fd < 0 ? file_open(uri, oflags, S_IFBLK, store_check(oflags), &f, geom) :
 			       file_open_fd(uri, fd, oflags, S_IFBLK, &f, geom);
 	if (err)
 		return err;

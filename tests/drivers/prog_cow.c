@@ -274,6 +274,18 @@ static void commit(void *arg)
 	exec_tool("commit", changes);
 }
 
+/* Newer contents of the store would be lost in the next commit. */
+static void check_refused(const char *scheme)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[400];
+	void *addr;
+
+	snprintf(uri, sizeof(uri), "%s:%s", scheme, store);
+	check_fails(ummap_open(uri, BIG, 0, PROT_READ | PROT_WRITE, &attr, &addr), EUCLEAN);
+	check(strstr(umerrormsg(), "ummap cow commit"), "%s", umerrormsg());
+}
+
 static void open_in_between(void *arg)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -288,6 +300,8 @@ static void open_in_between(void *arg)
 		_exit(0);
 	}
 	check(errno == EUCLEAN && strstr(umerrormsg(), "commit"), "%s", umerrormsg());
+	check_refused("posix");
+	check_refused("wal+posix");
 	check(tool("discard", changes, NULL) == 2, "the store has a part of it");
 	_exit(0);
 }

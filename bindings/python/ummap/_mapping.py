@@ -27,9 +27,10 @@ class Mapping(_ummap.Mapping):
     A mapping ends by `close`, at the end of a ``with`` block, or when the last reference to it
     goes. A mapping opened with mode 'r+' or 'w+' makes its changes durable at its end.
 
-    A forked child sees the file as it was at the fork, through a mapping of the kernel that has no
-    limit. The child keeps its own stores to itself, and its other calls raise OSError (ENXIO). A
-    child cannot use a mapping whose store is not a file.
+    A forked child has a private mapping of the file by the kernel, without a limit. It shows all
+    changes before the fork, and in pages that the child has not accessed yet also what the parent
+    writes to the file later. The child keeps its own stores to itself, and its other calls raise
+    OSError (ENXIO). A child cannot use a mapping whose store is not a file.
 
     Attributes
     ----------

@@ -133,9 +133,10 @@ class memmap(_ummap.Array):
     *Processes.* A pickled array is opened again by its path, with the same limit, so an array can
     be sent to forked and spawned processes of multiprocessing. A writable array is read-only
     (mode 'r') in the other process while the first process has it, unless it has `writers`. An
-    array that a forked child inherits shows the file as it was at the fork, through the kernel
-    and without a limit. The child keeps its own stores to itself, and `flush` raises OSError
-    there. A child inherits no array of mode 'c' and no array whose store is not a file:
+    array that a forked child inherits is a private mapping of the file by the kernel, without a
+    limit. It shows all changes before the fork, and in pages that the child has not accessed yet
+    also what the parent writes later. The child keeps its own stores to itself, and `flush` raises
+    OSError there. A child inherits no array of mode 'c' and no array whose store is not a file:
     ``a[0]`` raises OSError (ENXIO) in the child, and other accesses to the memory are SIGSEGV. A
     pickle of an array of mode 'c' is a copy.
 
