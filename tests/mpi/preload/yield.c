@@ -41,7 +41,9 @@ int MPI_Comm_free(MPI_Comm *comm)
 	MPI_Status status;
 	int found = 1, word;
 
-	while (PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, *comm, &found, &status) == MPI_SUCCESS && found)
-		PMPI_Recv(&word, 1, MPI_INT, status.MPI_SOURCE, status.MPI_TAG, *comm, MPI_STATUS_IGNORE);
+	while (PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, *comm, &found, &status) == MPI_SUCCESS &&
+	       found)
+		PMPI_Recv(&word, 1, MPI_INT, status.MPI_SOURCE, status.MPI_TAG, *comm,
+			  MPI_STATUS_IGNORE);
 	return PMPI_Comm_free(comm);
 }
