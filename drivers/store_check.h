@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The check of a store by the drivers of files before they open it: other files may have a part of
- * its contents. */
+/* The check that drivers of files make before they open a store. It refuses a store if a part of
+ * its contents is in another file: the log of wal+, or the file of changes of cow+ after an
+ * interrupted commit. */
 #ifndef DRIVERS_STORE_CHECK_H
 #define DRIVERS_STORE_CHECK_H
 
@@ -15,7 +16,7 @@ static inline int check_log_and_changes(const char *path, struct ummap_geom *geo
 	return err ? err : cow_check_store(path, geom);
 }
 
-/* The check for file_open. wal+ itself has the log. */
+/* Returns the check for file_open. If wal+ opens the store, it reads the log itself. */
 static inline file_check *store_check(int oflags)
 {
 	return oflags & UMMAP_O_LOGGED ? cow_check_store : check_log_and_changes;

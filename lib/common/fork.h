@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The handlers of fork(2) of a library, which calls pthread_atfork(3) here only. fork(2) copies
- * memory while other threads run, so data that a lock guards may be inconsistent in the child
- * unless the lock is held meanwhile.
+ * Handlers of fork(2) in a fixed order, for one call of pthread_atfork(3) in each library. fork(2)
+ * copies memory while other threads run, so data that a lock protects may be inconsistent in the
+ * child unless the lock is held during fork(2).
  */
 #ifndef COMMON_FORK_H
 #define COMMON_FORK_H
@@ -12,7 +12,7 @@
 
 /*
  * Places of handlers, in the order in which their locks are taken. Before fork(2), the handlers run
- * in this order; after it, in the reverse order. CONTRIBUTING.md says what each one does.
+ * in this order; after fork(2), in the reverse order. CONTRIBUTING.md describes each handler.
  */
 enum fork_place {
 	FORK_LIBRARY,            /* api/start.c */
@@ -27,9 +27,10 @@ enum fork_place {
 };
 
 /*
- * Adds a handler, whose place must be free. `lock` is taken over fork(2); then `prepare` is called
- * in the parent, and `child` in the child, after the lock has been released. Each may be NULL. The
- * caller must not hold a lock of a place. Returns 0 or an error number.
+ * Adds a handler, whose place must be free. Before fork(2), the parent takes `lock` and then calls
+ * `prepare`. After fork(2), the parent releases `lock`; the child releases its copy of `lock` and
+ * then calls `child`. Each of the three may be NULL. The caller must not hold a lock of any place.
+ * Returns 0 or an error number.
  */
 int fork_register(enum fork_place place, _Atomic uint32_t *lock, void (*prepare)(void),
 		  void (*child)(void));
