@@ -37,9 +37,11 @@ int engine_fail(const struct engine *e, const char *what, int err)
 		    strerror(-err), err == -ENOMEM ? larger : e->needs);
 }
 
-int engine_attach(const struct engine *e, size_t len, size_t seg_size, size_t before, size_t after, char **range)
+int engine_attach(const struct engine *e, size_t len, size_t seg_size, size_t before, size_t after,
+		  char **range)
 {
-	size_t pages = round_up(len, sys_page()), align = max_size(HUGE_PAGE, min_size(seg_size, 512 * HUGE_PAGE));
+	size_t align = max_size(HUGE_PAGE, min_size(seg_size, 512 * HUGE_PAGE));
+	size_t pages = round_up(len, sys_page());
 	size_t lead = round_up(before, align), all = lead + pages + after;
 	char *start, *at;
 	int err;
@@ -74,7 +76,8 @@ bool engine_extend(const struct engine *e, char *range, size_t len, size_t more)
 	if (pages == 0)
 		return true;
 	engine_hold_places();
-	at = sys_bare(end, pages, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	at = sys_bare(end, pages,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 	engine_release_places();
 	if (at == end && e->adopt(e, end, pages) == 0)
 		return true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the engine sigbus has besides its table (engine.h). */
+/* Calls of the engine sigbus beside its table (table.h). */
 #ifndef SIGBUS_H
 #define SIGBUS_H
 

@@ -11,57 +11,69 @@
 #include <stddef.h>
 
 struct engine {
-	const char *needs;       /* which rights it needs, and what to try instead: part of a sentence */
-	const struct engine *stored_to; /* the engine to use in its place for writable mappings */
+	/* Rights that the engine needs, and what to try instead: a part of a sentence. */
+	const char *needs;
+	const struct engine *stored_to; /* replaces this engine for writable mappings */
 
 	/* Capabilities. */
-	bool vma_each;           /* each mapped segment is a VMA of the kernel, whose number vm.max_map_count limits */
-	bool moves_huge;         /* neighbours, and whole huge pages, are mapped and unmapped by one call */
-	bool page_cache;         /* a place may show pages of the kernel's page cache */
-	bool by_message;         /* threads of the library serve accesses: an error reaches the accessing thread by poison only */
+	bool vma_each;           /* each mapped segment is a VMA; vm.max_map_count limits them */
+	bool moves_huge;         /* one call maps or unmaps neighbours, and whole huge pages */
+	bool page_cache;         /* a place may map pages of the kernel's page cache */
+	bool by_message;         /* threads of the library serve accesses, so an error reaches the
+				    accessing thread only by poison */
 	bool by_bus;             /* an access raises SIGBUS, not SIGSEGV */
-	bool drops;              /* the mapped range has copies, which appear by copy_in and, where they are clean, leave by discard */
-	bool pins_block;         /* unmap finds out whether the kernel has pinned a page (-EBUSY) */
+	bool drops;              /* the mapped range has copies: copy_in makes them, and discard
+				    drops clean ones */
+	bool pins_block;         /* unmap returns -EBUSY if the kernel has pinned a page */
 
-	/* Its own. */
-	struct userfaultfd *uffd; /* what its memory is registered with; NULL: nothing */
-	bool loads_only;         /* it is for mappings that are only loaded from */
+	/* Private to the engine. */
+	struct userfaultfd *uffd; /* descriptor with which its memory is registered; or NULL */
+	bool loads_only;         /* its mappings are never stored to */
 
 	/*
-	 * Operations: 0, or -errno and nothing has changed, unless said otherwise. The caller holds the locks of the
-	 * segments; none takes one of its own.
+	 * Operations return 0, or -errno after which nothing has changed, unless their comment
+	 * says otherwise. The caller holds the locks of the segments; an operation takes no lock
+	 * of a segment.
 	 */
 
-	/* Reserved addresses become a mapped range: every access faults. */
+	/* Makes a mapped range of reserved addresses: every access faults. */
 	int (*adopt)(const struct engine *e, char *range, size_t len);
-	/* Memory whose pages will be moved to mapped ranges. */
+	/* Prepares memory whose pages will be moved to mapped ranges. */
 	int (*adopt_pool)(const struct engine *e, char *pool, size_t len);
-	/* Maps the frame at `pool`, which may be stored to there or not (`was_writable`), into the mapped range, as a whole and
-	 * with its final rights at once. */
-	int (*map)(const struct engine *e, char *range, char *pool, size_t len, bool was_writable, bool writable);
-	/* The same from memory that stays as it is, and is nobody's frame: only where `drops`. */
-	int (*copy_in)(const struct engine *e, char *range, const char *from, size_t len, bool writable);
-	/* Whether the memory there, in the pool or in the mapped range, can be moved by one atomic call. Several segments may be
-	 * several VMAs, which Linux 6.17 moves one by one: if it fails on the way, some have moved. */
+	/* Maps the frame at `pool` into the mapped range, as a whole and with its final rights at
+	 * once. was_writable: the memory at `pool` is writable. */
+	int (*map)(const struct engine *e, char *range, char *pool, size_t len, bool was_writable,
+		   bool writable);
+	/* Maps a copy of memory that belongs to no frame, and stays as it is. Needs `drops`. */
+	int (*copy_in)(const struct engine *e, char *range, const char *from, size_t len,
+		       bool writable);
+	/* Returns whether one atomic call can move the memory, in the pool or in the mapped range.
+	 * Several segments may be several VMAs, which Linux 6.17 moves one by one: after an error
+	 * some of them have moved. */
 	bool (*is_one)(char *at, size_t len);
-	/* Allows stores to a part of the mapped range, or forbids them. */
+	/* Allows or forbids stores to a part of the mapped range. */
 	int (*protect)(const struct engine *e, char *range, size_t len, bool writable);
-	/* The frame goes back to the pool, and keeps its rights (`writable`); its place faults. `exposed`: it could be stored
-	 * to at some time since it was mapped. -EBUSY: the kernel works on it, and may store to it at any moment. */
-	int (*unmap)(const struct engine *e, char *range, char *pool, size_t len, bool writable, bool exposed);
-	/* The same where nobody uses the range any more: the place stays empty until it is discarded, and has to be before
-	 * engine_release_places. -EOPNOTSUPP: only unmap can do that. */
+	/* Returns the frame to the pool, where it keeps its rights (`writable`); its place faults.
+	 * exposed: the frame was writable at some time since it was mapped. -EBUSY: the kernel has
+	 * pinned it, and may store to it at any moment. */
+	int (*unmap)(const struct engine *e, char *range, char *pool, size_t len, bool writable,
+		     bool exposed);
+	/* Like unmap, for a range that no thread uses any more. The place stays empty, and the
+	 * caller must discard it before engine_release_places. -EOPNOTSUPP: use unmap. */
 	int (*unmap_last)(char *range, char *pool, size_t len);
-	/* The place faults and what stood there is lost: the way out when no mapping may be added. */
+	/* Makes the place fault, and drops its contents. Works also if no VMA can be added. */
 	int (*discard)(char *range, size_t len);
-	/* Whoever waits for an access to the range tries it again. */
+	/* Makes threads that wait for an access to the range repeat it. */
 	void (*wake)(const struct engine *e, char *range, size_t len);
-	/* Every access to the absent place raises SIGSEGV, or gets EFAULT; and no longer. For engines by message. */
+	/* poison makes every access to the absent place raise SIGSEGV or get EFAULT; unpoison ends
+	 * that. Only for engines by message. */
 	int (*poison)(const struct engine *e, char *range, size_t len);
 	int (*unpoison)(const struct engine *e, char *range, size_t len);
 };
 
-/* SIGSEGV and mremap; userfaultfd by message, and by signal: with the same for mappings that are only loaded from. */
-extern const struct engine engine_segv, engine_uffd, engine_uffd_read, engine_sigbus, engine_sigbus_read;
+/* segv uses SIGSEGV and mremap(2). uffd gets messages of userfaultfd(2), and sigbus its signals;
+ * the engines `_read` are for mappings that are never stored to. */
+extern const struct engine engine_segv, engine_uffd, engine_uffd_read, engine_sigbus,
+	engine_sigbus_read;
 
 #endif

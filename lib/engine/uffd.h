@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the engine uffd has besides its table (engine.h). */
+/* Calls of the engine uffd beside its table (table.h). */
 #ifndef UFFD_H
 #define UFFD_H
 
@@ -7,19 +7,19 @@
 
 #include <stdbool.h>
 
-/* Starts `threads` that run `serve` for the reports of userfaultfd, unless they run already. Returns 0 or -errno with a
- * sentence. */
+/* Starts `threads` that run `serve` for the reports of userfaultfd, unless they run already.
+ * Returns 0, or -errno with a sentence. */
 int uffd_start(unsigned threads, void *(*serve)(void *));
-/* In a forked child: there are none. */
+/* Forgets the threads, which a forked child does not have. */
 void uffd_forget(void);
 
 /* ---- Accesses by message: for the threads that serve them ---- */
 
-/* The next access that waits to be served; waits for one if `wait`. false: there is none at the moment, or another
- * thread serves it. */
+/* Takes the next access that must be served; waits for one if `wait`. Returns false if there is
+ * none at the moment, or another thread serves it. */
 bool engine_next(struct fault *fault, bool wait);
-/* Called before a serving thread may wait for long, so that another one takes the next access. Any thread may
- * call it. */
+/* A serving thread calls this before it may wait for long, so that another thread takes the next
+ * access. Any thread may call it. */
 void engine_hand_off(void);
 
 #endif

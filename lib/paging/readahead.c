@@ -219,7 +219,7 @@ static unsigned load_batch(struct mapping *map, const struct wanted *w, size_t a
 		become_inactive(map, nth(w, at + k), list[k], read ? next->res : 0);
 		next += read;
 	}
-	/* Whoever waits for the first one finds the others with it. */
+	/* A thread that waits for the first segment then finds the others, too. */
 	for (unsigned k = n; k-- > 0;)
 		seg_unlock(list[k]);
 	return n;

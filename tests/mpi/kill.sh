@@ -3,7 +3,7 @@
 # Kills a job again and again: `tests/mpi/kill.sh LAUNCH MPI RANKS PROGRAM`, in UMMAP_TEST_FOLDER.
 folder=${UMMAP_TEST_FOLDER:?}
 for ms in 0 $((RANDOM % 50)) $((RANDOM % 200)) $((RANDOM % 200)); do
-	# Only the kill ends the job. The launcher of MPICH 4.2 sometimes returns 0 for a killed job.
+	# Only the kill ends the job. MPICH 4.2 may return 0 for a killed job.
 	"$@" "$folder" "$ms" > "$folder/out" 2>&1
 	if grep -q '\] failed:' "$folder/out"; then
 		cat "$folder/out"

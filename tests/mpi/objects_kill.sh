@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Kills a job again and again: `tests/mpi/objects_kill.sh LAUNCH MPI RANKS PROGRAM`, in UMMAP_TEST_FOLDER. What dead jobs had
-# staged is garbage, and nothing else is. Among machines, one of them is gone in the end, and the next job runs on the others.
+# Kills a job again and again: `tests/mpi/objects_kill.sh LAUNCH MPI RANKS PROGRAM`, in
+# UMMAP_TEST_FOLDER. The collector removes what killed jobs have staged, and nothing else. With
+# several machines, one of them fails in the end, and the next job runs on the others.
 . tests/mpi/gone.bash
 folder=${UMMAP_TEST_FOLDER:?}
 umobject=$(dirname "$4")/../../../umobject
 "$umobject" create "$folder/box" || exit 1
 for ms in 0 $((RANDOM % 50)) $((RANDOM % 200)) $((RANDOM % 200)); do
-	# Only the kill ends the job. The launcher of MPICH 4.2 sometimes returns 0 for a killed job.
+	# Only the kill ends the job. MPICH 4.2 may return 0 for a killed job.
 	"$@" "$folder" "$ms" > "$folder/out" 2>&1
 	if grep -q '\] failed:' "$folder/out"; then
 		cat "$folder/out"
