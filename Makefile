@@ -65,6 +65,8 @@ SUITES = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(LEFT_OUT),$(wildcard 
 # A sanitizer must come before preloaded libraries, and has replacements of its own.
 PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_hooks.c \
 	%/prog_preload.c %/prog_umrun.c) $(LEFT_OUT),$(wildcard tests/*/prog_*.c))))
+# Programs that are also built with an engine of the tests: tests/engine has it, and its table.
+SIMULATED = $(addsuffix _simulated,$B/tests/prog_move $B/tests/prog_engines)
 # Drivers and policies that the suites load: the skeletons, and those of tests/plugins.
 PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
 	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
@@ -124,7 +126,7 @@ all: lib mpi umalloc umrun object bindings tools completions $(EXAMPLES) $(BENCH
 lib: $(SO) $A
 tools: $(TOOLS)
 tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PLUGINS) \
-	$(OLD_KERNEL) \
+	$(OLD_KERNEL) $(SIMULATED) \
 	$B/examples/wordcount
 
 # With sanitizers, assertions are compiled in.
@@ -210,6 +212,12 @@ $B/tests/no_move.so: tests/kernels/no_move.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -fvisibility=default -fPIC -shared $(LDFLAGS) -o $@ $<
 
+# The table of the tests replaces that of the library.
+$B/tests/prog_%_simulated: prog_%.c $(wildcard tests/engine/*) tests/access.h $(ROOMS)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests -I. -DSIMULATED_ENGINE -DENGINES='"tests/engine/engines.def"' \
+		$(CFLAGS) $(LDFLAGS) -o $@ $< tests/engine/simulated.c lib/engine/engines.c \
+		$(ROOMS) $(LIBS)
 $B/tests/prog_umtop: | $B/umtop $(TOP)
 $B/tests/prog_command: | $(TOOLS) $B/umrun $(PLUGINS)
 $B/tests/prog_preload: LINK_SO =

@@ -8,6 +8,7 @@
 #include "memory/budget.h"
 #include "base/config.h"
 #include "engine/engine.h"
+#include "engine/sigsegv.h"
 #include "paging/fault.h"
 #include "common/fork.h"
 #include "cache/group.h"
@@ -228,7 +229,7 @@ int start_prepare(const struct mapping *map)
 	if (err)
 		return err;
 	sys_forget_failure();
-	if (!frame_prepare(map_frames(map), map->seg_size))
+	if (!frame_prepare(map->frames))
 		return sys_failure(&err) ?
 		       engine_fail(map->engine, "prepare memory for frames", err) :
 		       fail(ENOMEM, "cannot prepare frames of %zu bytes: no address space. Try "
@@ -268,7 +269,7 @@ void start_note_mapping(const struct mapping *map)
 			 "segments, or a larger UMMAP_MEM_LIMIT", mode_due(),
 			 (int)(map->member.least / map->seg_size), map->seg_size,
 			 start_budget(map));
-	if (map->engine->vma_each && most < mode_due() && most < map->size && !atomic_exchange(&told_places, true))
+	if (frames_are_whole(map->frames) && most < mode_due() && most < map->size && !atomic_exchange(&told_places, true))
 		log_line(LOG_INFO, "start", "vm.max_map_count limits segments of %zu bytes to %zu "
 			 "MiB in memory. Try larger segments, or a larger vm.max_map_count",
 			 map->seg_size, most >> 20);

@@ -46,7 +46,7 @@ static unsigned per_huge(const struct mapping *map)
 /* What has a twin, or is reached by other processes, keeps its frame. */
 static bool is_suitable(const struct mapping *map)
 {
-	return !map->in_place && map->engine->moves_huge && map_frames(map) == FRAME_MAPPED && !map->writers &&
+	return !map->in_place && frames_are_whole(map->frames) && !map->shared && !map->writers &&
 	       map->seg_size < HUGE_PAGE && per_huge(map) <= CLUSTER_MAX && (uintptr_t)map->range % HUGE_PAGE == 0 && !sys_locks;
 }
 
@@ -134,7 +134,7 @@ static void move_to(struct mapping *map, size_t first, uint32_t frame)
 	if (!writable || e->protect(e, range, HUGE_PAGE, false) == 0) {
 		copy_huge(pool, range);
 		if (e->map(e, range, pool, HUGE_PAGE, true, writable) == 0) {
-			frame_set_writable(frame, per_huge(map), writable);
+			frame_note_mapped(frame, per_huge(map), writable, true);
 			change_frames(map, first, frame);
 			return;
 		}
@@ -164,7 +164,7 @@ static bool put_together(struct mapping *map, size_t first)
 		collapse(map_place(map, first));
 	if (!apart)
 		return true;
-	frame = frame_take_huge(map->seg_size, max_size(evict_limit(map), frame_held() + evict_twice(map)));
+	frame = frame_take_huge(map->frames, max_size(evict_limit(map), frame_held() + evict_twice(map)));
 	if (frame != FRAME_NONE)
 		move_to(map, first, frame);
 	return frame != FRAME_NONE;

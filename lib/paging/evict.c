@@ -9,8 +9,8 @@
 #include "paging/readahead.h"
 #include "memory/budget.h"
 #include "engine/engine.h"
-#include "engine/paged.h"
-#include "engine/uffd.h"
+#include "engine/discard.h"
+#include "engine/messages.h"
 #include "paging/flush.h"
 #include "node/mode.h"
 #include "paging/pagecache.h"
@@ -118,8 +118,8 @@ static int leave_range(struct mapping *map, size_t i, struct seg *s)
 
 	if (seg_has(s, SEG_INACTIVE))
 		return 0; /* writing it has sent it there */
-	if (!map->engine->vma_each)
-		return seg_drop(map, i, s);
+	if (map->engine->refuses_pinned)
+		return seg_unmap(map, i, &s, 1);
 	err = map->engine->discard(map_place(map, i), map_place_len(map, i));
 	if (!err)
 		add(map->stat.evictions, 1);
@@ -173,7 +173,7 @@ static int shed_one(struct mapping *wanted, bool *mapped)
 		return -1;
 	map = map_of(m);
 	done = discard(map, map_index(map, s), s);
-	*mapped |= done && map->engine->vma_each;
+	*mapped |= done && frames_are_whole(map->frames);
 	seg_unlock(s);
 	return done;
 }
@@ -182,8 +182,8 @@ static int shed_one(struct mapping *wanted, bool *mapped)
  * there are the spare ones; those that become free beyond what is needed now are kept for the next time. */
 bool evict_shed(struct mapping *wanted)
 {
-	bool given = wanted->engine->vma_each && spare_give(), mapped = false;
-	unsigned most = wanted->engine->vma_each ? SHED : 1, shed = 0;
+	bool given = frames_are_whole(wanted->frames) && spare_give(), mapped = false;
+	unsigned most = frames_are_whole(wanted->frames) ? SHED : 1, shed = 0;
 	int one = 0;
 
 	for (unsigned tries = 0; tries < SHED_TRIES && shed < most && one >= 0; tries++) {
@@ -202,7 +202,7 @@ bool evict_shed(struct mapping *wanted)
  * what its policy has labelled gets one. Else it tells how much of the memory readahead may take. */
 static bool drops(const struct mapping *wanted, const struct account *giver)
 {
-	return wanted->engine->drops && !giver->ahead && !giver->coming;
+	return frames_are_copied(wanted->frames) && !giver->ahead && !giver->coming;
 }
 
 /* It holds its frame until free_dropped: the memory is in its place, perhaps until the end of the batch. */
@@ -229,7 +229,7 @@ static int send_one(struct mapping *map, struct seg *s, struct account *giver, b
 {
 	int err;
 
-	if (drop && map->engine->drops && !seg_has(s, SEG_DIRTY) && !seg_label(s))
+	if (drop && frames_are_copied(map->frames) && !seg_has(s, SEG_DIRTY) && !seg_label(s))
 		return drop_one(map, s);
 	err = seg_deactivate(map, map_index(map, s), s);
 	if (!err && seg_has(s, SEG_DIRTY) && giver->dirty_inactive >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
@@ -265,7 +265,7 @@ static bool retire(struct mapping *wanted, struct account *giver, bool clean)
 
 static bool is_of_use(const struct mapping *from, const struct mapping *wanted)
 {
-	return from->seg_size == wanted->seg_size && map_frames(from) == map_frames(wanted);
+	return from->frames == wanted->frames;
 }
 
 /*
@@ -313,7 +313,7 @@ static bool reclaim(struct request *r, struct account *giver, bool unused)
 	r->charged |= fits;
 	if (fits) {
 		r->frame = got;
-		if (r->map->engine->drops && r->map->seg_size <= EMPTY_MOST && !frame_is_blank(got))
+		if (frames_are_copied(r->map->frames) && r->map->seg_size <= EMPTY_MOST && !frame_is_blank(got))
 			empty_frames(r, giver);
 	} else {
 		frame_free_to_system(got);
@@ -344,7 +344,7 @@ static size_t lacking(const struct account *account)
 /* Whether the second of two segments of a mapping can leave by the same call. */
 static bool goes_along(const struct mapping *map, const struct seg *a, const struct seg *b)
 {
-	return map->engine->moves_huge && map_index(map, a) + 1 == map_index(map, b) && seg_as_loaded(a) &&
+	return frames_are_whole(map->frames) && map_index(map, a) + 1 == map_index(map, b) && seg_as_loaded(a) &&
 	       seg_as_loaded(b) && frame_on_one(a->frame, b->frame);
 }
 
@@ -378,9 +378,9 @@ static int send_together(struct mapping *wanted, struct account *giver, size_t b
 	int done;
 
 	n = cache_victims(giver, &wanted->member, bytes, list, from, n, TOGETHER_MOST);
-	engine_batch_begin(evict_twice(wanted));
+	discard_batch_begin(evict_twice(wanted));
 	done = send_all(list, from, n, giver, drop);
-	engine_batch_end();
+	discard_batch_end();
 	while (n-- > 0) {
 		free_dropped(map_of(from[n]), list[n]);
 		seg_unlock(list[n]);
@@ -479,14 +479,14 @@ static bool make_room(struct request *r, struct account *giver)
 	 * for writes. */
 	if (r->ahead)
 		return giver->supplying && !has_supply(giver, INACTIVE_PART) &&
-		       send_some(r->map, giver, r->map->engine->moves_huge ? TOGETHER : 1) > 0;
+		       send_some(r->map, giver, frames_are_whole(r->map->frames) ? TOGETHER : 1) > 0;
 	/* c. What is in use becomes inactive; only what is clean, where much waits to be written already. */
 	if (drops(r->map, giver) && !has_backlog(giver) && has_moved(r->map, drop_some(r->map, giver)))
 		return true;
 	if ((!has_backlog(giver) && retire(r->map, giver, false)) || retire(r->map, giver, true))
 		return true;
 	/* d. Nothing clean is left: what is inactive and dirty is written, */
-	engine_hand_off();
+	messages_hand_off();
 	if (writeback_account(giver))
 		return true;
 	/* e. what was read ahead just now goes unused, */
@@ -575,7 +575,7 @@ static bool find_room(struct request *r)
 static bool take_free(struct request *r, size_t limit)
 {
 	if (r->charged)
-		r->frame = frame_take(map_frames(r->map), r->map->seg_size, limit);
+		r->frame = frame_take(r->map->frames, limit);
 	return r->frame != FRAME_NONE;
 }
 
@@ -616,7 +616,7 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 		if (r.limit && take_free(&r, r.limit))
 			break;
 		/* 3. The memory of free frames of other sizes. It may take many small ones. */
-		if (r.charged && frame_shrink(map_frames(map), map->seg_size)) {
+		if (r.charged && frame_shrink(map->frames)) {
 			tries = 0;
 			continue;
 		}
@@ -649,7 +649,7 @@ static void keep_ready(struct mapping *map, struct account *giver)
 {
 	struct request r = { .map = map, .limit = evict_limit(map), .charged = true, .frame = FRAME_NONE };
 
-	if (giver->clean < MANY * map->seg_size || frame_spare(map_frames(map), map->seg_size, 0))
+	if (giver->clean < MANY * map->seg_size || frame_is_available(map->frames, 0))
 		return;
 	if (!reclaim(&r, giver, false) || r.frame == FRAME_NONE)
 		return;
@@ -662,8 +662,8 @@ void evict_resupply(struct mapping *map, unsigned n)
 	struct account *mine = map_account(map), *giver;
 	bool room = mine->bytes + map->seg_size <= account_frames(mine);
 
-	if (room && frame_spare(map_frames(map), map->seg_size, evict_limit(map))) {
-		frame_stock(map_frames(map), map->seg_size, evict_limit(map));
+	if (room && frame_is_available(map->frames, evict_limit(map))) {
+		frame_stock(map->frames, evict_limit(map));
 		return;
 	}
 	giver = giver_for(map, room);
@@ -673,7 +673,7 @@ void evict_resupply(struct mapping *map, unsigned n)
 	 * the sake of the next one while something is inactive, nor where they are all that there is. */
 	else if (drops_first(map, giver))
 		drop_some(map, giver);
-	if (map->engine->vma_each)
+	if (frames_are_whole(map->frames))
 		keep_ready(map, giver);
 }
 
@@ -688,7 +688,7 @@ bool evict_shrink(struct mapping *map, size_t limit, unsigned frames)
 		r.charged = mine->bytes <= max_size(account_frames(mine), map->member.least);
 		if (r.charged && frame_held() <= limit)
 			break;
-		if (!frame_shrink(FRAME_MAPPED, 0) && !find_room(&r))
+		if (!frame_shrink(NULL) && !find_room(&r))
 			return false;
 	}
 	return true;

@@ -100,7 +100,7 @@ static void look_for_mappings(void)
 	told = true;
 	log_line(LOG_WARN, "flusher", "the process has reached the limit on kernel mappings, so "
 		 "few segments are in memory, and accesses are slow. Try a larger vm.max_map_count "
-		 "(sysctl(8)), larger segments, or UMMAP_ENGINE=uffd");
+		 "(sysctl(8)), larger segments, or another engine: ummap-engines(7)");
 }
 
 static void make_round(void)
@@ -109,7 +109,7 @@ static void make_round(void)
 	struct mapping *map;
 
 	sigsegv_keep();
-	chain_look();
+	sigsegv_read_others();
 	look_for_mappings();
 	if (sys_look_for_locks())
 		unlock_memory();
@@ -123,7 +123,7 @@ static void make_round(void)
 		assemble_look(map);
 		map_leave(map);
 	}
-	while (mode_yields() && frame_shrink(FRAME_MAPPED, 0))
+	while (mode_yields() && frame_shrink(NULL))
 		;
 	if (++rounds % IDLE_ROUNDS == 0)
 		frame_age();
@@ -153,7 +153,7 @@ static int shrink(int idle)
 		return idle;
 	pagecache_shrink();
 	most = bound();
-	while (frame_held() > most && frame_shrink(FRAME_MAPPED, 0))
+	while (frame_held() > most && frame_shrink(NULL))
 		;
 	for (size_t n = 0; (map = map_nth(n)); n++) {
 		evict_shrink(map, most, SLICE);

@@ -80,7 +80,7 @@ int inplace_enter(struct mapping *map)
 	if (!err && raw_madvise(map->range, len, MADV_DONTFORK) < 0)
 		err = -errno;
 	if (err) {
-		engine_reset(map->engine, map->range, len);
+		engine_reset(map->engine, map->range, len, map->writable);
 		return fail(-err, "cannot map the store '%s' in place: %s", map->name,
 			    strerror(-err));
 	}
@@ -107,7 +107,7 @@ int inplace_leave(struct mapping *map)
 	if (!err)
 		err = inplace_sync(map, 0, map->size);
 	if (!err)
-		err = engine_reset(map->engine, map->range, len);
+		err = engine_reset(map->engine, map->range, len, map->writable);
 	if (err) {
 		set_rights(map->range, len, map->writable);
 		return fail(-err, "cannot change the mapping of '%s' in place: %s", map->name,
@@ -147,7 +147,7 @@ static bool may_be_over(const struct mapping *map)
 	bool first = tried != map->placed;
 
 	tried = map->placed;
-	return map->engine->by_bus && first;
+	return map->engine->signal == SIGBUS && first;
 }
 
 int inplace_fault(struct mapping *map, void *addr, bool bus)

@@ -224,7 +224,7 @@ void map_thaw(struct mapping *map)
 {
 	map->frozen = 0;
 	futex_wake(&map->frozen, INT32_MAX);
-	map->engine->wake(map->engine, map->range, map->size);
+	engine_wake(map->engine, map->range, map->size);
 }
 
 void map_wait(struct mapping *map)

@@ -89,6 +89,7 @@ struct mapping {
 	_Atomic uint32_t users;  /* threads and jobs that use it; outlives the mapping */
 	char *range;
 	const struct engine *engine; /* reports accesses to absent segments, and maps frames */
+	struct frame_class *frames; /* the frames of its segments and twins */
 	size_t size;             /* bytes of the mapping */
 	size_t seg_size;
 	unsigned shift;          /* log2 of seg_size */
@@ -181,13 +182,6 @@ static inline struct account *map_account(const struct mapping *map)
 	return map->member.group->account;
 }
 
-static inline enum frame_kind map_frames(const struct mapping *map)
-{
-	if (map->shared)
-		return FRAME_SHARED;
-	return map->engine->vma_each ? FRAME_MAPPED : map->engine->drops ? FRAME_COPIED : FRAME_PAGED;
-}
-
 /* Bytes of frames that a segment takes at most. */
 static inline size_t map_hold(const struct mapping *map)
 {
@@ -217,7 +211,7 @@ static inline size_t map_places_len(const struct mapping *map, size_t i, unsigne
 #define CLUSTER_MAX 32
 static inline size_t map_cluster_size(const struct mapping *map)
 {
-	return map->engine->moves_huge ? max_size(min_size(CLUSTER_MAX, HUGE_PAGE >> map->shift), 1) : 1;
+	return frames_are_whole(map->frames) ? max_size(min_size(CLUSTER_MAX, HUGE_PAGE >> map->shift), 1) : 1;
 }
 
 /* Locks the rest of a cluster from segment i on, which is list[0] and locked already, as long as each `fits` the first

@@ -21,6 +21,7 @@
 #include "paging/pagecache.h"
 
 #include "engine/engine.h"
+#include "engine/sigsegv.h"
 #include "memory/budget.h"
 #include "node/mode.h"
 #include "paging/evict.h"
@@ -134,7 +135,7 @@ static bool map_kernel_pages(struct mapping *map, const struct span *span, char 
 
 bool pagecache_may(const struct mapping *map)
 {
-	return map->engine->page_cache && !map->shared && !map->in_place &&
+	return map->engine->end_pagecache && !map->shared && !map->in_place &&
 	       io_can_map_pagecache(map->backings[map->current].store);
 }
 
@@ -249,7 +250,8 @@ static struct pagecache_run *take_oldest_run(struct account *account)
 static int unmap_span(struct mapping *map, const struct span *span)
 {
 	size_t n = span->last - span->first;
-	int err = engine_reset(map->engine, map_place(map, span->first), n << map->shift);
+	int err = engine_reset(map->engine, map_place(map, span->first), n << map->shift,
+			       map->writable);
 
 	if (!err) {
 		for (size_t i = span->first; i < span->last; i++)
@@ -331,7 +333,7 @@ static struct pagecache_run *reserve_run(struct mapping *map, size_t bytes)
 	while (!try_reserve_bytes(account, bytes)) {
 		bool full = frame_held() + budget_pagecache() + bytes > budget_bytes();
 
-		if (!(full && frame_shrink(FRAME_MAPPED, 0)) && !unmap_any_run(account))
+		if (!(full && frame_shrink(NULL)) && !unmap_any_run(account))
 			return NULL;
 	}
 	while (!(run = take_unused_run())) {

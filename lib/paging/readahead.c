@@ -45,7 +45,7 @@
 #define SEEN_NEXT 2
 #define SEEN_STRIDE 3
 
-_Static_assert(FREELIST_BLOCK == CLUSTER_MAX, "whole clusters find whole huge pages");
+_Static_assert(FREELIST_MAX_FRAMES_PER_HUGE == CLUSTER_MAX, "whole clusters find whole huge pages");
 
 /* So many times as many frames as are on a huge page are looked at for one. */
 #define TRIES 4
@@ -128,7 +128,7 @@ static void sort_in(uint32_t *frames, unsigned got, uint32_t frame)
  * a huge page. */
 static unsigned gather_frames(struct mapping *map, uint32_t *frames, unsigned n, bool *whole)
 {
-	bool wanted = n > 1 && frame_block(map_frames(map), map->seg_size, evict_limit(map)) == n;
+	bool wanted = n > 1 && frame_block(map->frames, evict_limit(map)) == n;
 	unsigned most = wanted ? TRIES * n - 1 : n, got = 0, first = 0;
 	uint32_t frame;
 

@@ -20,7 +20,7 @@ static uint64_t whole(const struct mapping *map)
 /* Elsewhere memory that a segment gives up is no frame, and clearing is no part of what a load costs. */
 bool recycle_now(const struct mapping *map)
 {
-	return map->engine->moves_huge && map->advice == UMMAP_ADV_NORMAL && map_account(map)->came >= map->wanted_until;
+	return frames_are_whole(map->frames) && map->advice == UMMAP_ADV_NORMAL && map_account(map)->came >= map->wanted_until;
 }
 
 void recycle_look(struct mapping *map, struct seg *s)

@@ -55,9 +55,10 @@ static int reserve_view(struct mapping *map, size_t size, char **range)
 
 	*range = map->range;
 	/* A place of another mapping may be empty for the moment that a frame takes to leave it. */
-	if (!(more && map_meets(end, more)) && engine_extend(map->engine, map->range, map->size, size - map->size))
+	if (!(more && map_meets(end, more)) && engine_extend(map->engine, map->range, map->size, size - map->size,
+						       map->writable))
 		return 0;
-	return engine_attach(map->engine, size, map->seg_size, 0, 0, range);
+	return engine_attach(map->engine, size, map->seg_size, 0, 0, map->writable, range);
 }
 
 /* Whether the last segment is going to be read, at whatever length it then has. */

@@ -10,7 +10,7 @@
 #include "paging/recycle.h"
 #include "base/scratch.h"
 #include "engine/engine.h"
-#include "engine/uffd.h"
+#include "engine/messages.h"
 #include "paging/evict.h"
 #include "paging/pagecache.h"
 #include "paging/twin.h"
@@ -57,7 +57,7 @@ static int load(struct mapping *map, struct ummap_io *io, struct store *store)
 	struct ummap_io *one = io, *done;
 	int n;
 
-	engine_hand_off();
+	messages_hand_off();
 	if (!io_overlaps(store) || io_begin(store, &one, 1) == 0)
 		return io_run(store, io, 1, false, &map->stat.io);
 	evict_resupply(map, 1);
@@ -88,7 +88,8 @@ static int page_in(struct mapping *map, size_t i, struct seg *s, uint32_t frame)
  * and go: memory that only passes them on takes its place. NULL: they do. */
 static char *take_instead(const struct mapping *map, uint32_t frame)
 {
-	return map->engine->drops && map->seg_size <= SCRATCH_SIZE && frame_is_blank(frame) ? scratch_take(&errno) : NULL;
+	return map->engine->copy_in && map->seg_size <= SCRATCH_SIZE && frame_is_blank(frame) ?
+		       scratch_take(&errno) : NULL;
 }
 
 /* ---- Map: from the pool to the mapped range, with final rights ---- */
@@ -97,7 +98,7 @@ static char *take_instead(const struct mapping *map, uint32_t frame)
  * and a caller that may wait for more of it tries again (seg_fault). */
 static bool found_mapping(struct mapping *map, int err)
 {
-	return err == -ENOMEM && map->engine->vma_each && evict_shed(map);
+	return err == -ENOMEM && frames_are_whole(map->frames) && evict_shed(map);
 }
 
 /* `from`: the frame in the pool, or what has its bytes instead. */
@@ -117,9 +118,7 @@ static int map_frame(struct mapping *map, size_t i, uint32_t frame, char *from, 
 					     writable);
 	} while (found_mapping(map, err));
 	if (!err)
-		frame_set_writable(frame, 1, writable);
-	if (!err && len == map->seg_size)
-		frame_set_away(frame, true);
+		frame_note_mapped(frame, 1, writable, len == map->seg_size);
 	return err;
 }
 
@@ -212,7 +211,8 @@ static void arrive(struct mapping *map, struct seg *s, bool write, enum ummap_ev
 
 int seg_unpoison(struct mapping *map, size_t i, struct seg *s)
 {
-	int err = map->engine->unpoison(map->engine, map_place(map, i), map_place_len(map, i));
+	int err = map->engine->unpoison(map->engine, map_place(map, i), map_place_len(map, i),
+					map->writable);
 
 	if (!err)
 		seg_change(s, SEG_POISONED | SEG_POISON_OLD, 0);
@@ -225,8 +225,9 @@ static int map_segment(struct mapping *map, size_t i, struct seg *s, char *from,
 	int err = seg_has(s, SEG_POISONED) ? seg_unpoison(map, i, s) : 0;
 	uint64_t before = seg_head(s);
 
-	if (!err && before & SEG_PAGECACHE && map->engine->drops)
-		err = engine_reset(map->engine, map_place(map, i), map_place_len(map, i));
+	if (!err && before & SEG_PAGECACHE)
+		err = map->engine->end_pagecache(map->engine, map_place(map, i),
+						 map_place_len(map, i), map->writable);
 	if (!err && write)
 		err = make_twin(map, i, from);
 	if (err)
@@ -259,7 +260,7 @@ static int map_cluster(struct mapping *map, size_t i, struct seg **list, unsigne
 		err = map->engine->map(map->engine, map_place(map, i), frame_addr(first), n << map->shift,
 				     frame_writable(first), false);
 	if (!err)
-		frame_set_writable(first, n, false);
+		frame_note_mapped(first, n, false, true);
 	for (unsigned k = 0; k < n && err; k++) {
 		cache_remove(&map->member, list[k]);
 		put_head(map, list[k], before[k]);
@@ -280,9 +281,7 @@ int seg_unmap(struct mapping *map, size_t i, struct seg **list, unsigned n)
 				     seg_has(list[0], SEG_EXPOSED));
 	if (err)
 		return err;
-	frame_set_writable(list[0]->frame, n, writable);
-	for (unsigned k = 0; k < n; k++)
-		frame_set_away(list[k]->frame, false);
+	frame_note_unmapped(list[0]->frame, n, writable);
 	add(map->stat.evictions, n);
 	return 0;
 }
@@ -291,7 +290,7 @@ int seg_drop(struct mapping *map, size_t i, struct seg *s)
 {
 	int err;
 
-	if (!map->engine->drops)
+	if (!frames_are_copied(map->frames))
 		return seg_unmap(map, i, &s, 1);
 	err = map->engine->discard(map_place(map, i), map_place_len(map, i));
 	if (!err)
@@ -435,7 +434,7 @@ int seg_fault(struct mapping *map, size_t i, bool write)
 	int err;
 
 	if (!seg_trylock(s)) {
-		engine_hand_off();
+		messages_hand_off();
 		seg_lock(s);
 	}
 	do

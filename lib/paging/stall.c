@@ -93,7 +93,7 @@ void stall_sleep(void)
 static void wake_waiting(struct mapping *map)
 {
 	map->stall.waiting = false;
-	map->engine->wake(map->engine, map->range, map->size);
+	engine_wake(map->engine, map->range, map->size);
 }
 
 static const char *remedy(int error)

@@ -98,7 +98,7 @@ void stats_map(const struct mapping *map, struct umstat *st)
 
 	count(map, st);
 	st->budget_bytes = budget ? budget : budget_bytes();
-	st->engine = map->in_place ? 0 : engine_number(map->engine);
+	st->engine = map->in_place ? 0 : map->engine->number;
 	st->kernel = map->in_place || engine_sees_kernel(map->engine);
 }
 

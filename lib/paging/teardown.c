@@ -46,10 +46,12 @@ static bool bring_to_pool(struct mapping *map, size_t i, struct seg **list, unsi
 			map_await(map, list[k]);
 		if (n > 1 && !map->engine->is_one(map_place(map, i), map_places_len(map, i, n)))
 			return false;
+		if (!map->engine->unmap_last)
+			return false;
 		if (map->engine->unmap_last(map_place(map, i), frame_addr(list[0]->frame),
 				 map_places_len(map, i, n)) < 0)
 			return false;
-		frame_set_writable(list[0]->frame, n, seg_has(list[0], SEG_WRITABLE));
+		frame_note_unmapped(list[0]->frame, n, seg_has(list[0], SEG_WRITABLE));
 	}
 	return frame_make_writable(list[0]->frame, n) == 0;
 }
@@ -81,7 +83,7 @@ static void keep_all(struct mapping *map, size_t first)
 		end = min_size(round_up(i + 1, STRETCH), map->segs);
 		engine_hold_places();
 		map_for_valid(map, i, end, keep_frames);
-		if (map->engine->vma_each)
+		if (map->engine->unmap_last)
 			map->engine->discard(map_place(map, i), min_size(end << map->shift, pages) - (i << map->shift));
 		engine_release_places();
 	}

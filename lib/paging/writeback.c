@@ -91,7 +91,7 @@ static bool stays_busy(struct mapping *map, size_t i, struct seg *s)
 {
 	if (seg_has(s, SEG_DEVICE))
 		return true;
-	if (!map->engine->pins_block || !seg_has(s, SEG_WRITABLE) || seg_pins(s))
+	if (!map->engine->refuses_pinned || !seg_has(s, SEG_WRITABLE) || seg_pins(s))
 		return false;
 	cache_remove(&map->member, s);
 	return seg_deactivate(map, i, s) < 0;
