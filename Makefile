@@ -42,7 +42,7 @@ LEFT_OUT = $(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c
 	%/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
 	$(if $(URING),,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
 ABSENT = $(if $(PMEM),,pmem) $(if $(URING),,uring)
-LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*/*.c drivers/*.c policies/*.c))
+LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*/*.c lib/*/*/*.c drivers/*.c policies/*.c))
 # dlopen(3) is in a library of its own before glibc 2.34.
 DL = -ldl
 LIBS += $(if $(PMEM)$(URING),$(shell pkg-config --libs $(PMEM) $(URING))) $(DL)
@@ -60,13 +60,12 @@ ROOMS = $B/librooms.a
 # functions. tests/*/prog_*.c are programs, linked with the shared library: exit status 0 is a pass,
 # 77 a skip, others a failure. Their names are unique, because all are built in one folder.
 vpath test_%.c tests/unit tests/api tests/drivers tests/tools
-vpath prog_%.c tests/unit tests/api tests/drivers tests/tools tests/umalloc tests/umrun tests/object
+vpath prog_%.c tests/engine tests/unit tests/api tests/drivers tests/tools tests/umalloc \
+	tests/umrun tests/object
 SUITES = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(LEFT_OUT),$(wildcard tests/*/test_*.c))))
 # A sanitizer must come before preloaded libraries, and has replacements of its own.
 PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_hooks.c \
 	%/prog_preload.c %/prog_umrun.c) $(LEFT_OUT),$(wildcard tests/*/prog_*.c))))
-# Programs that are also built with an engine of the tests: tests/engine has it, and its table.
-SIMULATED = $(addsuffix _simulated,$B/tests/prog_move $B/tests/prog_engines)
 # Drivers and policies that the suites load: the skeletons, and those of tests/plugins.
 PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
 	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
@@ -126,7 +125,7 @@ all: lib mpi umalloc umrun object bindings tools completions $(EXAMPLES) $(BENCH
 lib: $(SO) $A
 tools: $(TOOLS)
 tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PLUGINS) \
-	$(OLD_KERNEL) $(SIMULATED) \
+	$(OLD_KERNEL) \
 	$B/examples/wordcount
 
 # With sanitizers, assertions are compiled in.
@@ -212,12 +211,12 @@ $B/tests/no_move.so: tests/kernels/no_move.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -fvisibility=default -fPIC -shared $(LDFLAGS) -o $@ $<
 
-# The table of the tests replaces that of the library.
-$B/tests/prog_%_simulated: prog_%.c $(wildcard tests/engine/*) tests/access.h $(ROOMS)
+# These programs have one more engine: the table of the tests replaces that of the library.
+$B/tests/prog_%_simulated: tests/engine/prog_%_simulated.c prog_%.c $(wildcard tests/engine/*) \
+		tests/access.h $(ROOMS)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests -I. -DSIMULATED_ENGINE -DENGINES='"tests/engine/engines.def"' \
-		$(CFLAGS) $(LDFLAGS) -o $@ $< tests/engine/simulated.c lib/engine/engines.c \
-		$(ROOMS) $(LIBS)
+	$(CC) $(CPPFLAGS) -Itests -I. -DENGINES='"tests/engine/engines.def"' $(CFLAGS) $(LDFLAGS) \
+		-o $@ $< tests/engine/simulated.c lib/engine/engines.c $(ROOMS) $(LIBS)
 $B/tests/prog_umtop: | $B/umtop $(TOP)
 $B/tests/prog_command: | $(TOOLS) $B/umrun $(PLUGINS)
 $B/tests/prog_preload: LINK_SO =

@@ -7,6 +7,7 @@
  * of mapped frames are overwritten, so that the library must not rely on them. Lock: `lock`, held
  * for each access to one page and for each operation, which makes both atomic.
  */
+#define SIMULATED_ENGINE
 #include "access.h"
 
 #include "common.h"
