@@ -29,20 +29,12 @@ static const struct engine *find_number(int number)
 	return NULL;
 }
 
-static const struct engine *find_shared(void)
+/* Finds an engine that shares frames, or one that sees accesses of the kernel. */
+static const struct engine *find_capable(bool shares)
 {
 	size_t i = 0;
 
-	while (engines[i] && !engines[i]->shares)
-		i++;
-	return engines[i];
-}
-
-static const struct engine *find_for_kernel(void)
-{
-	size_t i = 0;
-
-	while (engines[i] && !engines[i]->sees_kernel)
+	while (shares ? !engines[i]->shares : !engines[i]->sees_kernel)
 		i++;
 	return engines[i];
 }
@@ -158,7 +150,7 @@ static int choose_shared(const struct engine_wish *wish, const struct engine **e
 {
 	const struct engine *named = *e;
 
-	*e = find_shared();
+	*e = find_capable(true);
 	if (wish->kernel)
 		return fail(EOPNOTSUPP, "cannot use UMMAP_SHARED with UMMAP_KERNEL. Try one of "
 			    "them");
@@ -180,9 +172,9 @@ int engine_choose(const struct engine_wish *wish, const struct engine **e)
 		return choose_shared(wish, e);
 	if (wish->kernel && *e && (*e)->refuses_kernel)
 		return fail(EINVAL, "cannot use UMMAP_KERNEL with the engine %s (%s): it needs the "
-			    "engine %s", (*e)->name, asked_by(wish), find_for_kernel()->name);
+			    "engine %s", (*e)->name, asked_by(wish), find_capable(false)->name);
 	if (wish->kernel)
-		*e = find_for_kernel();
+		*e = find_capable(false);
 	if (*e)
 		return start_one(*e, wish);
 	*e = choose_automatically(wish);

@@ -12,10 +12,5 @@ int engine_start(enum fault_answer (*fault)(struct fault *), void *(*serve)(void
 int engine_choose(const struct engine_wish *wish, const struct engine **e);
 /* In a forked child: no engine has started. */
 void engine_forget(void);
-/* Returns whether accesses by system calls and other processes fault, too. */
-static inline bool engine_sees_kernel(const struct engine *e)
-{
-	return e->sees_kernel && e->sees_kernel();
-}
 
 #endif

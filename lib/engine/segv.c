@@ -107,16 +107,6 @@ static int unmap_frame_last(char *range, char *pool, size_t len)
 	return move_memory(range, pool, len, 0) ? 0 : -errno;
 }
 
-/* mremap(2) replaces the pages of the page cache. */
-static int end_pagecache(const struct engine *e, char *range, size_t len, bool writable)
-{
-	(void)e;
-	(void)range;
-	(void)len;
-	(void)writable;
-	return 0;
-}
-
 static const struct frame_type frames = { .whole = true, .block = HUGE_PAGE };
 
 const struct engine engine_segv = {
@@ -124,8 +114,8 @@ const struct engine engine_segv = {
 	.needs = "to let the process use mmap(2), mprotect(2), madvise(2), and mremap(2) with "
 		 "MREMAP_DONTUNMAP (a seccomp filter or an emulator may forbid them), or no "
 		 "UMMAP_ENGINE, so that the library chooses the engine",
-	.frames = &frames, .signal = SIGSEGV, .shares = true, .refuses_kernel = true,
-	.best_up_to = SIZE_MAX,
+	.frames = &frames, .signal = SIGSEGV, .pagecache = true, .shares = true,
+	.refuses_kernel = true, .best_up_to = SIZE_MAX,
 	.map = map_frame, .is_one = is_one_vma, .protect = protect_range, .unmap = unmap_frame,
-	.unmap_last = unmap_frame_last, .discard = engine_empty, .end_pagecache = end_pagecache,
+	.unmap_last = unmap_frame_last, .discard = engine_empty,
 };

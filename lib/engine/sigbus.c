@@ -34,7 +34,8 @@ static const struct frame_type frames = { .copied = true, .prepare = prepare_poo
 
 const struct engine engine_sigbus = {
 	.name = "sigbus", .number = UMMAP_ENGINE_SIGBUS, .needs = PAGED_NEEDS, .frames = &frames,
-	.data = &userfaultfd_signals, .signal = SIGBUS, .best_up_to = (size_t)16 << 10,
+	.data = &userfaultfd_signals, .signal = SIGBUS, .pagecache = true,
+	.best_up_to = (size_t)16 << 10,
 	.start = start, .forget = forget,
 	.prepare = paged_prepare, .map = paged_map, .copy_in = paged_copy_in,
 	.protect = paged_protect, .unmap = paged_unmap, .discard = discard_place,

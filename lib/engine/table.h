@@ -56,6 +56,7 @@ struct engine {
 	/* Capabilities. */
 	int signal;              /* signal of an access to an absent place: SIGSEGV or SIGBUS; 0:
 				    an access raises no signal, and waits until it is served */
+	bool pagecache;          /* the mapped range may have page-cache mappings */
 	bool shares;             /* frames can be shared with other processes (UMMAP_SHARED) */
 	bool refuses_kernel;     /* naming this engine with UMMAP_KERNEL is an error; the other
 				    engines are replaced by one that sees accesses of the kernel */
@@ -104,8 +105,8 @@ struct engine {
 	int (*unmap_last)(char *range, char *pool, size_t len);
 	/* Makes the place fault, and drops its contents. Works also if no VMA can be added. */
 	int (*discard)(char *range, size_t len);
-	/* Makes a place that has a page-cache mapping ready for `map`, unless map replaces such a
-	 * mapping. NULL: the engine allows no page-cache mappings. */
+	/* Makes a place that has a page-cache mapping ready for `map`. NULL: map replaces such a
+	 * mapping. */
 	int (*end_pagecache)(const struct engine *e, char *range, size_t len, bool writable);
 	/* Makes threads that wait for an access to the range repeat it. NULL: no thread waits. */
 	void (*wake)(const struct engine *e, char *range, size_t len);
@@ -123,6 +124,12 @@ extern const struct engine *const engines[];
  * thread; serve_messages runs in the threads that serve the faults of others (messages.h). */
 extern enum fault_answer (*engine_serve_fault)(struct fault *fault);
 extern void *(*engine_serve_messages)(void *);
+
+/* Returns whether accesses of system calls and other processes are served, too. */
+static inline bool engine_sees_kernel(const struct engine *e)
+{
+	return e->sees_kernel && e->sees_kernel();
+}
 
 static inline void engine_wake(const struct engine *e, char *range, size_t len)
 {

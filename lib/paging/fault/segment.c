@@ -225,7 +225,7 @@ static int map_segment(struct mapping *map, size_t i, struct seg *s, char *from,
 	int err = seg_has(s, SEG_POISONED) ? seg_unpoison(map, i, s) : 0;
 	uint64_t before = seg_head(s);
 
-	if (!err && before & SEG_PAGECACHE)
+	if (!err && before & SEG_PAGECACHE && map->engine->end_pagecache)
 		err = map->engine->end_pagecache(map->engine, map_place(map, i),
 						 map_place_len(map, i), map->writable);
 	if (!err && write)

@@ -263,11 +263,6 @@ static bool retire(struct mapping *wanted, struct account *giver, bool clean)
 	return has_moved(wanted, send_off(wanted, giver, clean));
 }
 
-static bool is_of_use(const struct mapping *from, const struct mapping *wanted)
-{
-	return from->frames == wanted->frames;
-}
-
 /*
  * What is read into a frame that has memory in the pool moves to its place, and each move interrupts the other processors;
  * without that memory it is copied (seg_fault). So the memory goes, by one call with that of frames that would be taken
@@ -303,7 +298,7 @@ static bool reclaim(struct request *r, struct account *giver, bool unused)
 	if (!s)
 		return false;
 	got = let_go(map_of(m), s);
-	fits = is_of_use(map_of(m), r->map) && (frame_held() <= r->limit || !r->help) &&
+	fits = map_of(m)->frames == r->map->frames && (frame_held() <= r->limit || !r->help) &&
 	       (r->charged || giver->bytes <= account_frames(giver));
 	/* Within a full account the charge passes on with the frame, so that no other thread can take it. */
 	if (!fits || r->charged)

@@ -135,7 +135,7 @@ static bool map_kernel_pages(struct mapping *map, const struct span *span, char 
 
 bool pagecache_may(const struct mapping *map)
 {
-	return map->engine->end_pagecache && !map->shared && !map->in_place &&
+	return map->engine->pagecache && !map->shared && !map->in_place &&
 	       io_can_map_pagecache(map->backings[map->current].store);
 }
 
