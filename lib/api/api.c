@@ -19,7 +19,7 @@
 #include "paging/mapping/inplace.h"
 #include "paging/mapping/lock.h"
 #include "base/log.h"
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 #include "paging/mapping/handover.h"
 #include "paging/residency/pagecache.h"
 #include "io/plugin.h"
@@ -290,7 +290,6 @@ static int build(struct mapping *map, const struct plan *p)
 	map->engine = p->engine;
 	map->shared = p->attr.flags & UMMAP_SHARED;
 	map->frames = frame_find_class(map->engine->frames, map->shared, map->seg_size);
-	map->stored = remap_stored(map->backings[0].store, map->backings[0].offset, map->size);
 	err = map->frames ? map_create(map) : fail(ENOMEM, "cannot create the mapping: too many "
 						   "sizes of segments in this process");
 	if (!err) {
@@ -526,7 +525,7 @@ static int unmap(void *addr, int sync, void *pages)
 	if (!map)
 		return api_leave(&g, api_no_mapping(addr));
 	/* The frozen mapping has no stores during the final sync, except through pins. */
-	if (pages && map->pinned)
+	if (pages && map_pinned_bytes(map))
 		err = fail(EBUSY, "cannot end the mapping at %p: part of it is pinned. Try umunpin "
 			   "first", addr);
 	if (!err && sync)
@@ -659,7 +658,7 @@ static int check_range(struct mapping *map, const struct change *c)
 	struct lock *lock;
 	int err;
 
-	if (map->pinned)
+	if (map_pinned_bytes(map))
 		return fail(EBUSY, "cannot change the mapping of '%s': part of it is pinned. Try "
 			    "umunpin first", map->name);
 	err = lock_range(map, map->backings[map->current].store, c->want.offset, c->want.size,

@@ -18,7 +18,7 @@
 #include "io/plugin.h"
 #include "paging/mapping/lock.h"
 #include "base/log.h"
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 #include "paging/residency/pagecache.h"
 #include "node/mode.h"
 #include "memory/shared_pool.h"

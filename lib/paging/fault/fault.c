@@ -18,7 +18,7 @@
 #include "paging/mapping/inplace.h"
 #include "paging/mapping/handover.h"
 #include "paging/residency/pagecache.h"
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 #include "paging/fault/segment.h"
 #include "paging/fault/stall.h"
 
@@ -38,10 +38,10 @@ static void poison(struct mapping *map, size_t i, int err)
 		/* Somebody was luckier. */
 		engine_wake(map->engine, map_place(map, i), map_place_len(map, i));
 	} else {
-		map->load_error = err;
+		map->fault.load_error = err;
 		seg_change(s, SEG_POISON_OLD, SEG_POISONED);
-		map_mark(map->touched, i);
-		map->poisoned = true;
+		map_touch(map, i);
+		map->fault.poisoned = true;
 		map->engine->poison(map->engine, map_place(map, i), map_place_len(map, i));
 	}
 	seg_unlock(s);
@@ -66,9 +66,9 @@ static void refuse_store(struct mapping *map, size_t i)
 	}
 	if (!err && seg_has(s, SEG_VALID)) {
 		/* A load that finds the segment evicted is tried again. */
-		map->load_error = 0;
+		map->fault.load_error = 0;
 		seg_change(s, SEG_POISON_OLD, SEG_POISONED);
-		map->poisoned = true;
+		map->fault.poisoned = true;
 		map->engine->poison(map->engine, map_place(map, i), map_place_len(map, i));
 	}
 	seg_unlock(s);
@@ -89,7 +89,7 @@ static int take_error(struct mapping *map, size_t i)
 	seg_lock(s);
 	/* One that came to the inactive ones meanwhile needs no error. */
 	if (seg_has(s, SEG_POISONED) && !seg_has(s, SEG_VALID) && seg_unpoison(map, i, s) == 0)
-		err = map->load_error;
+		err = map->fault.load_error;
 	seg_unlock(s);
 	return err;
 }
@@ -100,19 +100,19 @@ static void unpoison_old(struct mapping *map, size_t i, struct seg *s, bool now)
 	seg_lock(s);
 	if (seg_has(s, SEG_POISONED) && (now || seg_has(s, SEG_POISON_OLD))) {
 		if (seg_unpoison(map, i, s) < 0)
-			map->poisoned = true;
+			map->fault.poisoned = true;
 	} else if (seg_has(s, SEG_POISONED)) {
 		seg_change(s, 0, SEG_POISON_OLD);
-		map->poisoned = true;
+		map->fault.poisoned = true;
 	}
 	seg_unlock(s);
 }
 
 void fault_unpoison(struct mapping *map, bool now)
 {
-	if (!atomic_exchange(&map->poisoned, false))
+	if (!atomic_exchange(&map->fault.poisoned, false))
 		return;
-	for (size_t i = map_next(map, map->touched, 0); i < map->segs; i = map_next(map, map->touched, i + 1)) {
+	for (size_t i = map_next_touched(map, 0); i < map->segs; i = map_next_touched(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
 		if (seg_has(s, SEG_POISONED))
@@ -150,7 +150,7 @@ static int serve_by_signal(struct mapping *map, size_t i, bool write)
  * store fails. */
 static int store_to_full(struct mapping *map)
 {
-	int err = map->bus_when_full ? -map->write_error : 0;
+	int err = map->bus_when_full ? -writeback_error(map) : 0;
 
 	if (!map->bus_when_full)
 		stall_note_wait(map);

@@ -301,7 +301,7 @@ int seg_drop(struct mapping *map, size_t i, struct seg *s)
 /* For those that are clean. */
 static enum inactive place(const struct mapping *map)
 {
-	return map->advice == UMMAP_ADV_SEQUENTIAL ? INACTIVE_FIRST : INACTIVE_CLEAN;
+	return readahead_is_in_order(map) ? INACTIVE_FIRST : INACTIVE_CLEAN;
 }
 
 int seg_deactivate(struct mapping *map, size_t i, struct seg *s)
@@ -391,7 +391,7 @@ static int install(struct mapping *map, size_t i, struct seg *s, uint32_t frame,
 	if (!err) {
 		s->frame = frame;
 		seg_change(s, 0, SEG_VALID);
-		map_mark(map->touched, i);
+		map_touch(map, i);
 		err = map_segment(map, i, s, from, write);
 	}
 	if (err) {
@@ -560,7 +560,7 @@ int seg_discard(struct mapping *map, size_t first, size_t last)
 {
 	int err = pagecache_unmap(map, first, last), busy = 0;
 
-	for (size_t i = map_next(map, map->touched, first); i < last && !err; i = map_next(map, map->touched, i + 1)) {
+	for (size_t i = map_next_touched(map, first); i < last && !err; i = map_next_touched(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
 		seg_lock(s);
@@ -656,7 +656,7 @@ static int bring_inactive(struct mapping *map, size_t i, struct seg *s)
 	}
 	s->frame = frame;
 	seg_change(s, 0, SEG_VALID | SEG_INACTIVE);
-	map_mark(map->touched, i);
+	map_touch(map, i);
 	cache_deactivate(&map->member, s, INACTIVE_FIRST);
 	return 0;
 }

@@ -14,7 +14,8 @@
 #include "base/log.h"
 #include "memory/budget.h"
 #include "paging/residency/evict.h"
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
+#include "paging/sync/flush.h"
 #include "paging/sync/writeback.h"
 
 #include <string.h>
@@ -74,12 +75,12 @@ bool stall_is_full(const struct mapping *map)
 
 void stall_note_failure(struct mapping *map, int err)
 {
-	map->stall.unreported = -err;
+	map->fault.stall.unreported = -err;
 }
 
 void stall_note_wait(struct mapping *map)
 {
-	map->stall.waiting = true;
+	map->fault.stall.waiting = true;
 	has_waiting = true;
 }
 
@@ -92,7 +93,7 @@ void stall_sleep(void)
 
 static void wake_waiting(struct mapping *map)
 {
-	map->stall.waiting = false;
+	map->fault.stall.waiting = false;
 	engine_wake(map->engine, map->range, map->size);
 }
 
@@ -117,23 +118,23 @@ static bool is_due(uint64_t *last)
 
 static void report(struct mapping *map, bool waiting)
 {
-	int failure = atomic_exchange(&map->stall.unreported, 0), error = map->write_error;
+	int failure = atomic_exchange(&map->fault.stall.unreported, 0), error = writeback_error(map);
 	size_t dirty = cache_count(&map->member).dirty;
 
-	if (waiting && error && is_due(&map->stall.wait_reported)) {
+	if (waiting && error && is_due(&map->fault.stall.wait_reported)) {
 		log_line(LOG_WARN, "stall",
 			 "cannot store more to '%s': its writes fail (%s), and %zu bytes of changes are "
 			 "in memory, the maximum (UMMAP_OVER_BUDGET). The storing thread waits until a "
 			 "write succeeds. %s", map->name,
 			 strerror(error), dirty, remedy(error));
-		map->stall.failure_reported = map->stall.wait_reported;
-	} else if (failure && is_due(&map->stall.failure_reported)) {
+		map->fault.stall.failure_reported = map->fault.stall.wait_reported;
+	} else if (failure && is_due(&map->fault.stall.failure_reported)) {
 		log_line(LOG_WARN, "stall",
 			 "cannot write to '%s': %s. %zu bytes of changes stay in memory, and the write is "
 			 "tried again every second. %s", map->name, strerror(failure), dirty,
 			 remedy(failure));
-	} else if (!failure && !error && map->stall.failure_reported) {
-		map->stall.failure_reported = map->stall.wait_reported = 0;
+	} else if (!failure && !error && map->fault.stall.failure_reported) {
+		map->fault.stall.failure_reported = map->fault.stall.wait_reported = 0;
 		log_line(LOG_INFO, "stall", "writes to '%s' succeed again", map->name);
 	}
 }
@@ -146,26 +147,26 @@ static void try_write(struct mapping *map)
 	uint64_t begin = sys_now();
 	size_t before = cache_count(&map->member).dirty;
 
-	if (begin < map->stall.next_try)
+	if (begin < map->fault.stall.next_try)
 		return;
-	writeback_some(map, &map->stall.at, map->segs, begin + TRY_MS);
-	map->stall.progress |= cache_count(&map->member).dirty < before;
-	if (map->stall.at < map->segs)
+	writeback_some(map, &map->fault.stall.at, map->segs, begin + TRY_MS);
+	map->fault.stall.progress |= cache_count(&map->member).dirty < before;
+	if (map->fault.stall.at < map->segs)
 		return;
-	map->stall.next_try = map->stall.progress ? 0 : sys_now() + RETRY_INTERVAL_MS;
-	map->stall.at = 0;
-	map->stall.progress = false;
+	map->fault.stall.next_try = map->fault.stall.progress ? 0 : sys_now() + RETRY_INTERVAL_MS;
+	map->fault.stall.at = 0;
+	map->fault.stall.progress = false;
 }
 
 static bool must_still_wait(const struct mapping *map)
 {
-	return map->write_error && stall_is_full(map);
+	return writeback_error(map) && stall_is_full(map);
 }
 
 /* Returns whether threads still wait for the mapping. */
 static bool release_mapping(struct mapping *map)
 {
-	if (!map->stall.waiting)
+	if (!map->fault.stall.waiting)
 		return false;
 	if (must_still_wait(map)) {
 		report(map, true);
@@ -193,10 +194,10 @@ bool stall_release(void)
 
 void stall_look(struct mapping *map)
 {
-	report(map, map->stall.waiting);
+	report(map, map->fault.stall.waiting);
 	/* Another thread may have made the segment dirty for which a thread waits: it need not
 	 * wait any longer. */
-	if (map->stall.waiting)
+	if (map->fault.stall.waiting)
 		wake_waiting(map);
 }
 
@@ -207,9 +208,9 @@ void stall_report_lost(void)
 	struct mapping *map;
 
 	for (size_t n = 0; (map = map_nth(n)); n++) {
-		size_t kept = map->write_error ? cache_count(&map->member).dirty : 0;
-		size_t gone = min_size(map->flush.lost, map->size);
-		int error = kept ? map->write_error : map->flush.error;
+		size_t kept = writeback_error(map) ? cache_count(&map->member).dirty : 0;
+		size_t gone = flush_lost(map);
+		int error = kept ? writeback_error(map) : flush_error(map);
 
 		if (kept + gone)
 			log_line(LOG_ERROR, "stall",

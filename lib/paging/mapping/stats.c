@@ -8,7 +8,10 @@
 #include "memory/budget.h"
 #include "base/log.h"
 #include "engine/engine.h"
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
+#include "paging/residency/pagecache.h"
+#include "paging/sync/flush.h"
+#include "paging/sync/writeback.h"
 #include "node/node.h"
 
 #include <inttypes.h>
@@ -86,10 +89,10 @@ static void count(const struct mapping *map, struct umstat *st)
 	st->resident_bytes += b.resident;
 	st->inactive_bytes += b.inactive;
 	st->dirty_bytes += b.dirty;
-	st->waiting_bytes += map->write_error ? b.dirty : 0;
-	st->pinned_bytes += map->pinned;
-	st->pagecache_bytes += map->pagecached << map->shift;
-	st->lost_bytes += min_size(map->flush.lost, map->size);
+	st->waiting_bytes += writeback_error(map) ? b.dirty : 0;
+	st->pinned_bytes += map->life.pinned;
+	st->pagecache_bytes += pagecache_bytes(map);
+	st->lost_bytes += flush_lost(map);
 }
 
 void stats_map(const struct mapping *map, struct umstat *st)

@@ -3,7 +3,7 @@
 #ifndef STATS_H
 #define STATS_H
 
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 
 #include <ummap.h>
 

@@ -79,7 +79,7 @@ static void keep_all(struct mapping *map, size_t first)
 {
 	size_t pages = round_up(map->size, sys_page()), end;
 
-	for (size_t i = map_next(map, map->touched, first); i < map->segs; i = map_next(map, map->touched, end)) {
+	for (size_t i = map_next_touched(map, first); i < map->segs; i = map_next_touched(map, end)) {
 		end = min_size(round_up(i + 1, STRETCH), map->segs);
 		engine_hold_places();
 		map_for_valid(map, i, end, keep_frames);

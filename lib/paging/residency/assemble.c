@@ -189,13 +189,13 @@ void assemble_look(struct mapping *map)
 	if (!is_suitable(map) || !has_huge_pages())
 		return;
 	now = movements(map);
-	if (now != map->rest.movements) {
-		map->rest.movements = now;
-		map->rest.next = 0;
+	if (now != map->residency.movements) {
+		map->residency.movements = now;
+		map->residency.next_assemble = 0;
 		return;
 	}
 	n = per_huge(map);
 	end = sys_now() + ROUND_MS;
-	while (map->rest.next + n <= map->size >> map->shift && sys_now() < end && assemble(map, map->rest.next))
-		map->rest.next = map_next(map, map->touched, map->rest.next + n) / n * n;
+	while (map->residency.next_assemble + n <= map->size >> map->shift && sys_now() < end && assemble(map, map->residency.next_assemble))
+		map->residency.next_assemble = map_next_touched(map, map->residency.next_assemble + n) / n * n;
 }

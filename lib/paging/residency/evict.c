@@ -428,7 +428,7 @@ static void supply_job(void *arg, uint64_t giver_address, uint64_t none)
 	struct account *giver = (struct account *)(uintptr_t)giver_address;
 
 	(void)none;
-	while (!map->frozen && !has_supply(giver, INACTIVE_PART) && has_moved(map, send_some(map, giver, TOGETHER)))
+	while (!map_is_frozen(map) && !has_supply(giver, INACTIVE_PART) && has_moved(map, send_some(map, giver, TOGETHER)))
 		;
 	giver->supplying = false;
 	map_leave(map);
@@ -438,7 +438,7 @@ static void call_supply(struct mapping *map, struct account *giver)
 {
 	if (has_supply(giver, INACTIVE_LOW_PART) || atomic_exchange(&giver->supplying, true))
 		return;
-	map->users++;
+	map_use(map);
 	if (!worker_post(supply_job, map, (uintptr_t)giver, 0)) {
 		giver->supplying = false;
 		map_leave(map);
@@ -594,7 +594,7 @@ static bool lacks_clean_frames(const struct request *r)
 	const struct account *mine = map_account(r->map);
 	size_t kept = mine->dirty + r->map->member.least;
 
-	return r->map->write_error && mine->bytes < kept && kept > min_size(mine->most, r->limit);
+	return writeback_error(r->map) && mine->bytes < kept && kept > min_size(mine->most, r->limit);
 }
 
 uint32_t evict_take_frame(struct mapping *map, bool ahead)

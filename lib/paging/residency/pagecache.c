@@ -194,7 +194,7 @@ static bool try_reserve_bytes(struct account *account, size_t bytes)
 
 void pagecache_uncount(struct mapping *map, size_t segs)
 {
-	map->pagecached -= segs;
+	map->residency.pagecached -= segs;
 	release_bytes(map_account(map), segs << map->shift);
 }
 
@@ -438,9 +438,9 @@ static size_t count_span(struct mapping *map, const struct span *span)
 
 		n += !seg_has(s, SEG_PAGECACHE);
 		seg_change(s, 0, SEG_PAGECACHE);
-		map_mark(map->touched, i);
+		map_touch(map, i);
 	}
-	map->pagecached += n;
+	map->residency.pagecached += n;
 	return n;
 }
 
@@ -503,9 +503,9 @@ int pagecache_unmap(struct mapping *map, size_t first, size_t last)
 {
 	int err = 0;
 
-	if (!map->pagecached)
+	if (!map->residency.pagecached)
 		return 0;
-	for (size_t i = map_next(map, map->touched, first); i < last && !err; i = map_next(map, map->touched, i + 1)) {
+	for (size_t i = map_next_touched(map, first); i < last && !err; i = map_next_touched(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
 		if (!seg_has(s, SEG_PAGECACHE))
@@ -523,16 +523,16 @@ int pagecache_unmap(struct mapping *map, size_t first, size_t last)
  * does no harm. */
 void pagecache_look(struct mapping *map)
 {
-	size_t n = most_run_segs(map), i = map->next_look;
+	size_t n = most_run_segs(map), i = map->residency.next_look;
 
-	if (!map->pagecached)
+	if (!map->residency.pagecached)
 		return;
 	for (unsigned checks = 0; checks < MAX_CHECKS; checks++) {
 		struct span span;
 
-		i = map_next(map, map->touched, i);
+		i = map_next_touched(map, i);
 		while (i < map->segs && !seg_has(map_seg(map, i), SEG_PAGECACHE))
-			i = map_next(map, map->touched, i + 1);
+			i = map_next_touched(map, i + 1);
 		span = (struct span){ i, i };
 		while (span.last - i < n && is_mapped(map, span.last))
 			span.last++;
@@ -542,7 +542,7 @@ void pagecache_look(struct mapping *map)
 			pagecache_unmap(map, span.first, span.last);
 		i = span.last;
 	}
-	map->next_look = i < map->segs ? i : 0;
+	map->residency.next_look = i < map->segs ? i : 0;
 }
 
 /* ---- The end ---- */
@@ -567,10 +567,10 @@ static void forget_runs(struct mapping *map, size_t first)
 void pagecache_forget(struct mapping *map, size_t first)
 {
 	forget_runs(map, first);
-	if (!map->pagecached)
+	if (!map->residency.pagecached)
 		return;
-	for (size_t i = map_next(map, map->touched, first); i < map->segs;
-	     i = map_next(map, map->touched, i + 1)) {
+	for (size_t i = map_next_touched(map, first); i < map->segs;
+	     i = map_next_touched(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
 		if (!seg_has(s, SEG_PAGECACHE))

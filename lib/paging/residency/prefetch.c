@@ -138,7 +138,7 @@ static bool load_part(struct prefetch *p)
 {
 	size_t at, n;
 
-	if (p->ended || p->map->frozen)
+	if (p->ended || map_is_frozen(p->map))
 		return false;
 	at = atomic_fetch_add(&p->taken, CLUSTER_MAX);
 	if (at >= p->count)
@@ -174,7 +174,7 @@ void prefetch_start(struct prefetch *p)
 	if (p->count)
 		evict_expect(map);
 	for (size_t k = 0; k < JOBS && k * CLUSTER_MAX < p->count; k++) {
-		map->users++;
+		map_use(map);
 		p->users++;
 		if (!worker_post(load_job, p, 0, 0)) {
 			p->users--;

@@ -20,7 +20,7 @@ static uint64_t whole(const struct mapping *map)
 /* Elsewhere memory that a segment gives up is no frame, and clearing is no part of what a load costs. */
 bool recycle_now(const struct mapping *map)
 {
-	return frames_are_whole(map->frames) && map->advice == UMMAP_ADV_NORMAL && map_account(map)->came >= map->wanted_until;
+	return frames_are_whole(map->frames) && map->residency.advice == UMMAP_ADV_NORMAL && map_account(map)->came >= map->residency.wanted_until;
 }
 
 void recycle_look(struct mapping *map, struct seg *s)
@@ -32,7 +32,7 @@ void recycle_look(struct mapping *map, struct seg *s)
 	seg_change(s, SEG_LEFT_BEHIND, 0);
 	/* 32 bits of it: what is wanted soon is never taken for what is not. Before it left, as much as stays had come. */
 	if ((uint32_t)now - s->frame + (RECYCLE_BEHIND >> map->shift) <= whole(map))
-		map->wanted_until = now + whole(map);
+		map->residency.wanted_until = now + whole(map);
 }
 
 void recycle_leave(struct mapping *map, struct seg *s)

@@ -15,7 +15,7 @@
 #include "paging/mapping/inplace.h"
 #include "paging/residency/pagecache.h"
 #include "base/log.h"
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 #include "node/mode.h"
 #include "paging/fault/fault.h"
 #include "base/spare.h"

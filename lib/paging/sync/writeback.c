@@ -174,14 +174,6 @@ static bool leaves_in_parts(const struct run *run, unsigned k)
 	return twin_has(run->map, run->at[k]) && seg_backing(seg_of(run, k)) == run->map->current;
 }
 
-static void extend_stored(struct mapping *map, uint64_t end)
-{
-	uint64_t stored = map->stored;
-
-	while (end > stored && !atomic_compare_exchange_weak(&map->stored, &stored, end))
-		;
-}
-
 /* Writes all of the run that leaves in parts: 0 or the first error. What was written of a segment that failed is
  * written again with the rest. */
 static int write_parts(struct run *run)
@@ -198,7 +190,7 @@ static int write_parts(struct run *run)
 			continue;
 		end = is_busy(run, k) ? twin_write_busy(map, i, buf) : twin_write(map, i, buf, run->io, RUN_MAX);
 		if (end > 0)
-			extend_stored(map, ((uint64_t)i << map->shift) + (uint64_t)end);
+			map_extend_stored(map, ((uint64_t)i << map->shift) + (uint64_t)end);
 		if (end < 0) {
 			run->failed |= 1u << k;
 			err = err ? err : (int)end;
@@ -269,8 +261,8 @@ static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy
 /* Sets the result of the last write. Faults read the field, so it is written only if it changes. */
 static void note_result(struct mapping *map, int err)
 {
-	if (map->write_error != -err)
-		map->write_error = -err;
+	if (map->sync.write_error != -err)
+		map->sync.write_error = -err;
 }
 
 /* err: nothing was written; part: the first error of what leaves in parts. */
@@ -286,7 +278,7 @@ static int run_end(struct run *run, int err, int part)
 		if (request < run->requests && run->io[request].owner == s)
 			io = &run->io[request++];
 		if (err == 0 && io && io->res == 0)
-			extend_stored(map, ((uint64_t)run->at[k] << map->shift) + io->len);
+			map_extend_stored(map, ((uint64_t)run->at[k] << map->shift) + io->len);
 		if (err == 0 && (!io || io->res == 0) && !(run->failed >> k & 1))
 			become_clean(map, run->at[k], s, is_busy(run, k));
 		/* Half of it may have been written, to where it is to be read from: memory alone has it now. */
@@ -319,7 +311,7 @@ static int write_run(struct run *run, bool keep)
 		if (run->requests)
 			io_run(map->backings[map->current].store, run->io, run->requests, map->bulk, &map->stat.io);
 		/* Only now: a flush that ran meanwhile did not cover it. */
-		map->flush.due = true;
+		map->sync.flush.due = true;
 	}
 	err = run_end(run, err, part);
 	for (unsigned i = run->n; i-- > (keep ? 1 : 0);)
@@ -402,8 +394,8 @@ static size_t write_marked(struct mapping *map, struct scan *scan)
 	size_t i;
 
 	/* While a scan has taken a mark off, another must not believe that there is nothing to write. */
-	futex_lock(&map->scan_lock);
-	for (i = map_next(map, map->dirty, scan->first); i < scan->last; i = map_next(map, map->dirty, i)) {
+	futex_lock(&map->sync.scan_lock);
+	for (i = map_next_dirty(map, scan->first); i < scan->last; i = map_next_dirty(map, i)) {
 		size_t group = i & ~(((size_t)1 << MARK_SHIFT) - 1);
 		size_t end = min_size(group + ((size_t)1 << MARK_SHIFT), map->segs);
 		/* A group that is only partly asked for keeps its mark. */
@@ -411,14 +403,14 @@ static size_t write_marked(struct mapping *map, struct scan *scan)
 
 		end = min_size(end, scan->last);
 		if (!later)
-			map_unmark(map->dirty, group);
+			map_forget_dirty(map, group);
 		i = write_group(map, i, end, scan, &later);
 		if (later)
-			map_mark(map->dirty, group);
+			map_note_dirty(map, group);
 		if (i < end)
 			break;
 	}
-	futex_unlock(&map->scan_lock);
+	futex_unlock(&map->sync.scan_lock);
 	/* Other writes of the scan may have succeeded after the one that failed. */
 	if (scan->err)
 		note_result(map, scan->err);
@@ -445,7 +437,7 @@ bool writeback_keep_error(struct mapping *map, int err)
 {
 	int none = 0;
 
-	return atomic_compare_exchange_strong(&map->error, &none, err);
+	return atomic_compare_exchange_strong(&map->sync.error, &none, err);
 }
 
 /* Storage may take other segments: the next attempt is made with another one. */
@@ -507,7 +499,7 @@ void writeback_forget(void)
 
 int writeback_take_error(struct mapping *map)
 {
-	return atomic_exchange(&map->error, 0);
+	return atomic_exchange(&map->sync.error, 0);
 }
 
 int writeback_sync(struct mapping *map, size_t first, size_t last)
@@ -518,11 +510,11 @@ int writeback_sync(struct mapping *map, size_t first, size_t last)
 	/* Somebody else's flush may fail between our write and our flush, and the next one succeed for nothing:
 	 * what it brought into doubt has to be written again. */
 	do {
-		failed = map->flush.failed;
+		failed = map->sync.flush.failed;
 		err = writeback_range(map, first, last, UINT64_MAX);
 		if (!err)
 			err = flush(map);
-	} while (!err && failed != map->flush.failed);
+	} while (!err && failed != map->sync.flush.failed);
 	/* All that could be written is durable; but that is not all of the mapping. */
 	return flush_has_lost(map) ? -EIO : err;
 }
@@ -533,20 +525,20 @@ static void clean_job(void *arg, uint64_t a, uint64_t b)
 
 	(void)a;
 	(void)b;
-	while (!map->frozen && writeback_inactive(map))
+	while (!map_is_frozen(map) && writeback_inactive(map))
 		;
-	map->cleaners--;
+	map->sync.cleaners--;
 	map_leave(map);
 }
 
 void writeback_behind(struct mapping *map)
 {
-	if (map->cleaners >= CLEANERS_MAX)
+	if (map->sync.cleaners >= CLEANERS_MAX)
 		return;
-	map->users++;
-	map->cleaners++;
+	map_use(map);
+	map->sync.cleaners++;
 	if (!worker_post(clean_job, map, 0, 0)) {
-		map->cleaners--;
+		map->sync.cleaners--;
 		map_leave(map);
 	}
 }
