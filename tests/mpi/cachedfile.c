@@ -646,7 +646,6 @@ static const char *const ways[][9] = {
 	{ "pmem_durable", "write", NULL },
 	{ "pmem_close", "keep", NULL },
 	{ "pmem_populate", "true", "pmem_size", "2M", NULL },
-	{ "pmem_io_mode", "0", "pmem_durable", "write", NULL },
 };
 
 int main(int argc, char **argv)
