@@ -176,7 +176,7 @@ static void hints_that_do_not_go_together(void)
 					     &base, &win),
 			    MPI_ERR_INFO_VALUE, "at some ranks only");
 	MPI_Info_free(&info);
-	check(!is_there("some.0"));
+	check(!has_file("some.0"));
 }
 
 /* All ranks of the window make the call, and each with its own part. */

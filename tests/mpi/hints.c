@@ -194,7 +194,7 @@ static void all_are_in_use(void)
 	check(strcmp(hint_in_use(win, "storage_alloc_engine"), "auto") != 0, "the engine has been chosen");
 	check(stat(path, &st) == 0 && (st.st_mode & 0777) == 0640, "%o", st.st_mode);
 	MPI_Win_free(&win);
-	check(!is_there(name));
+	check(!has_file(name));
 }
 
 /* Where all ranks are on one machine, that of memory which they reach without MPI. */
@@ -251,7 +251,7 @@ static void memory(void)
 	check_hint(win, "alloc_type", rank ? "memory" : "storage");
 	memset(base, rank + 1, SIZE);
 	MPI_Win_free(&win);
-	check(is_there("memory.0") && !is_there("memory.1"));
+	check(has_file("memory.0") && !has_file("memory.1"));
 }
 
 /* Durable at all ranks, for one that wants it. */
