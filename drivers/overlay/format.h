@@ -57,7 +57,7 @@ struct overlay_head {
 	uint64_t home;       /* number of a commit that is in the store: its blocks and older ones */
 	uint64_t home_slots; /* `slots` of that commit */
 	uint64_t floor;      /* number of the oldest commit that may be opened, at least */
-	uint64_t goal;       /* number + 1 of a commit behind which all is being erased; 0: none */
+	uint64_t goal;       /* number + 1 of the commit that a recovery goes back to; 0: none */
 	uint64_t flags;      /* OVERLAY_* bits */
 	struct store_facts store; /* store, as it was when the file began or its flags changed */
 	char way[BEHIND_WAY];     /* drivers behind the filter (behind_way); "": unknown */

@@ -121,7 +121,7 @@ struct overlay;
 
 struct overlay_slot {
 	uint64_t block;            /* OVERLAY_EMPTY: none */
-	uint64_t commit;           /* number of the commit that has the block; OVERLAY_NEVER: none */
+	uint64_t commit;           /* number of its commit; OVERLAY_NEVER: none */
 	uint64_t data;             /* checksum of the block */
 	uint64_t sum;              /* sum of the record that counts; 0: none counts */
 	uint32_t older;            /* slot with the contents of the block before this one */
@@ -174,8 +174,8 @@ struct overlay {
 	struct held held[HELD_MAX];
 
 	/* ---- Commits; changed under both locks, so read under either ---- */
-	struct overlay_commit newest;      /* newest durable commit; its floor is the one in force */
-	struct overlay_commit commits[OVERLAY_COMMITS]; /* number n at n % 32; number 0: none */
+	struct overlay_commit newest;      /* newest durable commit, with the floor in force */
+	struct overlay_commit commits[OVERLAY_COMMITS]; /* number n at n % 32; magic 0: none */
 	uint64_t next;                     /* number of the commit that gets changes made now */
 	unsigned keep;                     /* commits that stay open */
 	_Atomic uint64_t acked;            /* commit in the acknowledgment, as read or written */
@@ -324,7 +324,7 @@ int overlay_apply(struct overlay *o, uint64_t number, struct behind *store, uint
  * changed since, retires their slots, and ends `hold`. */
 int overlay_set_home(struct overlay *o, uint64_t number);
 
-/* ---- io.c: calls of a driver, with an overlay as the handle ---- */
+/* ---- transfer.c: calls of a driver, with an overlay as the handle ---- */
 
 int overlay_read(void *h, void *buf, size_t len, uint64_t off);
 int overlay_readv(void *h, const struct iovec *iov, int n, uint64_t off);
