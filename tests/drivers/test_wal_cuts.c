@@ -6,7 +6,7 @@
  */
 #include <criterion/criterion.h>
 
-#include "drivers/wal.h"
+#include "drivers/overlay/wal.h"
 #include "cuts.h"
 
 #define CAP (120 * KIB)     /* of the store */
@@ -134,12 +134,12 @@ static void run_workload(unsigned keep)
 		for (uint64_t n = next_random(&seed) % 6; n > 0; n--)
 			store_some(&h, &world.images[epoch]);
 		if (next_random(&seed) % 4 == 0)
-			wal_make_room(h.wal);
+			wal_make_room(&h.wal->o);
 		world.begun[epoch] = power_requests();
 		flush_store(&h, epoch);
 		world.acked[epoch] = power_requests();
 		if (next_random(&seed) % 4 == 0)
-			wal_make_room(h.wal);
+			wal_make_room(&h.wal->o);
 	}
 	store_some(&h, &(struct image){ .size = CAP });
 	world.begun[EPOCHS + 1] = world.acked[EPOCHS + 1] = SIZE_MAX;
@@ -186,7 +186,7 @@ static void check_epochs(size_t k)
 	char keys[64];
 
 	check(try_open(&h, 0, "") == 0);
-	if (!h.wal->log.file.h)
+	if (!h.wal->o.file.h)
 		return close_store(&h);
 	check(h.driver.commits(h.wal, &oldest, &newest) == 0);
 	close_store(&h);
@@ -258,7 +258,7 @@ static void check_killed_before(struct power_replay *replay, size_t k)
 
 	open_store(&h, next_random(&seed) % 2 ? world.keep : 1);
 	check_found(&h, k);
-	wal_make_room(h.wal);
+	wal_make_room(&h.wal->o);
 	close_store(&h);
 	power_replay_begin(&again, &recovery);
 	power_cut(&again, first + next_random(&seed) % (recovery.n + 1 - first), seed);
@@ -391,7 +391,7 @@ Test(wal_cuts, room_is_read_to_the_end)
 	check(pthread_create(&reader, NULL, read_block, &h) == 0);
 	while (!reading)
 		pause_ms(1);
-	wal_make_room(h.wal);
+	wal_make_room(&h.wal->o);
 	fill(bytes, sizeof(bytes), 40960, 2);
 	check(h.driver.write(h.wal, bytes, sizeof(bytes), 40960) == 0);
 	written = true;
