@@ -65,7 +65,7 @@ struct overlay_head {
 	char data[OVERLAY_POLICY_BYTES]; /* data of the policy */
 };
 
-/* A commit. All checksums are of the bytes before the field, with the salt as the seed. */
+/* A commit. Each `sum` is the checksum of all bytes before it, with the salt as the seed. */
 struct overlay_commit {
 	uint64_t magic;
 	uint64_t number;
@@ -91,7 +91,7 @@ struct overlay_record {
 	uint64_t block;      /* number of a block of the store; OVERLAY_EMPTY: none */
 	uint64_t commit;     /* number */
 	uint64_t valid[2];   /* parts of the block that the slot has, a bit for each 1/128 */
-	uint64_t data;       /* checksum of the block's bytes */
+	uint64_t data;       /* checksum of the block's bytes, without a seed */
 	uint64_t slot;
 	uint64_t flags;      /* OVERLAY_SUMMED, OVERLAY_DIRTY */
 	uint64_t sum;

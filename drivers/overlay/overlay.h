@@ -116,8 +116,7 @@ struct overlay;
 
 /* Values of overlay_slot.flags. */
 #define SLOT_COPY 1                /* the record in table B counts, not the one in table A */
-#define SLOT_ATTEMPTED 2           /* a record of the next commit was written, but is not durable */
-#define SLOT_OLD 4                 /* a later slot has the block */
+#define SLOT_ATTEMPTED 2           /* a record of the next commit may be in the file */
 
 struct overlay_slot {
 	uint64_t block;            /* OVERLAY_EMPTY: none */
@@ -144,6 +143,9 @@ struct overlay_group {
 struct overlay_draft {
 	_Atomic uint32_t lock;
 	char *blocks;              /* OVERLAY_RUN_BYTES */
+	uint64_t first;            /* number of the first block in the store */
+	unsigned nblocks, done;    /* number of blocks, and of those that were published */
+	uint64_t sums[OVERLAY_RUN];
 };
 
 struct overlay_policy {
@@ -179,31 +181,33 @@ struct overlay {
 	uint64_t next;                     /* number of the commit that gets changes made now */
 	unsigned keep;                     /* commits that stay open */
 	_Atomic uint64_t acked;            /* commit in the acknowledgment, as read or written */
-	bool unsure;                       /* a flush has failed */
+	bool unsure;                       /* a flush has failed since the newest commit */
+	bool head_due;                     /* the header in the file may not be the present one */
 	_Atomic bool broken;               /* blocks are lost */
 
 	/* ---- Slots; under the lock ---- */
 	struct blockmap index;             /* offset in the file of the newest contents of a block */
-	struct overlay_group **groups;     /* OVERLAY_GROUPS_MAX pointers */
+	struct overlay_group ***groups;    /* table of tables of OVERLAY_TABLE pointers */
 	uint32_t ngroups;
-	char *spare;                       /* memory for further groups ... */
-	size_t spare_bytes;                /* ... and its length */
-	void *memory;                      /* list of the mappings with groups */
-	uint64_t used;                     /* slots that are not free */
-	uint64_t limit;                    /* maximum of `used`; UINT64_MAX: none */
+	struct overlay_memory *memory;     /* newest mapping with groups */
+	uint64_t used;                     /* number of slots that are not free */
+	uint64_t limit;                    /* no slot from this one on is taken; UINT64_MAX: none */
 	uint32_t cursor;                   /* slot behind the one that was taken last */
 	uint32_t first_changed;            /* first group with changed slots, + 1 */
-	uint32_t first_taken;
-	uint64_t nchanged;                 /* changed slots */
+	uint32_t first_taken;              /* first group of the commit under way, + 1 */
+	uint64_t nchanged;                 /* number of changed slots */
+	uint64_t failures;                 /* number of flushes that have failed */
 	uint32_t old[OVERLAY_COMMITS];     /* lists of slots that commit n makes old, at n % 32 */
-	uint64_t released;                 /* lists up to this commit were retired */
-	uint64_t hold;                     /* no list of a later commit is retired; UINT64_MAX */
+	uint64_t released;                 /* lists up to this commit were retired, or are held */
+	uint64_t hold;                     /* lists of later commits are held; OVERLAY_NEVER: none */
+	uint32_t held_old;                 /* list of slots to be retired when `hold` ends */
 	uint32_t retired[2];               /* lists by generation */
 	_Atomic unsigned generation;
 	_Atomic uint64_t readers[2];
 
 	/* ---- What was found ---- */
-	uint64_t found;                    /* newest commit that is whole */
+	bool goes_back;                    /* whether an older commit was chosen */
+	bool has_newer;                    /* whether the file has records of later commits */
 	uint64_t damaged_at;               /* byte of the file that is damaged; 0: none */
 };
 
@@ -221,7 +225,7 @@ struct overlay_opening {
  * Opens a file, and finds the newest commit that holds: o->newest, o->commits, o->head, and slots.
  * Nothing is written. The caller has zeroed *o and set o->policy. Returns 0; 1 if the file is new
  * or empty; -ENOENT if it is missing; or another error, with a message. Damage is no error:
- * o->damaged_at is set, and o->newest is the newest commit that holds, if any does (o->found).
+ * o->damaged_at is set, and o->newest is the newest commit that holds, or the base.
  */
 int overlay_open(struct overlay *o, const struct overlay_opening *how, struct ummap_geom *geom);
 /* Makes a new file. The caller has set in o->head: base, base_size, store, way, uri, data. */
@@ -232,8 +236,9 @@ int overlay_go_back(struct overlay *o, uint64_t number, struct ummap_geom *geom)
 int overlay_load(struct overlay *o);
 /* Prepares a file for writing (order 6), and allocates what writing needs. */
 int overlay_make_ready(struct overlay *o);
-/* Compares all blocks of the chosen commit that are not in the store with their sums. *bad is the
- * number of a block that differs; OVERLAY_EMPTY: none does. Allocates memory. */
+/* Compares all blocks that commits from the floor on have, and the store may not have, with their
+ * sums, after overlay_load. *bad is the number of a block that differs, and o->damaged_at its place
+ * in the file; OVERLAY_EMPTY: none does. */
 int overlay_check_blocks(struct overlay *o, uint64_t *bad);
 /* Called when another handle has opened the file and failed. If it has written the header, reads
  * the file again and writes the header. -EIO: the contents have changed. */
@@ -259,25 +264,45 @@ uint64_t overlay_record_at(const struct overlay *o, uint32_t slot, unsigned copy
 uint64_t overlay_block_at(const struct overlay *o, uint32_t slot);
 uint32_t overlay_slot_at(const struct overlay *o, uint64_t place);
 struct overlay_record overlay_make_record(const struct overlay *o, uint32_t slot, uint64_t commit);
-/* Reads the commit records and the acknowledgment. */
-int overlay_read_commits(struct overlay *o);
-/* Reads all records, and fills the slots as they are at commit m. *holds: whether the digest, and
- * the sums of blocks that m has written, are right. */
-int overlay_scan(struct overlay *o, uint64_t m, bool *holds);
+uint64_t overlay_commit_at(uint64_t number);
+/* The checksum of a block: without a salt, as the record of the block has one. */
+static inline uint64_t overlay_sum(const void *block)
+{
+	return checksum(block, OVERLAY_BLOCK, 0);
+}
+/* Seals a commit record by its sum, and writes it. */
+int overlay_write_commit(struct overlay *o, struct overlay_commit *c);
+int overlay_acknowledge(struct overlay *o, uint64_t number);
+/* Reads the commit records and the acknowledgment. *newest is the newest whole record's number. */
+int overlay_read_commits(struct overlay *o, uint64_t *newest);
+/* Finds a commit in memory, or the base. false: it is not there. */
+bool overlay_find_commit(const struct overlay *o, uint64_t number, struct overlay_commit *c);
+/* Finds the newest commit that holds; see
+ * overlay_open. */
+int overlay_find_newest(struct overlay *o);
+/* Reads all records, and fills the slots as they are at commit c. *holds: whether the digest is
+ * right, and, if `blocks`, the sums of the blocks that c has written. */
+int overlay_scan(struct overlay *o, const struct overlay_commit *c, bool blocks, bool *holds);
 /* Erases what is newer than o->newest; the caller flushes. */
 int overlay_erase_newer(struct overlay *o);
-/* The commit record in memory, or the base. NULL: there is none. */
-const struct overlay_commit *overlay_find_commit(const struct overlay *o, uint64_t number);
 
 /* ---- slots.c: taking and retiring slots, under the lock ---- */
 
-static inline struct overlay_slot *overlay_slot(const struct overlay *o, uint32_t slot)
+#define OVERLAY_TABLE 4096
+#define OVERLAY_GROUPS_MAX (OVERLAY_TABLE * OVERLAY_TABLE - 1)
+
+static inline struct overlay_group *overlay_group(const struct overlay *o, uint32_t group)
 {
-	return &o->groups[slot / OVERLAY_GROUP]->slot[slot % OVERLAY_GROUP];
+	return o->groups[group / OVERLAY_TABLE][group % OVERLAY_TABLE];
 }
 
-/* Takes at most n free slots that are consecutive in the file: *first. Returns how many, 0 at the
- * limit, or a negative errno value. */
+static inline struct overlay_slot *overlay_slot(const struct overlay *o, uint32_t slot)
+{
+	return &overlay_group(o, slot / OVERLAY_GROUP)->slot[slot % OVERLAY_GROUP];
+}
+
+/* Takes at most n free slots that are consecutive in the file: *first. Returns how many, or a
+ * negative errno value: -ENOSPC at the limit. */
 int overlay_take(struct overlay *o, unsigned n, uint32_t *first);
 /* Frees slots that were taken and never published. */
 void overlay_give_back(struct overlay *o, uint32_t first, unsigned n);
@@ -285,14 +310,23 @@ void overlay_give_back(struct overlay *o, uint32_t first, unsigned n);
 void overlay_publish(struct overlay *o, uint32_t slot, uint64_t block, uint64_t data);
 /* Puts a slot into the list of those that commit `number` makes old. */
 void overlay_make_old(struct overlay *o, uint32_t slot, uint64_t number);
-/* Retires the old slots of all commits up to the floor, or up to `hold`. */
+/* Puts a changed slot, and its group, into the sets of the next commit. */
+void overlay_mark_changed(struct overlay *o, uint32_t slot);
+/* Retires the old slots of all commits up to the floor, but holds those of commits after `hold`. */
 void overlay_release(struct overlay *o);
+/* Ends `hold`, and retires what was held. */
+void overlay_end_hold(struct overlay *o);
 void overlay_retire(struct overlay *o, uint32_t slot);
 /* Makes retired slots free, if their readers have left. */
 void overlay_reclaim(struct overlay *o);
-/* Makes groups up to the one of this slot exist in memory. Needs no lock while opening. */
+/* Has memory for at least so many groups. */
 int overlay_add_groups(struct overlay *o, uint32_t ngroups);
-void overlay_free_slots(struct overlay *o);
+/* Forgets all slots, and frees their memory: no slot is in use. */
+void overlay_forget_groups(struct overlay *o);
+/* Forgets the index, too. There are no readers. */
+void overlay_forget_slots(struct overlay *o);
+/* Whether all slots are free. */
+bool overlay_is_empty(struct overlay *o);
 
 /* Without the lock: what the index says stays valid from enter to leave. */
 unsigned overlay_enter(struct overlay *o);
@@ -305,6 +339,8 @@ bool overlay_is_due(struct overlay *o);
 /* Commits all changes. Returns 0; a positive errno value: not durable, but nothing is lost; or a
  * negative one. */
 int overlay_commit(struct overlay *o);
+/* As overlay_commit, but makes no commit if there are no changes. */
+int overlay_commit_changes(struct overlay *o);
 /* Writes o->head into both slots, durably; under file_lock. */
 int overlay_write_head(struct overlay *o);
 /* From now on only the newest commit may be opened. */
