@@ -289,7 +289,7 @@ static int commit_locked(struct overlay *o)
 		err = overlay_write_head(o);
 	if (!err)
 		err = attempt(o);
-	/* The next attempt writes everything again. */
+	/* The file has all changes still, and the next attempt finds out if it has not. */
 	return err < 0 && !o->broken ? -err : err;
 }
 
