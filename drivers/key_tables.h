@@ -59,7 +59,9 @@
 	KEY("commit", "a commit number", "the newest",                                             \
 	    "Commit to open. A writable mapping drops the later ones.")
 
-#define COW_KEYS(KEY) KEY("path", "the path of a file", "STORE.cow", "File of changes.")
+#define COW_KEYS(KEY)                                                                              \
+	KEY("path", "the path of a file", "STORE.cow", "File of changes.")                         \
+	KEY("verify", "no or yes", "no", "Whether reads of changes compare their checksums.")
 
 #define CACHE_KEYS(KEY)                                                                            \
 	KEY("path", "the path of a file or folder", "required", "Near file, or its folder.")       \
