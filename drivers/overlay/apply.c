@@ -152,8 +152,7 @@ static int check_sums(struct pass *p, uint64_t first, uint64_t n, const char *bl
 	for (uint64_t k = 0; k < n; k++) {
 		uint32_t slot = overlay_slot_at(o, blockmap_get(&p->places, first + k));
 
-		if (checksum(blocks + k * OVERLAY_BLOCK, OVERLAY_BLOCK, o->head.salt) ==
-		    overlay_slot(o, slot)->data)
+		if (overlay_sum(blocks + k * OVERLAY_BLOCK) == overlay_slot(o, slot)->data)
 			continue;
 		p->bad = first + k;
 		return -EBADMSG;
@@ -219,6 +218,7 @@ static int begin_pass(struct pass *p)
 int overlay_apply(struct overlay *o, uint64_t number, struct behind *store, uint64_t *block)
 {
 	struct pass p = { .o = o, .store = store, .bad = OVERLAY_EMPTY };
+	struct overlay_commit commit;
 	uint64_t home;
 	int err = begin_pass(&p);
 
@@ -226,9 +226,10 @@ int overlay_apply(struct overlay *o, uint64_t number, struct behind *store, uint
 	if (err)
 		return err;
 	futex_lock(&o->file_lock);
-	p.size = overlay_find_commit(o, number)->size;
+	overlay_find_commit(o, number, &commit);
 	home = o->head.home;
 	futex_unlock(&o->file_lock);
+	p.size = commit.size;
 	err = note_places(&p, number, home);
 	if (!err)
 		err = write_all(&p);
@@ -267,14 +268,16 @@ static unsigned drop_some(struct overlay *o, uint64_t number, uint64_t *block)
 
 int overlay_set_home(struct overlay *o, uint64_t number)
 {
+	struct overlay_commit commit;
 	struct overlay_head before;
 	uint64_t block = 0;
 	int err;
 
 	futex_lock(&o->file_lock);
 	before = o->head;
+	overlay_find_commit(o, number, &commit);
 	o->head.home = number;
-	o->head.home_slots = overlay_find_commit(o, number)->slots;
+	o->head.home_slots = commit.slots;
 	o->head.floor = max_u64(o->head.floor, number);
 	err = overlay_write_head(o);
 	/* The file may have either header. Until a later call succeeds, all slots stay, and so
@@ -285,8 +288,7 @@ int overlay_set_home(struct overlay *o, uint64_t number)
 	while (!err && drop_some(o, number, &block) > 0)
 		;
 	futex_lock(&o->lock);
-	o->hold = UINT64_MAX;
-	overlay_release(o);
+	overlay_end_hold(o);
 	futex_unlock(&o->lock);
 	return err;
 }
