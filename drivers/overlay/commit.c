@@ -261,7 +261,7 @@ static int attempt(struct overlay *o)
 	int err;
 
 	begin_commit(o, &c);
-	err = -write_commit(o, &c);
+	err = write_commit(o, &c);
 	if (!err)
 		err = flush(o);
 	if (err)
@@ -287,7 +287,10 @@ static int commit_locked(struct overlay *o)
 
 	if (!err && o->head_due)
 		err = overlay_write_head(o);
-	return err ? err : attempt(o);
+	if (!err)
+		err = attempt(o);
+	/* The file has all changes still, and the next attempt finds out if it has not. */
+	return err < 0 && !o->broken ? -err : err;
 }
 
 int overlay_commit(struct overlay *o)

@@ -194,8 +194,8 @@ static int prepare(struct cow *c, struct ummap_handover *to)
 
 	if (o->head.flags && to->how == UMMAP_HANDOVER_SWITCH) {
 		snprintf(to->why, sizeof(to->why), "cannot leave '%.140s': writing its changes to "
-			 "the store failed, and the store has a part of them. Try again without "
-			 "UMMAP_SWITCH", o->file.path);
+			 "the store failed, and the store has a part of them. Try again "
+			 "without UMMAP_SWITCH", o->file.path);
 		return -EUCLEAN;
 	}
 	if (o->writable)
@@ -404,9 +404,9 @@ static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h,
 	if (err)
 		free(c);
 	if (err == -ENOENT && oflags & UMMAP_O_CREATE)
-		return keys_refuse(geom, ENOENT, "cannot open '%.140s': it does not exist, and cow+ "
-				   "only reads it. Try to create it first, even if it is empty",
-				   uri->path);
+		return keys_refuse(geom, ENOENT, "cannot open '%.140s': it does not exist, and "
+				   "cow+ only reads it. Try to create it first, even if it is "
+				   "empty", uri->path);
 	if (err)
 		return err;
 	err = set_up(c, &how, geom);

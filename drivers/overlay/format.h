@@ -54,7 +54,7 @@ struct overlay_head {
 	uint64_t slots_max;  /* maximum number of slots; 0: the file grows */
 	uint64_t base;       /* number of the commit with which the file began, empty */
 	uint64_t base_size;  /* bytes of the store at that commit */
-	uint64_t home;       /* number of a commit that is in the store: its blocks and older ones */
+	uint64_t home;       /* number of a commit all of whose contents are in the store */
 	uint64_t home_slots; /* `slots` of that commit */
 	uint64_t floor;      /* number of the oldest commit that may be opened, at least */
 	uint64_t goal;       /* number + 1 of the commit that a recovery goes back to; 0: none */

@@ -378,8 +378,8 @@ static int read_beside(struct overlay *o, const char *path, int lock)
 	return err;
 }
 
-/* Whether a log has commits that are not in the store: 0, 1, or a negative errno value. A log with a
- * damaged header may have some. The lock is that of another process, perhaps. */
+/* Whether a log has commits that are not in the store: 0, 1, or a negative errno value. A log with
+ * a damaged header may have some. Another process may have locked the log. */
 static int has_commits(const char *path)
 {
 	struct overlay o = { .policy = &any_log };

@@ -186,7 +186,7 @@ struct overlay {
 	_Atomic bool broken;               /* blocks are lost */
 
 	/* ---- Slots; under the lock ---- */
-	struct blockmap index;             /* offset in the file of the newest contents of a block */
+	struct blockmap index;             /* offset in the file of a block */
 	struct overlay_group ***groups;    /* table of tables of OVERLAY_TABLE pointers */
 	uint32_t ngroups;
 	struct overlay_memory *memory;     /* newest mapping with groups */
@@ -199,7 +199,7 @@ struct overlay {
 	uint64_t failures;                 /* number of flushes that have failed */
 	uint32_t old[OVERLAY_COMMITS];     /* lists of slots that commit n makes old, at n % 32 */
 	uint64_t released;                 /* lists up to this commit were retired, or are held */
-	uint64_t hold;                     /* lists of later commits are held; OVERLAY_NEVER: none */
+	uint64_t hold;                     /* lists of later commits are held */
 	uint32_t held_old;                 /* list of slots to be retired when `hold` ends */
 	uint32_t retired[2];               /* lists by generation */
 	_Atomic unsigned generation;

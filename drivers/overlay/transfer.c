@@ -310,8 +310,10 @@ static bool is_for_store(void *h, const struct ummap_io *io)
 	struct overlay *o = h;
 	uint64_t place;
 
-	return io->op == UMMAP_IO_READ &&
-	       (o->index.count == 0 || (find_run(o, io->len, io->off, &place) == io->len && !place));
+	if (io->op != UMMAP_IO_READ)
+		return false;
+	return o->index.count == 0 ||
+	       (find_run(o, io->len, io->off, &place) == io->len && !place);
 }
 
 int overlay_submit(void *h, struct ummap_io **io, unsigned n)
