@@ -306,7 +306,7 @@ int overlay_make_ready(struct overlay *o)
 	err = header_mend(&o->slots, &o->file, &o->head, sizeof(o->head));
 	if (!err && goes_back)
 		err = set_goal(o, o->newest.number + 1);
-	if (!err && o->has_newer) {
+	if (!err && (goes_back || o->has_newer)) {
 		err = overlay_erase_newer(o);
 		if (!err)
 			err = side_flush(&o->file);
