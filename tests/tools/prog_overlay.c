@@ -13,7 +13,8 @@
 #define COMMITS_AT 8192
 #define ACK_AT 24576
 #define GROUPS_AT 32768
-#define TABLE 16384
+#define TABLES 32768
+#define GROUP (TABLES + 256 * 4096)
 
 static char store[320], overlay[340];
 static uint64_t seed = 1;
@@ -111,9 +112,10 @@ static uint64_t find_block(uint64_t commit)
 	int fd = open(overlay, O_RDONLY | O_CLOEXEC);
 	uint64_t at = 0;
 
-	for (uint64_t i = 0; i < 512 && !at; i++)
-		if (number_at(fd, GROUPS_AT + i * 64 + 8) == commit)
-			at = GROUPS_AT + 2 * TABLE + i % 256 * 4096;
+	for (uint64_t group = GROUPS_AT; !at && group < file_size(fd); group += GROUP)
+		for (uint64_t i = 0; i < 512 && !at; i++)
+			if (number_at(fd, group + i * 64 + 8) == commit)
+				at = group + TABLES + i % 256 * 4096;
 	close(fd);
 	check(at);
 	return at;
@@ -201,8 +203,7 @@ static void refuse_others(void)
 	close(fd);
 }
 
-/* Applies the overlay, whose newest commit is 4, and compares the store with the contents
- * before. */
+/* Applies an overlay with commit 4, and compares the store with the contents before. */
 static void apply(const char *filter)
 {
 	uint8_t *bytes = malloc(SIZE), *m = map_store(filter, PROT_READ);
