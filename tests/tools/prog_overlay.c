@@ -13,7 +13,8 @@
 #define COMMITS_AT 8192
 #define ACK_AT 24576
 #define GROUPS_AT 32768
-#define TABLE 16384
+#define TABLES 32768
+#define GROUP (TABLES + 256 * 4096)
 
 static char store[320], overlay[340];
 static uint64_t seed = 1;
@@ -25,7 +26,9 @@ static uint8_t *map_store(const char *filter, int prot)
 	void *m = NULL;
 
 	attr.seg_size = SEG;
-	snprintf(uri, sizeof(uri), "%sposix:%s", filter, store);
+	/* With wal.keep, no commit is applied while the store is mapped. */
+	snprintf(uri, sizeof(uri), "%sposix:%s%s", filter, store,
+		 strcmp(filter, "wal+") == 0 ? "?wal.keep=16" : "");
 	check(ummap_open(uri, SIZE, 0, prot, &attr, &m) == 0, "%s: %s", uri, umerrormsg());
 	return m;
 }
@@ -62,10 +65,10 @@ static void change(void *filter)
 /* ---- The reader ---- */
 
 /* Returns whether the reader can run. */
-static bool reads_the_same(void)
+static bool reads_the_same(const char *filter)
 {
 	char command[1200];
-	uint8_t *m = map_store("cow+", PROT_READ), *bytes = malloc(SIZE + 1);
+	uint8_t *m = map_store(filter, PROT_READ), *bytes = malloc(SIZE + 1);
 	size_t len;
 	FILE *f;
 	int status;
@@ -109,9 +112,10 @@ static uint64_t find_block(uint64_t commit)
 	int fd = open(overlay, O_RDONLY | O_CLOEXEC);
 	uint64_t at = 0;
 
-	for (uint64_t i = 0; i < 512 && !at; i++)
-		if (number_at(fd, GROUPS_AT + i * 64 + 8) == commit)
-			at = GROUPS_AT + 2 * TABLE + i % 256 * 4096;
+	for (uint64_t group = GROUPS_AT; !at && group < file_size(fd); group += GROUP)
+		for (uint64_t i = 0; i < 512 && !at; i++)
+			if (number_at(fd, group + i * 64 + 8) == commit)
+				at = group + TABLES + i % 256 * 4096;
 	close(fd);
 	check(at);
 	return at;
@@ -199,22 +203,11 @@ static void refuse_others(void)
 	close(fd);
 }
 
-int main(void)
+/* Applies an overlay with commit 4, and compares the store with the contents before. */
+static void apply(const char *filter)
 {
-	uint8_t *m, *bytes = malloc(SIZE);
-	bool has_reader, has_file;
-	int fd;
+	uint8_t *bytes = malloc(SIZE), *m = map_store(filter, PROT_READ);
 
-	make_store(".cow");
-	check_exits(run_child(change, "cow+"), 0);
-	has_reader = reads_the_same();
-	has_file = file_knows_overlays();
-	show_changes();
-	/* A commit that was not acknowledged, and whose block is torn, does not count. */
-	damage(ACK_AT);
-	damage(find_block(newest_commit()));
-	has_reader = has_reader && reads_the_same();
-	m = map_store("cow+", PROT_READ);
 	memcpy(bytes, m, SIZE);
 	check(umunmap(m, 0) == 0);
 	run("apply '%s'", 0, "has commit 4, and the overlay is removed");
@@ -222,10 +215,33 @@ int main(void)
 	m = map_store("", PROT_READ);
 	check(memcmp(bytes, m, SIZE) == 0);
 	check(umunmap(m, 0) == 0);
+	free(bytes);
+}
+
+int main(void)
+{
+	bool has_reader, has_file;
+
+	make_store(".cow");
+	check_exits(run_child(change, "cow+"), 0);
+	has_reader = reads_the_same("cow+");
+	has_file = file_knows_overlays();
+	show_changes();
+	/* A commit that was not acknowledged, and whose block is torn, does not count. */
+	damage(ACK_AT);
+	damage(find_block(newest_commit()));
+	has_reader = has_reader && reads_the_same("cow+");
+	apply("cow+");
 	check_exits(run_child(change, "cow+"), 0);
 	refuse_others();
-	fd = open(store, O_RDONLY | O_CLOEXEC);
-	check(file_size(fd) == SIZE);
+	make_store(".wal");
+	check_exits(run_child(change, "wal+"), 0);
+	run("--json check '%s'", 0, "\"filter\": \"wal\", \"version\": 1, ");
+	has_reader = has_reader && reads_the_same("wal+");
+	damage(ACK_AT);
+	damage(find_block(newest_commit()));
+	has_reader = has_reader && reads_the_same("wal+");
+	apply("wal+");
 	if (!has_reader || !has_file)
 		printf("skipped in part: there is no %s\n",
 		       has_reader ? "file(1)" : "python3 with libxxhash");
