@@ -7,19 +7,11 @@
 
 #include "file.h"
 #include "overlay/overlay.h"
-#include "wal_log.h"
-
-static inline int check_log_and_changes(const char *path, struct ummap_geom *geom)
-{
-	int err = wal_check_store(path, geom);
-
-	return err ? err : overlay_check_store_cow(path, geom);
-}
 
 /* Returns the check for file_open. If wal+ opens the store, it reads the log itself. */
 static inline file_check *store_check(int oflags)
 {
-	return oflags & UMMAP_O_LOGGED ? overlay_check_store_cow : check_log_and_changes;
+	return oflags & UMMAP_O_LOGGED ? overlay_check_store_cow : overlay_check_store;
 }
 
 #endif

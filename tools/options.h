@@ -69,6 +69,11 @@
 	ROW(REPAIR, 0, "repair", "", "", "restore names and views from the data that is there") \
 	ROW(QUIET, 0, "quiet", "", "", "print no progress and no version numbers")
 
+#define OVERLAY_OPTIONS(ROW) \
+	ROW(STORE, 0, "store", "STORE", "as the overlay says", "apply: the store to write to") \
+	ROW(JSON, 'j', "json", "", "", "print JSON") \
+	ROW(QUIET, 0, "quiet", "", "", "print only errors")
+
 #define RUN_OPTIONS(ROW) \
 	ROW(LIMIT, 0, "limit", "SIZE", "UMMAP_MEM_LIMIT", "memory for all mappings of the " \
 	    "program and its children: 512M or 50%") \
@@ -145,6 +150,7 @@
 	COMMAND(cow, COW_OPTIONS) \
 	COMMAND(info, INFO_OPTIONS) \
 	COMMAND(object, OBJECT_OPTIONS) \
+	COMMAND(overlay, OVERLAY_OPTIONS) \
 	COMMAND(run, RUN_OPTIONS) \
 	COMMAND(timeline, TIMELINE_OPTIONS) \
 	COMMAND(top, TOP_OPTIONS) \

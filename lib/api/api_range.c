@@ -5,19 +5,19 @@
  */
 #include "api/api.h"
 
-#include "paging/prefetch.h"
-#include "paging/readahead.h"
+#include "paging/residency/prefetch.h"
+#include "paging/residency/readahead.h"
 #include "api/start.h"
-#include "paging/inplace.h"
+#include "paging/mapping/inplace.h"
 #include "io/io.h"
 #include "base/log.h"
 #include "engine/copy.h"
-#include "paging/lookup.h"
-#include "paging/segment.h"
-#include "paging/stall.h"
+#include "paging/fault/lookup.h"
+#include "paging/fault/segment.h"
+#include "paging/fault/stall.h"
 #include "base/worker.h"
-#include "paging/sync.h"
-#include "paging/writeback.h"
+#include "paging/sync/sync.h"
+#include "paging/sync/writeback.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Runs in order that take the frames that they left behind, until something shows that these are wanted again. */
 #include "common.h"
-#include "paging/lookup.h"
-#include "paging/recycle.h"
+#include "paging/fault/lookup.h"
+#include "paging/residency/recycle.h"
 
 #include <criterion/criterion.h>
 
