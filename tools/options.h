@@ -39,8 +39,8 @@
 	ROW(ALONE, 0, "alone", "", "", "the driver allows one handle of a store at a time") \
 	ROW(FORGETS, 0, "forgets", "", "", "data is lost when the handle is closed (memory)") \
 	ROW(SWALLOWS, 0, "swallows", "", "", "data is lost at once, and reads return zeros") \
-	ROW(BESIDE, 0, "beside", "END", "", "suffix of a file that the driver leaves beside a " \
-	    "store") \
+	ROW(BESIDE, 0, "beside", "ENDS", "", "suffixes of files that the driver leaves beside a " \
+	    "store, with commas between them") \
 	ROW(FREE, 0, "free", "KEYS", "", "keys that accept any text, with commas between them") \
 	ROW(SECONDS, 0, "seconds", "N", "60", "time limit of each check") \
 	ROW(LIST, 0, "list", "", "", "print the names of the checks")

@@ -296,6 +296,7 @@ static int set_goal(struct overlay *o, uint64_t goal)
 int overlay_make_ready(struct overlay *o)
 {
 	bool goes_back = o->goes_back || o->head.goal;
+	bool erases = goes_back || o->has_newer || o->acked > o->newest.number;
 	int err = allocate_buffers(o);
 
 	if (!err)
@@ -306,7 +307,7 @@ int overlay_make_ready(struct overlay *o)
 	err = header_mend(&o->slots, &o->file, &o->head, sizeof(o->head));
 	if (!err && goes_back)
 		err = set_goal(o, o->newest.number + 1);
-	if (!err && (goes_back || o->has_newer)) {
+	if (!err && erases) {
 		err = overlay_erase_newer(o);
 		if (!err)
 			err = side_flush(&o->file);

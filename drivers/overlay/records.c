@@ -168,6 +168,7 @@ int overlay_read_commits(struct overlay *o, uint64_t *newest)
 struct scan {
 	struct overlay *o;
 	uint64_t m;                /* commit as of which the slots are filled */
+	uint64_t nblocks;          /* blocks of the store at that commit */
 	uint64_t ngroups;          /* groups in the file */
 	uint64_t digest;
 	uint64_t suspect;          /* offset of a record that was damaged, or torn; 0: none */
@@ -231,6 +232,8 @@ static int fill_slot(struct scan *s, uint32_t slot)
 		const struct overlay_record *one = record(s, i, slot % OVERLAY_GROUP);
 		uint64_t number = was_written(one) ? commit_of(o, one, slot) : OVERLAY_NEVER;
 
+		if (number <= s->m && one->block != OVERLAY_EMPTY && one->block >= s->nblocks)
+			number = 0;
 		if (number == 0 && !s->suspect)
 			s->suspect = overlay_record_at(o, slot, i);
 		o->has_newer |= number > s->m && number != OVERLAY_NEVER;
@@ -318,6 +321,7 @@ int overlay_scan(struct overlay *o, const struct overlay_commit *c, bool blocks,
 	struct scan s;
 	int err = scan_begin(&s, o, c->number);
 
+	s.nblocks = (c->size + o->head.block - 1) / o->head.block;
 	if (!err)
 		err = fill_slots(&s);
 	*holds = !err && s.digest == c->digest;
@@ -439,7 +443,7 @@ int overlay_erase_newer(struct overlay *o)
 	scan_end(&s);
 	if (!err)
 		err = erase_commits(o);
-	if (!err && o->acked > o->newest.number)
+	if (!err)
 		err = overlay_acknowledge(o, o->newest.number);
 	if (!err)
 		o->has_newer = false;
