@@ -363,7 +363,8 @@ int overlay_begin_anew(struct overlay *o)
 	futex_lock(&o->lock);
 	if (o->ngroups > RETAINED_GROUPS && is_unused(o)) {
 		o->head.salt = random_id();
-		o->head.base = o->head.floor = o->acked = o->newest.number;
+		o->head.base = o->head.floor = o->newest.number;
+		o->acked = o->newest.number;
 		o->head.base_size = o->newest.size;
 		o->head.home_slots = o->newest.slots = o->newest.digest = 0;
 		memset(o->commits, 0, sizeof(o->commits));

@@ -6,9 +6,12 @@
  *
  *	prog_wal [ROUNDS [SEED]]
  */
+#include "../../drivers/overlay/format.h"
 #include "beside.h"
-#include "overlay_file.h"
 #include "ummap-driver.h"
+
+#define TABLE_BYTES (OVERLAY_GROUP * sizeof(struct overlay_record))
+#define GROUP_BYTES (2 * TABLE_BYTES + OVERLAY_GROUP * 4 * KIB)
 
 #define SEG (16 * KIB)
 #define SIZE (64 * SEG)
@@ -528,7 +531,7 @@ static void commit_before_wal(void)
 
 /*
  * Whether damage to a byte must be detected. Each version has a group of slots, and records in table
- * A. Commits 2 to 4 can be opened, but commit 2 may be in the store already. A record of commit 1
+ * B. Commits 2 to 4 can be opened, but commit 2 may be in the store already. A record of commit 1
  * counts, although the block is not needed.
  */
 static bool is_needed(uint64_t at)
@@ -539,7 +542,7 @@ static bool is_needed(uint64_t at)
 		return at >= commit && at < commit + sizeof(struct overlay_commit);
 	group = (at - OVERLAY_GROUPS_AT) / GROUP_BYTES;
 	in_group = (at - OVERLAY_GROUPS_AT) % GROUP_BYTES;
-	return in_group < TABLE_BYTES || (group >= 2 && in_group >= 2 * TABLE_BYTES);
+	return in_group >= TABLE_BYTES && (group >= 2 || in_group < 2 * TABLE_BYTES);
 }
 
 /* A damaged byte is detected, or no commit needs it. The header has two copies. */
@@ -578,7 +581,7 @@ static void fuzz(uint64_t *random, unsigned rounds)
 /* A record of the oldest commit counts in all commits. If it is damaged, none can be opened. */
 static void damage_before_the_oldest(void)
 {
-	const off_t at = (off_t)(OVERLAY_GROUPS_AT + GROUP_BYTES + 100);
+	const off_t at = (off_t)(OVERLAY_GROUPS_AT + GROUP_BYTES + TABLE_BYTES + 100);
 	char words[400];
 	uint8_t byte;
 	int fd;
