@@ -42,7 +42,8 @@ LEFT_OUT = $(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c
 	%/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
 	$(if $(URING),,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
 ABSENT = $(if $(PMEM),,pmem) $(if $(URING),,uring)
-LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*/*.c lib/*/*/*.c drivers/*.c policies/*.c))
+LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*/*.c lib/*/*/*.c drivers/*.c drivers/*/*.c \
+	policies/*.c))
 # dlopen(3) is in a library of its own before glibc 2.34.
 DL = -ldl
 LIBS += $(if $(PMEM)$(URING),$(shell pkg-config --libs $(PMEM) $(URING))) $(DL)
@@ -99,7 +100,7 @@ TOP_OBJ = $(TOP_SRC:%.c=$B/%.o)
 
 # These commands read the files that the filters wal+, cow+ and cache+ keep beside stores, with the
 # filters' code.
-BESIDE = $Cwal $Ccow $Ccache
+BESIDE = $Cwal $Ccow $Ccache $Coverlay
 BESIDE_OBJ = $(BESIDE:$C%=$B/tools/%/main.o)
 
 # These commands read files of the MPI library without MPI: those beside coarrays, and those of the
@@ -196,7 +197,7 @@ $(SCRIPTS): $C%: tools/% $B/make-settings
 	$B/make-settings help $* | sed -e '/^@OPTIONS@$$/{r /dev/stdin' -e 'd}' $< > $@
 	chmod 755 $@
 
-$B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_cache: | $(MAIN) $(BESIDE)
+$B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_cache $B/tests/prog_overlay: | $(MAIN) $(BESIDE)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_manifest: override CPPFLAGS += -Iclients
 $B/tests/test_%: test_%.c $(ROOMS)
@@ -453,7 +454,7 @@ install: lib tools completions
 	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7
-	install -m 644 tools/ummap.gdb $(DESTDIR)$(DATADIR)
+	install -m 644 tools/ummap.gdb packaging/magic $(DESTDIR)$(DATADIR)
 	install -m 644 LICENSE $(DESTDIR)$(DOCDIR)
 	install -m 644 drivers/skeleton.c $(DESTDIR)$(DOCDIR)/drivers
 	install -m 644 policies/skeleton.c $(DESTDIR)$(DOCDIR)/policies

@@ -57,9 +57,12 @@
 	KEY("keep", "a number from 1 to 16", "1",                                                  \
 	    "Number of the newest commits that can be opened again.")                              \
 	KEY("commit", "a commit number", "the newest",                                             \
-	    "Commit to open. A writable mapping drops the later ones.")
+	    "Commit to open. A writable mapping drops the later ones.")                            \
+	KEY("verify", "no or yes", "no", "Whether reads of the log compare its checksums.")
 
-#define COW_KEYS(KEY) KEY("path", "the path of a file", "STORE.cow", "File of changes.")
+#define COW_KEYS(KEY)                                                                              \
+	KEY("path", "the path of a file", "STORE.cow", "File of changes.")                         \
+	KEY("verify", "no or yes", "no", "Whether reads of changes compare their checksums.")
 
 #define CACHE_KEYS(KEY)                                                                            \
 	KEY("path", "the path of a file or folder", "required", "Near file, or its folder.")       \

@@ -5,21 +5,13 @@
 #ifndef DRIVERS_STORE_CHECK_H
 #define DRIVERS_STORE_CHECK_H
 
-#include "cow_file.h"
 #include "file.h"
-#include "wal_log.h"
-
-static inline int check_log_and_changes(const char *path, struct ummap_geom *geom)
-{
-	int err = wal_check_store(path, geom);
-
-	return err ? err : cow_check_store(path, geom);
-}
+#include "overlay/overlay.h"
 
 /* Returns the check for file_open. If wal+ opens the store, it reads the log itself. */
 static inline file_check *store_check(int oflags)
 {
-	return oflags & UMMAP_O_LOGGED ? cow_check_store : check_log_and_changes;
+	return oflags & UMMAP_O_LOGGED ? overlay_check_store_cow : overlay_check_store;
 }
 
 #endif

@@ -23,6 +23,7 @@ struct job {
 	const char *path;          /* path of the store, which may be a URI */
 	const char *word;          /* third word; NULL: there is none */
 	bool named;                /* whether the user has named the file by the option */
+	const char *remedy;        /* end of the message about a file of another store */
 };
 
 struct action {
@@ -37,6 +38,7 @@ struct tool {
 	/* Finds the file of a store, in place of the suffix; or NULL. */
 	int (*beside)(char file[PATH_MAX], const char *store);
 	const struct action *actions; /* the last one has no name */
+	const char *remedy;        /* remedy of each job */
 };
 
 /* Encodes a path for a URI. */
@@ -147,7 +149,7 @@ __attribute__((noreturn)) static inline void refuse_command_line(const struct to
 static inline int tool_main(const struct tool *tool, int argc, char **argv)
 {
 	static char file[PATH_MAX], path[PATH_MAX];
-	struct job job = { .file = NULL, .path = path };
+	struct job job = { .file = NULL, .path = path, .remedy = tool->remedy };
 	const struct action *action;
 
 	tool_begin(EXIT_TROUBLE);

@@ -39,8 +39,8 @@
 	ROW(ALONE, 0, "alone", "", "", "the driver allows one handle of a store at a time") \
 	ROW(FORGETS, 0, "forgets", "", "", "data is lost when the handle is closed (memory)") \
 	ROW(SWALLOWS, 0, "swallows", "", "", "data is lost at once, and reads return zeros") \
-	ROW(BESIDE, 0, "beside", "END", "", "suffix of a file that the driver leaves beside a " \
-	    "store") \
+	ROW(BESIDE, 0, "beside", "ENDS", "", "suffixes of files that the driver leaves beside a " \
+	    "store, with commas between them") \
 	ROW(FREE, 0, "free", "KEYS", "", "keys that accept any text, with commas between them") \
 	ROW(SECONDS, 0, "seconds", "N", "60", "time limit of each check") \
 	ROW(LIST, 0, "list", "", "", "print the names of the checks")
@@ -68,6 +68,11 @@
 	ROW(NUMBER, 0, "number", "N", "the newest", "number of the version to use") \
 	ROW(REPAIR, 0, "repair", "", "", "restore names and views from the data that is there") \
 	ROW(QUIET, 0, "quiet", "", "", "print no progress and no version numbers")
+
+#define OVERLAY_OPTIONS(ROW) \
+	ROW(STORE, 0, "store", "STORE", "as the overlay says", "apply: the store to write to") \
+	ROW(JSON, 'j', "json", "", "", "print JSON") \
+	ROW(QUIET, 0, "quiet", "", "", "print only errors")
 
 #define RUN_OPTIONS(ROW) \
 	ROW(LIMIT, 0, "limit", "SIZE", "UMMAP_MEM_LIMIT", "memory for all mappings of the " \
@@ -145,6 +150,7 @@
 	COMMAND(cow, COW_OPTIONS) \
 	COMMAND(info, INFO_OPTIONS) \
 	COMMAND(object, OBJECT_OPTIONS) \
+	COMMAND(overlay, OVERLAY_OPTIONS) \
 	COMMAND(run, RUN_OPTIONS) \
 	COMMAND(timeline, TIMELINE_OPTIONS) \
 	COMMAND(top, TOP_OPTIONS) \

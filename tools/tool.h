@@ -91,6 +91,19 @@ static inline uint64_t parse_number(const char *what, const char *text, uint64_t
 	return n;
 }
 
+/* Prints a string of JSON, in quotes. */
+static inline void print_json_string(FILE *to, const char *text)
+{
+	putc('"', to);
+	for (; *text; text++) {
+		if ((unsigned char)*text < ' ')
+			fprintf(to, "\\u%04x", (unsigned)*text);
+		else
+			fprintf(to, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
+	}
+	putc('"', to);
+}
+
 #define SHOWN_LEN 64
 
 /* Copies a name for a message: control characters as \\x1b, and a long name cut. */

@@ -2,11 +2,11 @@
 /* The filter cow+ over files: which changes are a store's, what is damaged, how long it is, and what it may not do. */
 #include <criterion/criterion.h>
 
-#include "drivers/cow_file.h"
+#include "drivers/overlay/cow.h"
 #include "common.h"
 
 #define BLOCKS ((uint64_t)600)           /* entries of them are in three pages */
-#define SIZE (BLOCKS * COW_BLOCK - 1000)
+#define SIZE (BLOCKS * OVERLAY_BLOCK - 1000)
 
 struct handle {
 	struct ummap_driver driver;
@@ -252,44 +252,121 @@ static void flip(int fd, uint64_t at, uint8_t by)
 	check(pwrite(fd, &byte, 1, at) == 1);
 }
 
-/* Every byte of the head and of the entries: with one slot of the head the other one counts, without an entry nothing does. */
+/* Opening fails, and the message names the byte. */
+static void check_damaged(int fd, uint64_t at, uint64_t named)
+{
+	char number[40];
+	struct handle h;
+
+	flip(fd, at, 1u << at % 8);
+	check_fails(try_open(&h, at % 2 ? UMMAP_O_WRITE : 0, "cow+posix:%s", store), EUCLEAN);
+	snprintf(number, sizeof(number), "damaged at byte %" PRIu64 ".", named);
+	check(strstr(umerrormsg(), number), "byte %" PRIu64 ": %s", at, umerrormsg());
+	flip(fd, at, 1u << at % 8);
+}
+
+static void check_not_damaged(int fd, uint64_t at)
+{
+	struct handle h;
+
+	flip(fd, at, 1u << at % 8);
+	open_store(&h, 0);
+	expect(&h, 0, 40 * OVERLAY_BLOCK, 2);
+	close_store(&h);
+	flip(fd, at, 1u << at % 8);
+}
+
+/* Bytes of the header and of all records, and each one of the commit record and of the
+ * acknowledgment. One slot of the header is enough. Without the acknowledgment, the blocks are
+ * checked. */
 Test(cow, every_byte)
 {
-	uint64_t group = (COW_GROUP + 1) * COW_BLOCK;
-	char number[40];
+	uint64_t group = 2 * OVERLAY_GROUP * sizeof(struct overlay_record) + OVERLAY_GROUP * OVERLAY_BLOCK;
+	uint64_t table = OVERLAY_GROUPS_AT + OVERLAY_GROUP * sizeof(struct overlay_record);
+	uint64_t records = BLOCKS / 50 * 40, commit = OVERLAY_COMMITS_AT + OVERLAY_SECTOR;
 	struct handle h;
 	int fd;
 
 	make_store();
 	open_store(&h, UMMAP_O_WRITE);
 	for (uint64_t k = 0; k < BLOCKS; k += 50)
-		put(&h, k * COW_BLOCK, 40 * COW_BLOCK, 2);
+		put(&h, k * OVERLAY_BLOCK, 40 * OVERLAY_BLOCK, 2);
 	close_store(&h);
 	fd = open(changes, O_RDWR | O_CLOEXEC);
 	check(fd >= 0);
-	for (uint64_t at = 0; at < HEADER_BYTES; at++) {
-		flip(fd, at, 1u << at % 8);
-		open_store(&h, 0);
-		expect(&h, 0, 40 * COW_BLOCK, 2);
-		close_store(&h);
-		flip(fd, at, 1u << at % 8);
-	}
-	for (uint64_t i = 0; i < BLOCKS / 50 * 40 * sizeof(struct cow_entry); i++) {
-		uint64_t at = HEADER_BYTES + i / COW_BLOCK * group + i % COW_BLOCK;
+	for (uint64_t at = 0; at < HEADER_BYTES; at += 5)
+		check_not_damaged(fd, at);
+	for (uint64_t i = 0; i < sizeof(struct overlay_commit); i++)
+		check_damaged(fd, commit + i, commit);
+	for (uint64_t i = 0; i < sizeof(struct overlay_ack); i++)
+		check_not_damaged(fd, OVERLAY_ACK_AT + i);
+	for (uint64_t r = 0; r < records; r++) {
+		uint64_t at = table + r / OVERLAY_GROUP * group + r % OVERLAY_GROUP * sizeof(struct overlay_record);
 
-		flip(fd, at, 1u << i % 8);
-		check_fails(try_open(&h, i % 2 ? UMMAP_O_WRITE : 0, "cow+posix:%s", store), EUCLEAN);
-		snprintf(number, sizeof(number), "damaged at byte %" PRIu64 ".", at / sizeof(struct cow_entry) * sizeof(struct cow_entry));
-		check(strstr(umerrormsg(), number), "byte %" PRIu64 ": %s", at, umerrormsg());
-		flip(fd, at, 1u << i % 8);
+		check_damaged(fd, at + r % sizeof(struct overlay_record), at);
 	}
-	/* Both slots of the head; and an end that is not there any more. */
+	/* Both slots of the header; and an end that is not there any more. */
 	flip(fd, 100, 1);
 	flip(fd, 100 + HEADER_SLOT, 1);
 	check_fails(try_open(&h, 0, "cow+posix:%s", store), EUCLEAN);
 	flip(fd, 100, 1);
 	flip(fd, 100 + HEADER_SLOT, 1);
-	check(ftruncate(fd, file_size(fd) - 1) == 0);
+	check(ftruncate(fd, table) == 0);
 	check_fails(try_open(&h, 0, "cow+posix:%s", store), EUCLEAN);
 	close(fd);
+}
+
+/* Blocks are compared with their checksums when they are read, if the user wishes; and when the
+ * file is opened, if the acknowledgment does not say that they are durable. */
+Test(cow, verifies_blocks)
+{
+	uint64_t block = OVERLAY_GROUPS_AT + 2 * OVERLAY_GROUP * sizeof(struct overlay_record) + 10 * OVERLAY_BLOCK;
+	uint8_t bytes[2 * OVERLAY_BLOCK];
+	char uri[400];
+	struct handle h;
+	int fd;
+
+	make_store();
+	open_store(&h, UMMAP_O_WRITE);
+	put(&h, 0, 20 * OVERLAY_BLOCK, 2);
+	close_store(&h);
+	fd = open(changes, O_RDWR | O_CLOEXEC);
+	snprintf(uri, sizeof(uri), "cow+posix:%s?cow.verify=yes", store);
+	check(fd >= 0 && try_open(&h, 0, "%s", uri) == 0);
+	expect(&h, 100, 20 * OVERLAY_BLOCK - 200, 2);
+	flip(fd, block + 4000, 1);
+	check(h.driver.read(h.cow, bytes, OVERLAY_BLOCK, 10 * OVERLAY_BLOCK) == -EIO);
+	check(h.driver.read(h.cow, bytes, 2 * OVERLAY_BLOCK, 9 * OVERLAY_BLOCK) == -EIO);
+	check(h.driver.read(h.cow, bytes, 10, 10 * OVERLAY_BLOCK + 7) == -EIO);
+	expect(&h, 0, 10 * OVERLAY_BLOCK, 2);
+	expect(&h, 11 * OVERLAY_BLOCK, 9 * OVERLAY_BLOCK, 2);
+	close_store(&h);
+	open_store(&h, 0);
+	check(h.driver.read(h.cow, bytes, OVERLAY_BLOCK, 10 * OVERLAY_BLOCK) == 0);
+	close_store(&h);
+	/* The commit before it is the store itself: the only commit may be torn. */
+	flip(fd, OVERLAY_ACK_AT, 1);
+	open_store(&h, 0);
+	expect(&h, 0, SIZE, 1);
+	close_store(&h);
+	close(fd);
+}
+
+/* A file of the format before this one. */
+Test(cow, refuses_other_versions)
+{
+	static const char *const text[] = { "cowhead1", "umovrly2" }, *const want[] = { "earlier version", "version '2'" };
+	char page[HEADER_SLOT * 3] = "";
+	struct handle h;
+
+	make_store();
+	for (int i = 0; i < 2; i++) {
+		int fd = open(changes, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+		memcpy(page + HEADER_SLOT, text[i], 8);
+		check(fd >= 0 && pwrite(fd, page, sizeof(page), 0) == sizeof(page));
+		close(fd);
+		check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s", store), EUCLEAN);
+		check(strstr(umerrormsg(), want[i]), "%s", umerrormsg());
+	}
 }

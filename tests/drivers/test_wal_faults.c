@@ -5,10 +5,10 @@
  */
 #include <criterion/criterion.h>
 
-#include "drivers/wal.h"
+#include "drivers/overlay/wal.h"
 #include "faults.h"
 
-#define BLOCK WAL_BLOCK
+#define BLOCK OVERLAY_BLOCK
 #define BLOCKS ((uint64_t)24)
 #define SIZE (BLOCKS * BLOCK)
 
@@ -87,7 +87,7 @@ static void do_some(void)
 	case 4:
 		/* What was committed is applied, or that is tried again with the next commit. */
 		insist(flush_at, 0, UINT64_MAX);
-		wal_make_room(h.wal);
+		wal_make_room(&h.wal->o);
 		break;
 	default:
 		insist(read_at, off, len);

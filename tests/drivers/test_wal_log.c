@@ -1,56 +1,53 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_wal_log.c - logs that somebody has made by hand: their sums fit, but what they say cannot be. They are refused, or
- * end before such a record, and stay as they are.
+ * test_wal_log.c - logs of wal+ that were written by hand: their sums are right, but some of their
+ * contents are impossible. The filter refuses them, or ignores a commit that may be torn. Other
+ * tests damage logs, and check the length of logs.
  */
 #include <criterion/criterion.h>
 
-#include "drivers/wal.h"
+#include "drivers/overlay/wal.h"
+#include "overlay_file.h"
 #include "common.h"
 
-#define EPOCH 40   /* of the store */
+#define BASE 40   /* number of the commit with which the logs begin */
 
 static char store[300], path[310];
 
-struct record {
-	uint32_t kind, blocks;
-	uint64_t where, data;
-};
-
-static const struct wal_head good = {
-	.salt = 7, .tail = WAL_START, .chain = 9, .home = EPOCH, .acked = EPOCH, .floor = EPOCH, .name = "store",
-};
-
-/* One record after the other; the blocks are zeros. */
-static void make_log(const struct wal_head *head, const struct record *records, size_t n)
+static struct overlay_head good_head(void)
 {
-	static const char zeros[WAL_BLOCK];
-	struct header slots = side_header(WAL_HEAD_MAGIC);
-	struct ummap_geom geom = { .size = 0 };
-	uint64_t at = WAL_START, prev = head->chain, epoch = head->home + 1;
-	struct side file;
+	struct overlay_head head = {
+		.salt = 7, .policy = OVERLAY_WAL, .block = OVERLAY_BLOCK, .base = BASE,
+		.base_size = OVERLAY_BLOCK, .home = BASE, .floor = BASE, .way = "posix",
+	};
 
+	strcpy(head.store.name, "store");
+	return head;
+}
+
+/* Makes a store of one block, and begins its log. */
+static void begin_log(struct overlay_file *log, const struct overlay_head *head)
+{
 	snprintf(store, sizeof(store), "%s/store", temp_dir());
 	snprintf(path, sizeof(path), "%s" WAL_SUFFIX, store);
 	close(open(store, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-	check(truncate(store, WAL_BLOCK) == 0);
-	check(side_open(&file, path, UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == 0, "%s", geom.why);
-	check(side_resize(&file, 0) == 0 && header_write_both(&slots, &file, head, sizeof(*head)) == 0);
-	for (size_t i = 0; i < n; i++) {
-		struct wal_record r = { .magic = WAL_RECORD_MAGIC, .kind = records[i].kind, .blocks = records[i].blocks, .epoch = epoch,
-					.place = at, .where = records[i].where, .data = records[i].data, .prev = prev };
+	check(truncate(store, OVERLAY_BLOCK) == 0);
+	check(file_begin(log, path, head) == 0);
+}
 
-		check(r.blocks <= 1);
-		if (r.blocks)
-			r.data = checksum(zeros, WAL_BLOCK, head->salt);
-		r.sum = checksum(&r, offsetof(struct wal_record, sum), head->salt);
-		check(side_write(&file, &r, sizeof(r), at) == 0);
-		check(side_write(&file, zeros, r.blocks * WAL_BLOCK, at + sizeof(r)) == 0);
-		at += sizeof(r) + r.blocks * WAL_BLOCK;
-		prev = r.sum;
-		epoch += r.kind == WAL_COMMIT;
-	}
-	side_close(&file);
+static void make_log(const struct overlay_head *head)
+{
+	struct overlay_file log;
+
+	begin_log(&log, head);
+	check(file_end(&log) == 0);
+}
+
+static void add_commit(struct overlay_file *log, uint64_t size, uint64_t floor)
+{
+	struct overlay_commit c = file_commit(log, size, floor);
+
+	file_add_commit(log, &c);
 }
 
 static off_t log_length(void)
@@ -75,55 +72,82 @@ static int use(int oflags, const char *keys)
 	return 0;
 }
 
-/* What is right is taken, or all else here would mean nothing. */
-Test(wal_log, right_ones_are_taken)
+static int open_without_log(void)
 {
-	static const struct record records[] = { { WAL_DATA, 1, 3, 0 }, { WAL_COMMIT, 0, 4 * WAL_BLOCK, EPOCH + 1 } };
-	struct stat st;
+	struct ummap_driver driver = { .struct_size = sizeof(driver) };
+	struct ummap_geom geom;
+	char uri[400];
+	void *h;
 
-	make_log(&good, records, 2);
-	check(wal_has_commits(path) == 1);
-	check(use(UMMAP_O_WRITE, "") == 0);
-	check(stat(store, &st) == 0 && st.st_size == 4 * WAL_BLOCK);
-	check(access(path, F_OK) < 0, "it came home");
+	snprintf(uri, sizeof(uri), "posix:%s", store);
+	if (ummap_driver_open(uri, 0, &driver, &h, &geom) < 0)
+		return -errno;
+	check(driver.close(h) == 0);
+	return 0;
 }
 
-Test(wal_log, heads_that_cannot_be_are_refused)
+/* If a correct log were refused, the other tests would mean nothing. */
+Test(wal_log, correct_logs_are_used)
+{
+	struct overlay_head head = good_head();
+	struct overlay_file log;
+	struct stat st;
+
+	begin_log(&log, &head);
+	file_add_block(&log, 3, 1);
+	add_commit(&log, 4 * OVERLAY_BLOCK, BASE + 1);
+	check(file_end(&log) == 0);
+	check(open_without_log() == -EUCLEAN);
+	check(use(UMMAP_O_WRITE, "") == 0, "%s", umerrormsg());
+	check(stat(store, &st) == 0 && st.st_size == 4 * OVERLAY_BLOCK);
+	check(access(path, F_OK) < 0, "the commit was applied");
+}
+
+Test(wal_log, impossible_headers_are_refused)
 {
 	static const struct { size_t field; uint64_t value; } bad[] = {
-		{ offsetof(struct wal_head, tail), 0 }, { offsetof(struct wal_head, tail), WAL_START + 1 },
-		{ offsetof(struct wal_head, tail), UINT64_MAX - 63 }, { offsetof(struct wal_head, floor), EPOCH - 1 },
-		{ offsetof(struct wal_head, floor), EPOCH + 1 }, { offsetof(struct wal_head, home), UINT64_MAX },
-		{ offsetof(struct wal_head, acked), UINT64_MAX },
+		{ offsetof(struct overlay_head, policy), OVERLAY_COW },
+		{ offsetof(struct overlay_head, policy), 9 },
+		{ offsetof(struct overlay_head, block), 0 },
+		{ offsetof(struct overlay_head, block), 3 * OVERLAY_BLOCK },
+		{ offsetof(struct overlay_head, base), UINT64_MAX },
+		{ offsetof(struct overlay_head, base), BASE + 1 },
+		{ offsetof(struct overlay_head, floor), BASE - 1 },
+		{ offsetof(struct overlay_head, home), UINT64_MAX },
 	};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
-		struct wal_head head = good;
+		struct overlay_head head = good_head();
+		off_t length;
 
 		memcpy((char *)&head + bad[i].field, &bad[i].value, sizeof(uint64_t));
-		make_log(&head, NULL, 0);
+		make_log(&head);
+		length = log_length();
 		check(use(UMMAP_O_WRITE, "") == -EUCLEAN, "%zu", i);
-		check(strstr(umerrormsg(), "is no log of wal+"));
-		check(log_length() == HEADER_BYTES);
+		check(strstr(umerrormsg(), path), "%s", umerrormsg());
+		check(log_length() == length);
 	}
 }
 
-/* The log ends before them: with nothing acknowledged behind, that is an end like any other. */
-Test(wal_log, records_that_cannot_be_are_its_end)
+/* Without an acknowledgment, such a commit counts as torn, and the one before it as the newest. */
+Test(wal_log, impossible_commits_are_ignored)
 {
-	static const struct record bad[] = {
-		{ WAL_DATA, 1, UINT64_MAX, 0 },                   /* the store's last block, and one behind all numbers */
-		{ WAL_DATA, 1, INT64_MAX / WAL_BLOCK, 0 },        /* a block behind all files */
-		{ WAL_COMMIT, 0, (uint64_t)INT64_MAX + 1, EPOCH + 1 },
-		{ WAL_COMMIT, 0, WAL_BLOCK, EPOCH + 2 },          /* a floor above the epoch, ... */
-		{ WAL_COMMIT, 0, WAL_BLOCK, EPOCH + 1 - WAL_KEEP_MAX }, /* ... and one that none keeps */
+	static const struct { uint64_t block, size, floor; } bad[] = {
+		{ UINT64_MAX - 1, OVERLAY_BLOCK, BASE + 1 },           /* a block beyond all files */
+		{ INT64_MAX / OVERLAY_BLOCK, OVERLAY_BLOCK, BASE + 1 },
+		{ 0, (uint64_t)INT64_MAX + 1, BASE + 1 },              /* a size beyond all files */
+		{ 0, OVERLAY_BLOCK, BASE + 2 },                        /* a floor above the commit */
+		{ 0, OVERLAY_BLOCK, BASE + 1 - OVERLAY_KEEP_MAX },     /* a floor that none keeps */
 	};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
-		struct record records[] = { bad[i], { WAL_COMMIT, 0, WAL_BLOCK, EPOCH + 1 } };
+		struct overlay_head head = good_head();
+		struct overlay_file log;
 
-		make_log(&good, records, bad[i].kind == WAL_DATA ? 2 : 1);
-		check(wal_has_commits(path) == 0, "%zu", i);
+		begin_log(&log, &head);
+		file_add_block(&log, bad[i].block, 1);
+		add_commit(&log, bad[i].size, bad[i].floor);
+		check(file_end(&log) == 0);
 		check(use(0, "") == 0, "%zu: %s", i, umerrormsg());
 		check(use(UMMAP_O_WRITE, "") == 0, "%zu: %s", i, umerrormsg());
 	}
@@ -143,134 +167,148 @@ static long count_reads(void)
 	return n;
 }
 
-/* Opening reads a log once, in large requests, and not each record by itself. What it has found of the epochs that are wished
- * for is right. */
-Test(wal_log, opening_reads_it_once)
+/* Opening reads a log in large requests, and each part of it a few times at most. The contents of
+ * every commit are right. */
+Test(wal_log, opening_reads_it_in_large_requests)
 {
 	enum { N = 1000 };
-	static struct record records[2 * N];
 	struct ummap_driver driver = { .struct_size = sizeof(driver) };
+	struct overlay_head head = good_head();
+	struct overlay_file log;
 	struct ummap_geom geom;
-	char uri[400], block[WAL_BLOCK];
+	char uri[400], block[OVERLAY_BLOCK];
 	long before;
 	void *h;
 	int fd;
 
-	/* Ones in the store, zeros in the log: two epochs, and what belongs to none. */
-	for (uint64_t i = 0; i < 2 * N; i++)
-		records[i] = (struct record){ WAL_DATA, 1, i, 0 };
-	records[N / 2] = records[N] = (struct record){ WAL_COMMIT, 0, 2 * N * WAL_BLOCK, EPOCH };
-	make_log(&good, records, 2 * N);
+	/* The store has ones, and the log zeros: two commits, and blocks of no commit. */
+	begin_log(&log, &head);
+	for (uint64_t i = 0; i < 2 * N; i++) {
+		file_add_block(&log, i, 0);
+		if (i == N / 2 - 1 || i == N - 1)
+			add_commit(&log, 2 * N * OVERLAY_BLOCK, BASE);
+	}
+	check(file_end(&log) == 0);
 	memset(block, 1, sizeof(block));
 	fd = open(store, O_WRONLY | O_CLOEXEC);
 	for (int i = 0; i < 2 * N; i++)
 		check(write(fd, block, sizeof(block)) == sizeof(block));
 	close(fd);
-	for (uint64_t epoch = EPOCH; epoch <= EPOCH + 2; epoch++) {
-		uint64_t end = (epoch - EPOCH) * N / 2;
+	for (uint64_t number = BASE; number <= BASE + 2; number++) {
+		uint64_t end = (number - BASE) * N / 2;
 
-		snprintf(uri, sizeof(uri), "wal+posix:%s?wal.commit=%ju", store, (uintmax_t)epoch);
+		snprintf(uri, sizeof(uri), "wal+posix:%s?wal.commit=%ju", store,
+			 (uintmax_t)number);
 		before = count_reads();
 		check(ummap_driver_open(uri, 0, &driver, &h, &geom) == 0, "%s", umerrormsg());
 		if (before >= 0)
-			check(count_reads() - before < N / 2, "%ld reads", count_reads() - before);
+			check(count_reads() - before < N / 4, "%ld reads", count_reads() - before);
 		for (uint64_t i = 0; i < 2 * N; i++) {
-			check(driver.read(h, block, sizeof(block), i * WAL_BLOCK) == 0);
-			check(block[0] == (i >= end || i == N / 2), "block %ju in epoch %ju", (uintmax_t)i, (uintmax_t)epoch);
+			check(driver.read(h, block, sizeof(block), i * OVERLAY_BLOCK) == 0);
+			check(block[0] == (i >= end), "block %ju in commit %ju", (uintmax_t)i,
+			      (uintmax_t)number);
 		}
 		check(driver.close(h) == 0);
 	}
 }
 
-static void cover(const struct ummap_driver *driver, void *h, uint64_t first, size_t blocks, int value)
+static void write_blocks(const struct ummap_driver *driver, void *h, uint64_t first, size_t blocks,
+			 int value)
 {
-	char bytes[2 * WAL_BLOCK];
+	static char bytes[100 * OVERLAY_BLOCK];
 
 	memset(bytes, value, sizeof(bytes));
-	check(driver->write(h, bytes, blocks * WAL_BLOCK, first * WAL_BLOCK) == 0 && driver->flush(h, 0, UINT64_MAX) == 0);
+	check(blocks <= 100 && driver->write(h, bytes, blocks * OVERLAY_BLOCK,
+					     first * OVERLAY_BLOCK) == 0);
 }
 
-/* What becomes of a log after it was opened: nothing of a record in which a byte is another one goes home, whether this byte would
- * or not. The rest stays in the log, too. */
-Test(wal_log, what_is_damaged_later_does_not_go_home)
+static void commit_blocks(const struct ummap_driver *driver, void *h, uint64_t first, size_t blocks,
+			  int value)
+{
+	write_blocks(driver, h, first, blocks, value);
+	check(driver->flush(h, 0, UINT64_MAX) == 0);
+}
+
+/* The filter must not apply a block that is damaged after the log was opened. The log stays. */
+Test(wal_log, later_damage_is_not_applied)
 {
 	static const char zero;
 
-	for (uint64_t damaged = 0; damaged < 3; damaged++) {
+	for (uint64_t damaged = 0; damaged < 4; damaged++) {
 		struct ummap_driver driver = { .struct_size = sizeof(driver) };
+		struct overlay_head head = good_head();
 		struct ummap_geom geom;
 		char uri[400], byte;
 		void *h;
 		int fd;
 
-		make_log(&good, NULL, 0);
-		/* None of it goes home before the end. */
+		make_log(&head);
+		/* No commit is applied before the end. */
 		snprintf(uri, sizeof(uri), "wal+posix:%s?wal.keep=16", store);
-		check(ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) == 0, "%s", umerrormsg());
-		cover(&driver, h, 0, 2, 1);
-		cover(&driver, h, 0, 1, 2);
+		check(ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) == 0, "%s",
+		      umerrormsg());
+		commit_blocks(&driver, h, 0, 2, 1);
+		commit_blocks(&driver, h, 0, 1, 2);
 		fd = open(path, O_WRONLY | O_CLOEXEC);
-		/* The block that was written again, the one that was not, and none. */
-		if (damaged < 2)
-			check(pwrite(fd, &zero, 1, WAL_START + sizeof(struct wal_record) + (off_t)(damaged * WAL_BLOCK) + 9) == 1);
+		/* Slot 0 is not needed any more, slots 1 and 2 are, and slot 3 was never used. */
+		check(pwrite(fd, &zero, 1, (off_t)file_block_at((uint32_t)damaged) + 9) == 1);
 		close(fd);
-		check(driver.close(h) == (damaged < 2 ? -EBADMSG : 0));
-		check((access(path, F_OK) == 0) == (damaged < 2));
+		check(driver.close(h) == (damaged == 1 || damaged == 2 ? -EBADMSG : 0), "%ju",
+		      (uintmax_t)damaged);
+		check((access(path, F_OK) == 0) == (damaged == 1 || damaged == 2));
 		fd = open(store, O_RDONLY | O_CLOEXEC);
-		check(pread(fd, &byte, 1, WAL_BLOCK + 9) == (damaged == 2) && (damaged < 2 || byte == 1));
+		if (damaged == 1 && pread(fd, &byte, 1, OVERLAY_BLOCK + 9) == 1)
+			check(byte == 1, "the damaged block is in the store");
+		if (damaged == 2 && pread(fd, &byte, 1, 9) == 1)
+			check(byte == 2 || byte == 0);
 		close(fd);
+		if (damaged == 1 || damaged == 2)
+			check(use(UMMAP_O_WRITE, "") == -EUCLEAN);
 	}
-}
-
-static void write_all_blocks(const struct ummap_driver *driver, void *h, size_t blocks, int value)
-{
-	static char bytes[100 * WAL_BLOCK];
-
-	memset(bytes, value, sizeof(bytes));
-	check(blocks <= 100 && driver->write(h, bytes, blocks * WAL_BLOCK, 0) == 0);
 }
 
 static void check_bytes_of_store(size_t blocks, int value)
 {
-	static char bytes[WAL_BLOCK];
+	static char bytes[OVERLAY_BLOCK];
 	int fd = open(store, O_RDONLY | O_CLOEXEC);
 
 	for (size_t i = 0; i < blocks; i++)
 		check(read(fd, bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes) &&
-		      bytes[0] == value && bytes[WAL_BLOCK - 1] == value);
+		      bytes[0] == value && bytes[OVERLAY_BLOCK - 1] == value);
 	close(fd);
 }
 
-/* Which records there are, and where, is seen by who opens the store now, as after a kill. */
-static void check_epoch(uint64_t epoch, size_t blocks, int value)
+/* Opens a copy of the log at a commit, as after a kill. */
+static void check_commit(uint64_t number, size_t blocks, int value)
 {
 	struct ummap_driver driver = { .struct_size = sizeof(driver) };
 	struct ummap_geom geom;
-	static char bytes[WAL_BLOCK];
+	static char bytes[OVERLAY_BLOCK];
 	char from[350], uri[800];
+	int log, copy;
 	void *h;
-	int log = open(path, O_RDONLY | O_CLOEXEC),
-	    copy = open((snprintf(from, sizeof(from), "%s.copy", path), from),
-			O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
+	snprintf(from, sizeof(from), "%s.copy", path);
+	log = open(path, O_RDONLY | O_CLOEXEC);
+	copy = open(from, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	check(log >= 0 && copy >= 0);
 	for (ssize_t n; (n = read(log, bytes, sizeof(bytes))) > 0;)
 		check(write(copy, bytes, (size_t)n) == n);
 	close(log);
 	close(copy);
 	snprintf(uri, sizeof(uri), "wal+posix:%s?wal.path=%s&wal.commit=%" PRIu64, store, from,
-		 epoch);
+		 number);
 	check(ummap_driver_open(uri, 0, &driver, &h, &geom) == 0, "%s", umerrormsg());
 	for (size_t i = 0; i < blocks; i++) {
-		check(driver.read(h, bytes, sizeof(bytes), i * WAL_BLOCK) == 0);
+		check(driver.read(h, bytes, sizeof(bytes), i * OVERLAY_BLOCK) == 0);
 		check(bytes[0] == value && memcmp(bytes, bytes + 1, sizeof(bytes) - 1) == 0,
-		      "block %zu of epoch %" PRIu64, i, epoch);
+		      "block %zu of commit %" PRIu64, i, number);
 	}
 	check(driver.close(h) == 0);
 }
 
-/* However many syncs there are, and whichever of them are kept, the file of the log stays within
- * its bound. */
+/* The file of the log stays within its bound, however many syncs there are, and however many of
+ * them stay open. It grows by whole groups of slots. */
 Test(wal_log, stays_within_its_bound)
 {
 	static const struct {
@@ -280,27 +318,27 @@ Test(wal_log, stays_within_its_bound)
 
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
 		struct ummap_driver driver = { .struct_size = sizeof(driver) };
+		struct overlay_head head = good_head();
 		struct ummap_geom geom;
 		uint64_t oldest, newest;
 		char uri[400];
 		void *h;
 		int value = 0;
 
-		make_log(&good, NULL, 0);
-		check(truncate(store, (off_t)(kinds[k].blocks * WAL_BLOCK)) == 0);
-		wal_fixed_bound = kinds[k].blocks * WAL_BLOCK * 10;
+		make_log(&head);
+		check(truncate(store, (off_t)(kinds[k].blocks * OVERLAY_BLOCK)) == 0);
+		wal_fixed_bound = kinds[k].blocks * OVERLAY_BLOCK * 10;
 		snprintf(uri, sizeof(uri), "wal+posix:%s?wal.keep=%u", store, kinds[k].keep);
 		check(ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) == 0, "%s",
 		      umerrormsg());
 		for (int i = 0; i < 60; i++) {
 			value = i % 100 + 1;
-			write_all_blocks(&driver, h, kinds[k].blocks, value);
-			check(driver.flush(h, 0, UINT64_MAX) == 0);
+			commit_blocks(&driver, h, 0, kinds[k].blocks, value);
 			check(log_length() <=
-				      (off_t)(wal_fixed_bound + kinds[k].blocks * WAL_BLOCK + 4096),
+				      (off_t)(wal_fixed_bound + OVERLAY_GROUPS_AT + GROUP_BYTES),
 			      "%ju bytes after %d syncs", (uintmax_t)log_length(), i);
 		}
-		check(driver.commits(h, &oldest, &newest) == 0 && newest == EPOCH + 60 &&
+		check(driver.commits(h, &oldest, &newest) == 0 && newest == BASE + 60 &&
 		      oldest == newest - kinds[k].keep + 1);
 		check(driver.close(h) == 0);
 		wal_fixed_bound = 0;
@@ -308,39 +346,39 @@ Test(wal_log, stays_within_its_bound)
 	}
 }
 
-/* Every commit that is kept is there after records have moved, and what is not committed is not. */
-Test(wal_log, keeps_its_commits_when_records_move)
+/* Slots are used again and again. Every commit that is kept has its contents meanwhile, and changes
+ * that were not committed are in none. */
+Test(wal_log, keeps_its_commits)
 {
 	struct ummap_driver driver = { .struct_size = sizeof(driver) };
+	struct overlay_head head = good_head();
 	struct ummap_geom geom;
-	static char bytes[WAL_BLOCK];
+	static char bytes[OVERLAY_BLOCK];
 	char uri[400];
 	void *h;
 
-	make_log(&good, NULL, 0);
-	check(truncate(store, 50 * WAL_BLOCK) == 0);
-	wal_fixed_bound = 500 * WAL_BLOCK;
-	snprintf(uri, sizeof(uri), "wal+posix:%s?wal.keep=3", store);
+	make_log(&head);
+	check(truncate(store, 50 * OVERLAY_BLOCK) == 0);
+	snprintf(uri, sizeof(uri), "wal+posix:%s?wal.keep=3&wal.size=1200K", store);
 	check(ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) == 0, "%s", umerrormsg());
-	for (int i = 1; i <= 12; i++) {
-		write_all_blocks(&driver, h, 50, i);
-		check(driver.flush(h, 0, UINT64_MAX) == 0);
+	for (int i = 1; i <= 40; i++) {
+		commit_blocks(&driver, h, 0, 50, i);
+		check(log_length() <= 1200 * 1024);
 	}
-	write_all_blocks(&driver, h, 50, 99);
+	write_blocks(&driver, h, 0, 50, 99);
 	/* Passes until the thread finds nothing to do: then it does not touch the files. */
 	while (wal_make_room(h))
 		;
-	check(log_length() < 200 * (off_t)WAL_BLOCK + 10000, "%ju bytes", (uintmax_t)log_length());
-	for (uint64_t epoch = 10; epoch <= 12; epoch++)
-		check_epoch(EPOCH + epoch, 50, (int)epoch);
+	for (uint64_t number = 38; number <= 40; number++)
+		check_commit(BASE + number, 50, (int)number);
 	for (uint64_t i = 0; i < 50; i++) {
-		check(driver.read(h, bytes, sizeof(bytes), i * WAL_BLOCK) == 0 && bytes[0] == 99);
+		check(driver.read(h, bytes, sizeof(bytes), i * OVERLAY_BLOCK) == 0);
+		check(bytes[0] == 99);
 	}
 	check(driver.flush(h, 0, UINT64_MAX) == 0);
 	wal_make_room(h);
-	check_epoch(EPOCH + 12, 50, 12);
-	check_epoch(EPOCH + 13, 50, 99);
+	check_commit(BASE + 40, 50, 40);
+	check_commit(BASE + 41, 50, 99);
 	check(driver.close(h) == 0);
-	wal_fixed_bound = 0;
 	check_bytes_of_store(50, 99);
 }

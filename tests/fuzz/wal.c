@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Logs of wal+ with sums that fit, whatever they say: they are refused with a sentence, or read, brought home, gone back in
- * and gone on with. Store and log are files in memory. */
+/*
+ * Overlay files with correct sums and arbitrary contents, as logs of wal+: the filter refuses them
+ * with a message, or reads them, goes back to a commit, applies commits, and makes new ones. The
+ * store and the log are files in memory.
+ */
 #include "fuzz.h"
 
-#include "drivers/wal_log.h"
+#include "../drivers/overlay_file.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -98,83 +101,72 @@ static const struct ummap_driver driver = {
 
 /* ---- A log ---- */
 
-static void put_head(struct input *in, struct side *file, struct wal_head *head)
+static void take_head(struct input *in, struct overlay_head *head)
 {
-	struct header slots = side_header(WAL_HEAD_MAGIC);
-
-	*head = (struct wal_head){ .salt = take_number(in), .name = "store" };
-	head->tail = take_or(in, WAL_START);
-	head->chain = take_number(in);
-	head->home = take_or(in, take(in));
-	head->acked = take_or(in, head->home);
+	*head = (struct overlay_head){ .salt = take_number(in), .policy = take_or(in, OVERLAY_WAL) };
+	head->block = take_or(in, OVERLAY_BLOCK);
+	head->base = take(in);
+	head->base_size = store.size;
+	head->home = take_or(in, head->base);
 	head->floor = take_or(in, head->home);
-	must(header_write_both(&slots, file, head, sizeof(*head)) == 0);
+	head->goal = take(in) % 4 == 3 ? take_number(in) : 0;
+	head->flags = take(in) % 8 == 7 ? take(in) : 0;
+	strcpy(head->store.name, "store");
 }
 
-static void put_records(struct input *in, struct side *file, const struct wal_head *head)
+static void put_block(struct input *in, struct overlay_file *log)
 {
-	uint64_t at = head->tail, prev = head->chain, epoch = head->home + 1;
-	static char block[WAL_BLOCK];
+	char block[OVERLAY_BLOCK];
+	struct overlay_record r;
 
-	for (unsigned n = take(in) % 48; n > 0 && at < ROOM / 2; n--) {
-		struct wal_record r = { .magic = WAL_RECORD_MAGIC, .kind = take(in) % 3 == 0 ? WAL_DATA : WAL_COMMIT };
-		uint32_t blocks = r.kind == WAL_DATA ? 1 + take(in) % 3 : 0;
-		char data[3 * WAL_BLOCK];
+	memset(block, take(in), sizeof(block));
+	r = file_record(log, take_number(in), block);
+	r.commit = take_or(in, r.commit);
+	r.data = take_or(in, r.data);
+	r.slot = take_or(in, r.slot);
+	r.flags = take_or(in, r.flags);
+	file_add_record(log, block, &r);
+}
 
-		memset(block, take(in), sizeof(block));
-		for (uint32_t k = 0; k < blocks; k++)
-			memcpy(data + k * WAL_BLOCK, block, WAL_BLOCK);
-		r.blocks = (uint32_t)take_or(in, blocks);
-		r.epoch = take_or(in, epoch);
-		r.place = take_or(in, at);
-		r.where = take_number(in);
-		r.data = r.kind == WAL_DATA ? checksum(data, blocks * WAL_BLOCK, head->salt) : take_or(in, r.epoch);
-		r.prev = take_or(in, prev);
-		r.sum = checksum(&r, offsetof(struct wal_record, sum), head->salt);
-		if (side_write(file, &r, sizeof(r), at) || side_write(file, data, blocks * WAL_BLOCK, at + sizeof(r)))
-			return;
-		at += sizeof(r) + blocks * WAL_BLOCK;
-		prev = r.sum;
-		epoch += r.kind == WAL_COMMIT;
-	}
+static void put_commit(struct input *in, struct overlay_file *log)
+{
+	struct overlay_commit c = file_commit(log, take_number(in), 0);
+
+	c.number = take_or(in, c.number);
+	c.floor = take_or(in, c.number > 3 ? c.number - take(in) % 3 : c.number);
+	c.slots = take_or(in, c.slots);
+	c.digest = take_or(in, c.digest);
+	file_add_commit(log, &c);
 }
 
 static void make_log(struct input *in)
 {
-	struct ummap_geom geom = { .size = 0 };
-	struct wal_head head;
-	struct side file;
+	struct overlay_file log;
+	struct overlay_head head;
 
 	memset(&store, 0, sizeof(store));
 	memset(&record_log, 0, sizeof(record_log));
 	store.size = take_number(in) % ROOM;
-	must(side_open(&file, "log", UMMAP_O_WRITE, 0600, UMMAP_LOCK_NONE, &geom) == 0);
-	put_head(in, &file, &head);
-	if (head.tail < ROOM)
-		put_records(in, &file, &head);
+	take_head(in, &head);
+	must(file_begin(&log, "log", &head) == 0);
+	for (unsigned n = take(in) % 48; n > 0; n--) {
+		if (take(in) % 3 == 0)
+			put_block(in, &log);
+		else
+			put_commit(in, &log);
+	}
+	if (take(in) % 2)
+		file_acknowledge(&log, take_or(in, log.number));
+	file_end(&log);
 	for (unsigned n = take(in) % 4; n > 0; n--)
 		record_log.bytes[take_number(in) % ROOM] = take(in);
 	if (take(in) == 255)
 		record_log.size = take_number(in) % ROOM;
-	side_close(&file);
-}
-
-static void look(struct input *in)
-{
-	struct ummap_geom geom = { .size = 0 };
-	struct wal_found found;
-	struct wal_log l;
-
-	wal_has_commits("log");
-	if (wal_look(&l, "log", take(in) % 2 ? UMMAP_LOCK_SHARED : UMMAP_LOCK_NONE, &found, &geom) == 0)
-		wal_close(&l);
-	else
-		must(*geom.why);
 }
 
 static void use(struct input *in)
 {
-	static char buf[3 * WAL_BLOCK];
+	static char buf[3 * OVERLAY_BLOCK];
 	struct ummap_driver wal = { .struct_size = sizeof(wal) };
 	char uri[200], back[64] = "";
 	struct ummap_geom geom;
@@ -184,7 +176,8 @@ static void use(struct input *in)
 
 	if (take(in) % 2)
 		snprintf(back, sizeof(back), "&wal.commit=%ju", (uintmax_t)take_number(in));
-	snprintf(uri, sizeof(uri), "wal+fuzzmem:store?wal.path=log&wal.keep=%u%s", 1 + take(in) % WAL_KEEP_MAX, back);
+	snprintf(uri, sizeof(uri), "wal+fuzzmem:store?wal.path=log&wal.keep=%u%s",
+		 1 + take(in) % OVERLAY_KEEP_MAX, back);
 	if (ummap_driver_open(uri, write ? UMMAP_O_WRITE : 0, &wal, &h, &geom) != 0) {
 		must(strlen(umerrormsg()) > 10);
 		return;
@@ -214,7 +207,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		ready = true;
 	}
 	make_log(&in);
-	look(&in);
 	use(&in);
 	use(&in);
 	return 0;

@@ -41,7 +41,7 @@ struct options {
 	bool overwrite;         /* whether the store may exist already */
 	bool alone;             /* whether a store can have only one handle at a time */
 	bool forgets;           /* whether data is lost when the handle is closed */
-	const char *beside;     /* suffix of a file that the driver leaves; NULL: none */
+	const char *beside;     /* suffixes of files that the driver leaves; NULL: none */
 	bool swallows;          /* whether data is lost at once, so that reads return zeros */
 	const char *free_keys;  /* keys that accept any text, separated by commas */
 };

@@ -135,12 +135,16 @@ static void remove_path(const char *suffix, const char *end)
 		refuse("cannot remove '%s': %s", path, strerror(errno));
 }
 
-/* Removes a store, and the file that the driver has left beside it. */
+/* Removes a store, and the files that the driver has left beside it. */
 static void remove_file(const char *suffix)
 {
+	char ends[URI_MAX] = "", *rest = NULL;
+
 	remove_path(suffix, "");
 	if (options.beside)
-		remove_path(suffix, options.beside);
+		snprintf(ends, sizeof(ends), "%s", options.beside);
+	for (char *end = strtok_r(ends, ",", &rest); end; end = strtok_r(NULL, ",", &rest))
+		remove_path(suffix, end);
 }
 
 /* Makes a store of zeros, for a driver that cannot create stores. */

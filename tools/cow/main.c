@@ -3,8 +3,7 @@
 #include <inttypes.h>
 #include <sys/stat.h>
 
-#include "../../drivers/cow_file.h"
-#include "../beside.h"
+#include "../overlay/actions.h"
 
 TOOL_HELP(COW_OPTIONS, .usage =
 "usage: ummap cow [--changes CHANGES] ls|commit|discard STORE\n"
@@ -15,129 +14,66 @@ TOOL_HELP(COW_OPTIONS, .usage =
 "  commit       write the changes to the store, and remove them\n"
 "  discard      remove the changes\n");
 
-static void look(const struct job *job, int how, struct cow_file *f)
-{
-	struct ummap_geom geom = { .size = 0 };
-	int err = cow_look(f, job->file, how, &geom);
-
-	if (err)
-		refuse("%s", *geom.why ? geom.why : strerror(-err));
-}
-
 /* Prints a run of consecutive changed blocks, and returns the number of the block after it. */
-static uint64_t show_run(struct cow_file *f, uint64_t first)
+static uint64_t show_run(struct overlay *o, uint64_t first)
 {
-	uint64_t end = first + 1, off = first * COW_BLOCK, len;
+	uint64_t end = first + 1, off = first * OVERLAY_BLOCK, len;
 
-	while (blockmap_get(&f->index, end))
+	while (blockmap_get(&o->index, end))
 		end++;
-	len = (end - first) * COW_BLOCK;
+	len = (end - first) * OVERLAY_BLOCK;
 	printf("%" PRIu64 " %" PRIu64 "\n", off,
-	       len < f->head.size - off ? len : f->head.size - off);
+	       len < o->size - off ? len : o->size - off);
 	return end;
 }
 
 /* Prints why the changes do not fit the store. Devices have no modification time to compare. */
-static void show_mismatch(const struct job *job, const struct cow_file *f)
+static void show_mismatch(const struct job *job, const struct overlay *o)
 {
 	struct ummap_geom geom = { .size = 0 };
-	struct cow_base base;
+	struct store_facts base;
 	struct stat st;
 
 	if (stat(job->path, &st) < 0 || !S_ISREG(st.st_mode))
 		return;
-	cow_describe(&base, job->path, -1, (uint64_t)st.st_size);
-	if (cow_fits(f, &base, &geom) != 0)
+	overlay_describe(&base, job->path, -1, (uint64_t)st.st_size);
+	if (cow_fits(o, &base, &geom) != 0)
 		printf("%s: %s\n", job->file, geom.why);
 }
 
 static int do_ls(const struct job *job)
 {
 	uint64_t block = 0, place;
-	struct cow_file f;
+	struct overlay o;
 	bool bad;
 
-	look(job, UMMAP_LOCK_NONE, &f);
+	look_at(job, &any_changes, UMMAP_LOCK_NONE, &o);
 	printf("%s: changes of %s, %" PRIu64 " bytes of %" PRIu64 "%s\n", job->file,
-	       f.head.base.name, f.index.count * (uint64_t)COW_BLOCK, f.head.size,
-	       f.head.committing == COW_COMMITTING ? "; a commit was interrupted" :
-	       f.head.committing ? "; the store has a part of them" : "");
-	while (blockmap_next(&f.index, &block, &place))
-		block = show_run(&f, block);
-	if (f.slots.damaged)
-		printf("%s: one of the two copies of the header is damaged; the other one is "
-		       "intact\n",
-		       job->file);
-	if (f.damaged_at)
-		printf("%s: damaged at byte %" PRIu64 "\n", job->file, f.damaged_at);
-	show_mismatch(job, &f);
-	bad = f.slots.damaged || f.damaged_at;
-	cow_close(&f);
+	       o.head.store.name, o.index.count * (uint64_t)OVERLAY_BLOCK, o.size,
+	       o.head.flags & OVERLAY_APPLYING ? "; a commit was interrupted" :
+	       o.head.flags ? "; the store has a part of them" : "");
+	while (blockmap_next(&o.index, &block, &place))
+		block = show_run(&o, block);
+	bad = print_damage(job, &o);
+	show_mismatch(job, &o);
+	overlay_close(&o);
 	return bad ? EXIT_DAMAGED : EXIT_SUCCESS;
-}
-
-static void open_store(const struct job *job, struct ummap_driver *driver, void **h,
-		       struct ummap_geom *geom)
-{
-	static char uri[STORE_URI_MAX];
-	char who[160] = "";
-
-	store_uri(uri, job->store);
-	if (ummap_driver_open(uri, UMMAP_O_WRITE, driver, h, geom) < 0)
-		refuse("%s", umerrormsg());
-	if (driver->lock && driver->lock(*h, 0, INT64_MAX, UMMAP_LOCK_EXCLUSIVE, who) == -EBUSY)
-		refuse("cannot commit to '%s': it is in use by %s. Try again when that has ended",
-		       job->store, *who ? who : "another process");
-}
-
-/* Changes that were made over another filter must be committed through it: its file has part of the
- * contents. */
-static void check_way(const struct job *job, const struct cow_file *f)
-{
-	if (*f->head.way && strcmp(f->head.way, "posix") != 0 && !is_uri(job->store))
-		refuse("cannot commit '%s': its store was opened as '%s'. Try the URI of the store "
-		       "in place of its path",
-		       job->file, f->head.way);
 }
 
 static int do_commit(const struct job *job)
 {
-	struct ummap_driver driver = { .struct_size = sizeof(driver) };
-	struct ummap_geom geom;
-	struct cow_base base;
-	struct cow_file f;
-	void *store;
-	int err;
-
-	look(job, UMMAP_LOCK_EXCLUSIVE, &f);
-	check_way(job, &f);
-	open_store(job, &driver, &store, &geom);
-	cow_describe(&base, job->path, -1, geom.size);
-	err = cow_commit(&f, &base, &driver, store, &geom);
-	if (err)
-		refuse("%s", geom.why);
-	cow_close(&f);
-	err = driver.close(store);
-	if (err)
-		refuse("cannot close '%s': %s", job->store, strerror(-err));
+	apply_changes(job);
 	return EXIT_SUCCESS;
 }
 
 static int do_discard(const struct job *job)
 {
-	struct cow_file f;
-	int err;
+	return drop_overlay(job, &any_changes);
+}
 
-	look(job, UMMAP_LOCK_EXCLUSIVE, &f);
-	if (f.head.committing)
-		refuse("cannot discard '%s': a commit was not completed, and '%s' has a part of "
-		       "it. Try 'commit'",
-		       job->file, job->store);
-	err = side_remove(&f.file);
-	if (err)
-		refuse("cannot remove '%s': %s", job->file, strerror(-err));
-	cow_close(&f);
-	return EXIT_SUCCESS;
+static int find_changes(char path[PATH_MAX], const char *store)
+{
+	return overlay_beside(path, store, COW_SUFFIX);
 }
 
 int main(int argc, char **argv)
@@ -149,7 +85,7 @@ int main(int argc, char **argv)
 		{ NULL, 0, NULL },
 	};
 	const struct tool tool = {
-		.help = &tool_help, .suffix = COW_SUFFIX, .actions = actions,
+		.help = &tool_help, .beside = find_changes, .actions = actions,
 	};
 
 	return tool_main(&tool, argc, argv);

@@ -38,18 +38,6 @@ TOOL_HELP(INFO_OPTIONS, .usage =
 static bool json;
 static unsigned sections, items;
 
-static void print_string(const char *text)
-{
-	putchar('"');
-	for (; *text; text++) {
-		if ((unsigned char)*text < ' ')
-			printf("\\u%04x", (unsigned)*text);
-		else
-			printf(*text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
-	}
-	putchar('"');
-}
-
 static void end_section(void)
 {
 	if (json)
@@ -67,7 +55,7 @@ static void begin_section(const char *title)
 		printf("%s%s\n", sections > 1 ? "\n" : "", title);
 	} else {
 		fputs(sections > 1 ? ",\n" : "{\n", stdout);
-		print_string(title);
+		print_json_string(stdout, title);
 		fputs(": {", stdout);
 	}
 }
@@ -87,9 +75,9 @@ static void print_item(const char *name, const char *format, ...)
 		return;
 	}
 	fputs(items++ ? ",\n  " : "\n  ", stdout);
-	print_string(name);
+	print_json_string(stdout, name);
 	fputs(": ", stdout);
-	print_string(value);
+	print_json_string(stdout, value);
 }
 
 /* ---- Probes ---- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Prints a view as lines of text, and as JSON. */
+#include "../tool.h"
 #include "top.h"
 
 #include <inttypes.h>
@@ -139,13 +140,10 @@ void print_text(FILE *f, const struct view *view, const struct options *o)
 
 /* ---- JSON ---- */
 
-/* copy_name has replaced characters that are not printable. */
 static void json_string(FILE *f, const char *key, const char *text)
 {
-	fprintf(f, "\"%s\": \"", key);
-	for (; *text; text++)
-		fprintf(f, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
-	fprintf(f, "\"");
+	fprintf(f, "\"%s\": ", key);
+	print_json_string(f, text);
 }
 
 static void json_values(FILE *f, const struct row *row, enum column from)

@@ -2,8 +2,8 @@
 /* ummap wal - shows, checks, applies and removes logs of stores that are written through wal+. */
 #include <inttypes.h>
 
-#include "../../drivers/wal_log.h"
-#include "../beside.h"
+#include "../../drivers/overlay/wal.h"
+#include "../overlay/actions.h"
 
 TOOL_HELP(WAL_OPTIONS, .usage =
 "usage: ummap wal [--log LOG] ls|check|apply|drop STORE\n"
@@ -17,121 +17,79 @@ TOOL_HELP(WAL_OPTIONS, .usage =
 "  back         make an older commit the newest one\n"
 "  drop         remove the log; commits that the store does not have are lost\n");
 
-static void look(const struct job *job, int how, struct wal_log *l, struct wal_found *found)
-{
-	struct ummap_geom geom = { .size = 0 };
-	int err = wal_look(l, job->file, how, found, &geom);
-
-	if (err)
-		refuse("%s", *geom.why ? geom.why : strerror(-err));
-}
-
-static void show(const struct job *job, const struct wal_log *l, const struct wal_found *found)
+/* Returns whether the log is damaged. */
+static bool show(const struct job *job, struct overlay *o)
 {
 	/* Damage may leave no commit of those that could be opened. */
-	if (found->floor > found->end.epoch)
+	if (oldest_commit(o) > o->newest.number)
 		printf("%s: no commit can be opened", job->file);
 	else
-		printf("%s: commits %" PRIu64 " to %" PRIu64, job->file, found->floor,
-		       found->end.epoch);
-	printf(", the store has commit %" PRIu64 "; %" PRIu64 " records with %" PRIu64
+		printf("%s: commits %" PRIu64 " to %" PRIu64, job->file, oldest_commit(o),
+		       o->newest.number);
+	printf(", the store has commit %" PRIu64 "; %" PRIu64 " blocks with %" PRIu64
 	       " bytes, file size %" PRIu64 " bytes\n",
-	       l->head.home, found->records, found->blocks * (uint64_t)WAL_BLOCK, found->length);
-	if (l->slots.number && l->slots.damaged)
-		printf("%s: one of the two copies of the header is damaged; the other one is "
-		       "intact\n",
-		       job->file);
-	if (found->damaged_at)
-		printf("%s: damaged at byte %" PRIu64 ", after commit %" PRIu64 "\n", job->file,
-		       found->damaged_at, found->end.epoch);
+	       o->head.home, o->used, o->used * (uint64_t)OVERLAY_BLOCK, file_length(job, o));
+	return print_damage(job, o);
 }
 
 static int do_ls(const struct job *job)
 {
-	struct wal_found found;
-	struct wal_log l;
+	struct overlay o;
 
-	look(job, UMMAP_LOCK_NONE, &l, &found);
-	show(job, &l, &found);
-	wal_close(&l);
+	look_at(job, &any_log, UMMAP_LOCK_NONE, &o);
+	show(job, &o);
+	overlay_close(&o);
 	return EXIT_SUCCESS;
 }
 
 static int do_check(const struct job *job)
 {
-	struct wal_found found;
-	struct wal_log l;
-	bool bad;
+	struct overlay o;
+	bool damaged;
 
-	look(job, UMMAP_LOCK_SHARED, &l, &found);
-	show(job, &l, &found);
-	bad = found.damaged_at || l.slots.damaged;
-	wal_close(&l);
-	return bad ? EXIT_DAMAGED : EXIT_SUCCESS;
+	look_at(job, &any_log, UMMAP_LOCK_SHARED, &o);
+	check_blocks(job, &o);
+	damaged = show(job, &o);
+	overlay_close(&o);
+	return damaged ? EXIT_DAMAGED : EXIT_SUCCESS;
 }
 
 static int do_apply(const struct job *job)
 {
-	static char store[STORE_URI_MAX], log[3 * PATH_MAX], uri[sizeof(store) + sizeof(log) + 32];
-	struct ummap_driver driver = { .struct_size = sizeof(driver) };
-	struct wal_found found;
-	struct ummap_geom geom;
-	struct wal_log l;
-	void *h;
-	int err;
+	uint64_t newest = apply_log(job);
 
-	/* Opening the store would create a missing log. look ends the command if the log is
-	 * missing. */
-	look(job, UMMAP_LOCK_NONE, &l, &found);
-	wal_close(&l);
-	if (*l.head.name && *job->path && !is_called(job->path, l.head.name))
-		refuse("cannot apply '%s' to '%s': it is the log of another store, '%s'. Try "
-		       "--log with the log of this store", job->file, job->store, l.head.name);
-	store_uri(store, job->store);
-	encode(log, job->file);
-	snprintf(uri, sizeof(uri), "wal+%s%cwal.path=%s", store, strchr(store, '?') ? '&' : '?',
-		 log);
-	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0)
-		refuse("%s", umerrormsg());
-	err = driver.close(h);
-	if (err)
-		refuse("cannot apply '%s' to '%s': %s. The log is kept", job->file, job->store,
-		       strerror(-err));
 	printf("%s: the store '%s' has commit %" PRIu64 ", and the log is removed\n", job->file,
-	       job->store, found.end.epoch);
+	       job->store, newest);
 	return EXIT_SUCCESS;
 }
 
 static int do_back(const struct job *job)
 {
-	struct wal_wish wish = {
-		.path = job->file, .write = true, .back = true, .keep = 1, .limit = UINT64_MAX
-	};
 	struct ummap_geom geom = { .size = 0 };
-	struct wal_log l;
+	struct overlay o;
+	uint64_t number;
 	int err;
 
-	if (size_parse_count(job->word, &wish.epoch) < 0)
+	if (size_parse_count(job->word, &number) < 0)
 		refuse("cannot go back to commit '%s': it must be a number. Try 'ls'", job->word);
-	err = wal_open(&l, &wish, &geom);
+	look_at(job, &any_log, UMMAP_LOCK_EXCLUSIVE, &o);
+	err = overlay_go_back(&o, number, &geom);
+	if (!err)
+		err = overlay_make_ready(&o);
 	if (err)
 		refuse("%s", *geom.why ? geom.why : strerror(-err));
-	if (!l.file.h)
-		refuse("cannot go back in '%s': there is no such log", job->file);
-	wal_close(&l);
+	overlay_close(&o);
 	return do_ls(job);
 }
 
 static int do_drop(const struct job *job)
 {
-	struct wal_found found;
-	struct wal_log l;
-	int status;
+	return drop_overlay(job, &any_log);
+}
 
-	look(job, UMMAP_LOCK_EXCLUSIVE, &l, &found);
-	status = tool_remove(job, &l.file, l.head.name);
-	wal_close(&l);
-	return status;
+static int find_log(char path[PATH_MAX], const char *store)
+{
+	return overlay_beside(path, store, WAL_SUFFIX);
 }
 
 int main(int argc, char **argv)
@@ -142,7 +100,8 @@ int main(int argc, char **argv)
 		{ NULL, 0, NULL },
 	};
 	const struct tool tool = {
-		.help = &tool_help, .beside = wal_beside, .actions = actions,
+		.help = &tool_help, .beside = find_log, .actions = actions,
+		.remedy = "--log with the log of this store",
 	};
 
 	return tool_main(&tool, argc, argv);

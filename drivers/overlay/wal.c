@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * wal - a filter that makes each sync atomic. Writes go to an overlay beside the store, the log.
+ * A flush makes a commit there; a thread applies commits to the store when none of them may be
+ * opened any more except the newest ones (overlay.h: the states, and the orders of all writes).
+ * At the end of a writable handle, all commits are applied, and the log is removed.
+ *
+ * One handle has a store for writing, or several have it for reading.
+ */
+#include "wal.h"
+
+#include "common/futex.h"
+#include "common/minmax.h"
+#include "../keys.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const struct overlay_policy policy = {
+	.scheme = "wal", .file = "log", .id = OVERLAY_WAL,
+	.make_room = wal_make_room_for_write, .has_written = wal_wait_at_bound,
+};
+
+/* ---- Calls of the driver that differ from those of other overlays ---- */
+
+static int wal_flush(void *h, uint64_t off, uint64_t len)
+{
+	struct wal *w = h;
+	int err;
+
+	(void)off;
+	(void)len;
+	if (!w->o.writable)
+		return 0;
+	err = overlay_commit(&w->o);
+	if (err)
+		return err;
+	w->committed = true;
+	background_wake(&w->background);
+	return 0;
+}
+
+/* Changes since the last commit are of no use before the next one. */
+static int wal_push(void *h)
+{
+	(void)h;
+	return 0;
+}
+
+/* The store becomes longer at once, which shows no change of its contents. A store that became
+ * shorter would. */
+static int wal_resize(void *h, uint64_t size)
+{
+	struct overlay *o = h;
+	int err;
+
+	if (size == o->size)
+		return 0;
+	if (size < o->size || !o->grows)
+		return -EOPNOTSUPP;
+	err = behind_resize(&o->store, size);
+	if (!err)
+		overlay_grow(o, size);
+	return err;
+}
+
+static int wal_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
+{
+	return behind_lock(&((struct overlay *)h)->store, off, len, how, why);
+}
+
+static int wal_commits(void *h, uint64_t *oldest, uint64_t *newest)
+{
+	struct overlay *o = h;
+
+	futex_lock(&o->lock);
+	*oldest = o->newest.floor;
+	*newest = o->newest.number;
+	futex_unlock(&o->lock);
+	return 0;
+}
+
+/* ---- Opening ---- */
+
+struct keys {
+	char path[PATH_MAX];           /* of the log */
+	char way[BEHIND_WAY];
+	struct store_facts store;
+	mode_t mode;                   /* permissions of a new log */
+	uint64_t size, keep, commit;
+	bool goes_back;                /* to `commit` */
+	bool verifies;
+};
+
+static const struct key_type types[] = { WAL_KEYS(KEY_TYPE) KEY_TYPES_END };
+
+static int parse_key(struct keys *k, const struct ummap_key *key, struct ummap_geom *geom)
+{
+	static const char *const answers[] = { "no", "yes", NULL };
+	bool ok;
+
+	if (strcmp(key->name, "path") == 0) {
+		ok = *key->value && strlen(key->value) < sizeof(k->path);
+		if (ok)
+			strcpy(k->path, key->value);
+	} else if (strcmp(key->name, "size") == 0) {
+		ok = keys_size(key->value, &k->size);
+	} else if (strcmp(key->name, "keep") == 0) {
+		ok = keys_number(key->value, 1, OVERLAY_KEEP_MAX, &k->keep);
+	} else if (strcmp(key->name, "verify") == 0) {
+		ok = keys_word(key->value, answers) >= 0;
+		k->verifies = keys_word(key->value, answers) == 1;
+	} else {
+		ok = keys_number(key->value, 0, UINT64_MAX, &k->commit);
+		k->goes_back = true;
+	}
+	return ok ? 0 : keys_refuse_value(geom, "wal.", key, types);
+}
+
+static int parse_keys(struct keys *k, const struct ummap_uri *uri, int oflags,
+		      struct ummap_geom *geom)
+{
+	int err = 0;
+
+	memset(k, 0, sizeof(*k));
+	k->size = UINT64_MAX;
+	k->keep = 1;
+	if (oflags & UMMAP_O_WRITERS)
+		return keys_refuse(geom, EINVAL, "cannot use wal+ with UMMAP_WRITERS: it writes "
+				   "whole blocks, parts of which other processes may change");
+	for (unsigned i = 0; i < uri->nkeys && !err; i++)
+		err = parse_key(k, &uri->keys[i], geom);
+	if (!err && k->goes_back && oflags & UMMAP_O_OVERLAID)
+		return keys_refuse(geom, EINVAL, "cannot go back to commit %ju: the filter above "
+				   "wal+ keeps blocks of a newer state of the store. Try wal+ "
+				   "without that filter", (uintmax_t)k->commit);
+	return err;
+}
+
+/* The default path is beside a store that is a regular file. */
+static int choose_path(struct keys *k, const struct ummap_uri *uri, int fd,
+		       struct ummap_geom *geom)
+{
+	struct stat st = { .st_mode = 0 };
+	char real[PATH_MAX];
+
+	overlay_resolve(real, *uri->path ? uri->path : k->path);
+	overlay_describe(&k->store, real, fd, geom->size);
+	behind_way(uri, k->way);
+	if (*uri->path)
+		stat(uri->path, &st);
+	k->mode = S_ISREG(st.st_mode) ? st.st_mode & 0666 : 0600;
+	if (*k->path)
+		return 0;
+	if (!S_ISREG(st.st_mode))
+		return keys_refuse(geom, EINVAL, "cannot choose a log: the store is not a regular "
+				   "file with a path. Try to name one by wal.path");
+	return overlay_beside(k->path, uri->path, WAL_SUFFIX);
+}
+
+/*
+ * A reader may find no log, so it cannot lock the log, and would see the changes that a writer
+ * applies. Therefore it locks the store, before it looks for the log. The last byte is for handles
+ * that make the store longer. Some stores have no locks.
+ */
+static int lock_for_reading(struct overlay *o, struct ummap_geom *geom)
+{
+	char who[160] = "";
+
+	if (o->writable ||
+	    behind_lock(&o->store, 0, INT64_MAX - 1, UMMAP_LOCK_SHARED, who) != -EBUSY)
+		return 0;
+	return keys_refuse(geom, EBUSY, "cannot open the store for reading: it is in use by "
+			   "%.140s, which writes it", *who ? who : "another process");
+}
+
+static int make_log(struct overlay *o, const struct keys *k, const struct ummap_uri *uri)
+{
+	o->head.base_size = k->store.size;
+	o->head.store = k->store;
+	strcpy(o->head.way, k->way);
+	behind_uri(uri, o->head.uri, sizeof(o->head.uri));
+	return overlay_create(o);
+}
+
+static int check_log(const struct overlay *o, const struct keys *k, struct ummap_geom *geom)
+{
+	const struct overlay_head *head = &o->head;
+
+	if (*head->store.name && strcmp(head->store.name, k->store.name) != 0)
+		return keys_refuse(geom, EINVAL, "cannot use '%.140s': it is the log of another "
+				   "store, '%.30s'. Try another wal.path", o->file.path,
+				   head->store.name);
+	/* Commits through other filters belong to other contents. */
+	if (strcmp(head->way, k->way) != 0 && *head->way && o->newest.number > head->home)
+		return keys_refuse(geom, EINVAL, "cannot use '%.140s': its commits are for "
+				   "wal+%.20s:, not wal+%.16s:. Try the former URI", o->file.path,
+				   head->way, k->way);
+	if (o->damaged_at && !(k->goes_back && k->commit <= o->newest.number))
+		return overlay_refuse_damaged(o, geom);
+	return 0;
+}
+
+static int use_log(struct overlay *o, const struct keys *k, struct ummap_geom *geom)
+{
+	uint64_t bad;
+	int err = check_log(o, k, geom);
+
+	if (!err && k->goes_back) {
+		o->damaged_at = 0;
+		err = overlay_go_back(o, k->commit, geom);
+	}
+	if (!err)
+		err = overlay_load(o);
+	if (!err)
+		err = overlay_check_blocks(o, &bad);
+	if (!err && o->damaged_at)
+		err = overlay_refuse_damaged(o, geom);
+	if (!err && o->writable)
+		err = overlay_make_ready(o);
+	if (err || !o->writable || strcmp(o->head.way, k->way) == 0)
+		return err;
+	strcpy(o->head.way, k->way);
+	return overlay_write_head(o);
+}
+
+static int refuse_commit(const struct keys *k, struct ummap_geom *geom)
+{
+	return keys_refuse(geom, EINVAL, "cannot go back to commit %ju: there is no log '%.140s'",
+			   (uintmax_t)k->commit, k->path);
+}
+
+/* 0, also if there is no log, and none is needed for reading. */
+static int open_log(struct wal *w, const struct keys *k, const struct ummap_uri *uri,
+		    struct ummap_geom *geom)
+{
+	/* Commit 0 is the store without a log. */
+	bool is_needed = k->goes_back && k->commit > 0;
+	const struct overlay_opening how = {
+		.path = k->path, .write = w->o.writable, .create = w->o.writable && !is_needed,
+		.mode = k->mode, .lock = UMMAP_LOCK_SHARED,
+	};
+	struct overlay *o = &w->o;
+	int err = overlay_open(o, &how, geom);
+	bool is_missing = err == -ENOENT && !how.create, is_new = err == 1;
+
+	if ((is_missing || is_new) && is_needed)
+		err = refuse_commit(k, geom);
+	else if (is_missing || (is_new && !o->writable))
+		err = *geom->why = '\0';
+	else if (is_new)
+		err = make_log(o, k, uri);
+	else if (!err)
+		err = use_log(o, k, geom);
+	if (err < 0 && !*geom->why)
+		keys_refuse(geom, -err, "cannot prepare the log '%.140s': %s", k->path,
+			    strerror(-err));
+	if (err || is_missing || (is_new && !o->writable))
+		overlay_close(o);
+	return err;
+}
+
+/* A store that is not a file has its URI as the argument of the command, in quotes for a shell. */
+static void name_for_command(struct wal *w, const struct ummap_uri *uri, const char *way)
+{
+	static const char descriptor[] = "/proc/self/fd/";
+	char store[sizeof(w->store) - 2], real[PATH_MAX];
+	bool is_descriptor = strncmp(uri->path, descriptor, strlen(descriptor)) == 0;
+
+	behind_uri(uri, store, sizeof(store));
+	overlay_resolve(real, uri->path);
+	/* A descriptor of this process means nothing to the user's shell. */
+	if (is_descriptor)
+		snprintf(w->store, sizeof(w->store), "%.*s", (int)sizeof(w->store) - 1, real);
+	else if (strcmp(way, FILE_WAY) == 0 || !*uri->path || !*store)
+		snprintf(w->store, sizeof(w->store), "%s", uri->path);
+	else
+		snprintf(w->store, sizeof(w->store), "'%s'", store);
+}
+
+/* The number of slots that fit a file of so many bytes. */
+static uint64_t count_slots(uint64_t size)
+{
+	uint64_t tables = 2 * OVERLAY_GROUP * sizeof(struct overlay_record);
+	uint64_t group = tables + OVERLAY_GROUP * OVERLAY_BLOCK, left;
+
+	if (size == UINT64_MAX)
+		return size;
+	size -= min_u64(size, OVERLAY_GROUPS_AT);
+	left = size % group;
+	return size / group * OVERLAY_GROUP + (left - min_u64(left, tables)) / OVERLAY_BLOCK;
+}
+
+static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, int fd,
+		  struct ummap_geom *geom)
+{
+	struct overlay *o = &w->o;
+	int err;
+
+	o->policy = &policy;
+	o->writable = geom->caps & UMMAP_CAP_WRITE;
+	o->grows = geom->caps & UMMAP_CAP_GROW;
+	o->verifies = k->verifies;
+	w->size_limit = k->size;
+	err = choose_path(k, uri, fd, geom);
+	if (!err)
+		err = lock_for_reading(o, geom);
+	if (!err)
+		err = open_log(w, k, uri, geom);
+	if (err)
+		return err;
+	o->keep = (unsigned)k->keep;
+	o->limit = count_slots(k->size);
+	name_for_command(w, uri, k->way);
+	if (o->file.h && o->newest.number > o->head.home && o->newest.size > geom->size)
+		geom->size = o->newest.size;
+	o->size = geom->size;
+	w->home = o->head.home;
+	w->background.calls = &wal_background_calls;
+	w->background.o = o;
+	w->background.much = min_u64(k->size / 4, WAL_MUCH);
+	if (o->writable)
+		err = background_start(&w->background, geom);
+	if (err)
+		overlay_close(o);
+	geom->caps |= UMMAP_CAP_PARALLEL | (behind_is_async(&o->store) ? UMMAP_CAP_ASYNC : 0);
+	return err;
+}
+
+static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h,
+		     struct ummap_geom *geom)
+{
+	struct keys k;
+	struct wal *w;
+	int err = parse_keys(&k, uri, oflags, geom);
+
+	if (err)
+		return err;
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return -ENOMEM;
+	err = behind_open(&w->o.store, uri, fd, oflags | UMMAP_O_LOGGED, geom);
+	if (!err) {
+		err = set_up(w, &k, uri, fd, geom);
+		if (err)
+			behind_close(&w->o.store);
+	}
+	if (err)
+		free(w);
+	else
+		*h = w;
+	return err;
+}
+
+static int wal_open_uri(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	return open_both(uri, -1, oflags, h, geom);
+}
+
+static int wal_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
+		       struct ummap_geom *geom)
+{
+	return open_both(uri, fd, oflags, h, geom);
+}
+
+/* ---- Closing ---- */
+
+static void report_end(struct wal *w, int err)
+{
+	notice_give(&w->o.notice, "wal+: cannot apply all commits to the store: %s. Nothing is "
+		    "lost. Try to repair the storage, then `ummap wal --log %.150s apply %.150s`",
+		    strerror(abs(err)), w->o.file.path, *w->store ? w->store : "STORE");
+}
+
+int wal_remove_log(struct wal *w)
+{
+	int err = side_remove(&w->o.file);
+
+	if (err && err != -ENOENT)
+		notice_give(&w->o.notice, "wal+: cannot remove the log '%.150s': %s. The store is "
+			    "complete", w->o.file.path, strerror(-err));
+	return err;
+}
+
+/* If older commits were found and none was added, they stay open. */
+static int end_log(struct wal *w)
+{
+	struct overlay *o = &w->o;
+	int err;
+
+	background_stop(&w->background);
+	if (o->keep > 1 && !w->committed && o->newest.floor < o->newest.number)
+		return 0;
+	err = wal_apply_all(o);
+	if (err) {
+		report_end(w, err);
+		return err;
+	}
+	return wal_remove_log(w);
+}
+
+static int wal_close(void *h)
+{
+	struct wal *w = h;
+	int err = 0, closing;
+
+	if (w->handed && !behind_inherited(&w->o.store))
+		wal_end_handed(w);
+	else if (w->o.writable && !behind_inherited(&w->o.store))
+		err = end_log(w);
+	overlay_close(&w->o);
+	closing = behind_close(&w->o.store);
+	free(w);
+	return err ? err : closing;
+}
+
+const struct ummap_driver ummap_driver_wal = {
+	.struct_size = sizeof(struct ummap_driver),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = "wal",
+	.keys = WAL_KEYS(KEY_NAME),
+	.help = "wal+URI  each sync is atomic (wal.path, wal.size, wal.keep=1..16, wal.commit=N, "
+		"wal.verify=yes)",
+	.filter = 1,
+	.open = wal_open_uri,
+	.open_fd = wal_open_fd,
+	.close = wal_close,
+	.read = overlay_read,
+	.write = overlay_write,
+	.flush = wal_flush,
+	.resize = wal_resize,
+	.submit = overlay_submit,
+	.reap = overlay_reap,
+	.readv = overlay_readv,
+	.writev = overlay_writev,
+	.size = overlay_size,
+	.lock = wal_lock,
+	.commits = wal_commits,
+	.push = wal_push,
+	.set_notice = overlay_set_notice,
+	.hand_over = wal_hand_over,
+};
