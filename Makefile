@@ -42,7 +42,7 @@ LEFT_OUT = $(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c
 	%/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
 	$(if $(URING),,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
 ABSENT = $(if $(PMEM),,pmem) $(if $(URING),,uring)
-LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*/*.c drivers/*.c policies/*.c))
+LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*/*.c lib/*/*/*.c drivers/*.c policies/*.c))
 # dlopen(3) is in a library of its own before glibc 2.34.
 DL = -ldl
 LIBS += $(if $(PMEM)$(URING),$(shell pkg-config --libs $(PMEM) $(URING))) $(DL)

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The filter error, for tests: chosen calls of the next driver fail, come late, or stop halfway.
+ * The filter error, for tests: chosen calls of the next driver fail, are delayed, or stop halfway.
  *
- * The nth call (counted from 1) of the kinds that `op` names fails with `errno`, and so do the
- * calls behind it until `times` have failed. With `short`, a transfer that is to fail first moves
- * that many bytes. A vectored call counts as one, and so does each request of an asynchronous
- * driver (error_async.c). Each handle counts for itself; `count` names a file that always has the
- * counts. The filter has no call `map`: a store in place has no transfers that could fail.
+ * The nth call (counted from 1) of the kinds that the key `op` names fails with `errno`, and so do
+ * the next calls until `times` calls have failed. A transfer that fails first moves the number of
+ * bytes that `short` gives. A vectored call counts as one call, as does each request to an
+ * asynchronous driver (error_async.c). Each handle counts its own calls. `count` names a file that
+ * always contains the counts. The filter has no call `map`, because a store that is mapped in place
+ * has no transfers that could fail.
  *
- * Takes no lock but that of behind.h, and calls nothing that a fault-safe driver may not call.
+ * The filter takes only the lock of behind.h, and calls only functions that a fault-safe driver may
+ * call.
  */
 #include "error.h"
 
@@ -36,9 +38,9 @@ static const struct { const char *name; int err; } errors[] = {
 	{ "ESTALE", ESTALE },     { "ETIMEDOUT", ETIMEDOUT },
 };
 
-#define ERRNO_MAX 4095 /* the kernel has none above */
+#define MAX_ERRNO 4095 /* the kernel's highest error number */
 
-/* --- what happens at a call --- */
+/* ---- Calls ---- */
 
 static char *put_number(char *out, uint64_t value)
 {
@@ -62,10 +64,10 @@ static char *put_text(char *out, const char *text)
 }
 
 /*
- * Calls may overtake each other between counting and writing. Whoever finds the counts changed
- * after writing writes again, so that the last one to write leaves the last counts.
+ * Writes the counts to the file. Calls may overtake each other between counting and writing. A
+ * thread that finds the counts changed writes again, so the file always ends with the last counts.
  */
-static void publish(struct error *f)
+static void write_counts(struct error *f)
 {
 	char line[64], *end;
 	uint64_t seen, fired;
@@ -95,18 +97,18 @@ static void wait_us(uint64_t us)
 bool error_fires(struct error *f, unsigned op)
 {
 	uint64_t number;
-	bool fire;
+	bool fires;
 
 	if (!(f->ops & op))
 		return false;
 	if (f->delay)
 		wait_us(f->delay);
 	number = ++f->seen;
-	fire = number >= f->nth && number - f->nth < f->times;
-	if (fire)
+	fires = number >= f->nth && number - f->nth < f->times;
+	if (fires)
 		f->fired++;
-	publish(f);
-	return fire;
+	write_counts(f);
+	return fires;
 }
 
 int error_move(struct error *f, unsigned op, const struct iovec *iov, int n, uint64_t off,
@@ -218,7 +220,7 @@ static int error_hand_over(void *h, struct ummap_handover *to)
 	return behind_hand_over(&f->next, to);
 }
 
-static void release(struct error *f)
+static void free_filter(struct error *f)
 {
 	if (f->count_fd >= 0)
 		syscall(SYS_close, f->count_fd);
@@ -230,11 +232,11 @@ static int error_close(void *h)
 	struct error *f = h;
 	int err = behind_close(&f->next);
 
-	release(f);
+	free_filter(f);
 	return err;
 }
 
-/* --- opening --- */
+/* ---- Opening ---- */
 
 static bool parse_op(const char *text, unsigned *ops)
 {
@@ -270,7 +272,7 @@ static bool parse_errno(const char *text, int *err)
 			return true;
 		}
 	}
-	if (!keys_number(text, 1, ERRNO_MAX, &value))
+	if (!keys_number(text, 1, MAX_ERRNO, &value))
 		return false;
 	*err = (int)value;
 	return true;
@@ -312,13 +314,14 @@ static int parse_key(struct error *f, const struct ummap_key *key, struct ummap_
 	return ok ? 0 : keys_refuse_value(geom, "error.", key, types);
 }
 
-static int make(const struct ummap_uri *uri, struct error **made, struct ummap_geom *geom)
+static int make_filter(const struct ummap_uri *uri, struct error **made, struct ummap_geom *geom)
 {
 	struct error *f;
 	int err = 0;
 
 	if (!uri->next)
-		return keys_refuse(geom, EINVAL, "error is a filter: it must be error+driver:path");
+		return keys_refuse(geom, EINVAL, "cannot use the filter error alone. Try "
+				   "error+driver:path");
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
@@ -329,26 +332,26 @@ static int make(const struct ummap_uri *uri, struct error **made, struct ummap_g
 	for (unsigned i = 0; i < uri->nkeys && !err; i++)
 		err = parse_key(f, &uri->keys[i], geom);
 	if (err) {
-		release(f);
+		free_filter(f);
 		return err;
 	}
-	publish(f);
+	write_counts(f);
 	*made = f;
 	return 0;
 }
 
-/* fd: -1 for what uri names. */
-static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h,
+/* If fd is -1, the next driver opens the path of the URI. */
+static int open_handle(const struct ummap_uri *uri, int fd, int oflags, void **h,
 		       struct ummap_geom *geom)
 {
 	struct error *f = NULL;
-	int err = make(uri, &f, geom);
+	int err = make_filter(uri, &f, geom);
 
 	if (err)
 		return err;
 	err = behind_open(&f->next, uri, fd, oflags, geom);
 	if (err) {
-		release(f);
+		free_filter(f);
 		return err;
 	}
 	geom->caps |= f->next.caps & UMMAP_CAP_ASYNC;
@@ -358,13 +361,13 @@ static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h
 
 static int error_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
-	return open_either(uri, -1, oflags, h, geom);
+	return open_handle(uri, -1, oflags, h, geom);
 }
 
 static int error_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
 			 struct ummap_geom *geom)
 {
-	return open_either(uri, fd, oflags, h, geom);
+	return open_handle(uri, fd, oflags, h, geom);
 }
 
 const struct ummap_driver ummap_driver_error = {
@@ -372,7 +375,7 @@ const struct ummap_driver ummap_driver_error = {
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "error",
 	.keys = ERROR_KEYS(KEY_NAME),
-	.help = "a filter for tests: makes the nth read, write or flush fail",
+	.help = "a filter for tests, which makes the nth read, write or flush fail",
 	.filter = 1,
 	.open = error_open,
 	.open_fd = error_open_fd,

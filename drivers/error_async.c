@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The filter error over an asynchronous driver. A request is counted when it is submitted. A
- * request that fails never reaches the next driver: it is held here until its thread reaps. If the
- * next driver accepts no request, the request is done at once and held, too, because it is counted
- * already. submit accepts fewer requests if no place to hold them is free.
+ * request that fails never reaches the next driver: the filter holds it until its thread reaps. If
+ * the next driver accepts no request, the filter makes the transfer at once and holds the request,
+ * because it has been counted. error_submit accepts fewer requests if no place to hold them is
+ * free.
  */
 #include "error.h"
 
-/* Counts a request; false: it is on its way in the next driver, else it is done. */
-static bool done_here(struct error *f, struct ummap_io *io)
+/* Counts a request. Returns whether the request has ended; otherwise, it is in the next driver. */
+static bool end_or_pass(struct error *f, struct ummap_io *io)
 {
 	unsigned op = io->op == UMMAP_IO_WRITE ? OP_WRITE : OP_READ;
 	struct iovec iov = { io->buf, io->len };
@@ -39,7 +40,7 @@ int error_submit(void *h, struct ummap_io **io, unsigned n)
 		if (!place)
 			break;
 		place->io = io[i];
-		if (!done_here(f, io[i]))
+		if (!end_or_pass(f, io[i]))
 			held_free(place);
 	}
 	return (int)i;

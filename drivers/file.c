@@ -2,15 +2,15 @@
 /*
  * Transfers of struct file by preadv(2) and pwritev(2). file_open.c opens and closes files.
  *
- * A file has two descriptors: one through the page cache, and one with O_DIRECT where the file
- * takes it. A transfer is cut at page boundaries: whole pages go direct, the pieces of pages at
- * its two ends go through the page cache. So no page is ever on both ways at once, even when two
- * transfers share the page where they meet; between one way and the other the kernel keeps the
- * page cache true (it writes back before a direct transfer, and drops the pages that a direct
- * write has replaced).
+ * A file has two descriptors: one through the page cache, and one with O_DIRECT if the file
+ * supports it. A transfer is cut at page boundaries: whole pages are transferred directly, and the
+ * parts of pages at the two ends through the page cache. So no page is transferred in both ways at
+ * the same time, even if two transfers meet in a page. The kernel keeps the page cache consistent:
+ * it writes dirty pages back before a direct transfer, and drops the pages that a direct write
+ * replaced.
  *
- * The calls run on faulting threads. They take no lock, and go to the kernel by syscall(2)
- * because glibc's wrappers for them are points of thread cancellation.
+ * The calls run on faulting threads. They take no lock. They use syscall(2), because glibc's
+ * wrappers of these calls are thread cancellation points.
  */
 #include "file.h"
 
@@ -30,16 +30,16 @@
 #define SYS_cachestat 451
 #endif
 
-#define CALL_MAX ((size_t)1 << 30)    /* bytes of one system call, below Linux's limit of 2 GiB */
-#define BLOCK_COUNTED 512             /* bytes of a block in st_blocks */
-#define BATCH 64                      /* pieces of one system call; IOV_MAX would be much stack */
+#define MAX_CALL_BYTES ((size_t)1 << 30) /* bytes of a system call, below Linux's limit of 2 GiB */
+#define STAT_BLOCK_BYTES 512             /* bytes of a block in st_blocks */
+#define MAX_BATCH_PIECES 64              /* pieces of a system call; IOV_MAX needs much stack */
 
 /* The arguments of one system call. */
 struct batch {
-	struct iovec iov[BATCH];
-	int n;
-	size_t bytes;
-	bool direct;
+	struct iovec iov[MAX_BATCH_PIECES]; /* pieces of memory */
+	int n;                              /* number of pieces */
+	size_t bytes;                       /* bytes of all pieces */
+	bool direct;                        /* whether the transfer is direct */
 };
 
 /* The structures of cachestat(2), which older headers lack. */
@@ -65,9 +65,9 @@ int file_size(void *h, uint64_t *size)
 }
 
 /*
- * The bytes of a file of which this thread has found none in the page cache when it tried to map
- * them from there. The thread reads them next, and need not ask the kernel again. A direct read
- * returns the right bytes in any case, so the range is only a hint.
+ * Bytes that this thread has not found in the page cache when it tried to map them. The thread
+ * reads them next, and need not ask the kernel again. A direct read returns the right bytes in any
+ * case, so the range is only a hint.
  */
 static _Thread_local struct {
 	const struct file *file;
@@ -83,7 +83,8 @@ static bool is_known_uncached(const struct file *f, uint64_t off, size_t len)
 	return true;
 }
 
-/* Counts the pages of this range in the page cache: all 0 if the kernel does not show them. */
+/* Counts the pages of this range in the page cache; all counts are 0 if the kernel lacks the
+ * call. */
 static struct cache_counts count_pages(struct file *f, uint64_t off, size_t len)
 {
 	struct cache_range range = { off, len };
@@ -97,8 +98,8 @@ static struct cache_counts count_pages(struct file *f, uint64_t off, size_t len)
 	return (struct cache_counts){ 0 };
 }
 
-/* Whether `count` pages are all pages of the file in this range, which begins in the file. */
-static bool is_all_of(const struct file *f, uint64_t off, size_t len, uint64_t count)
+/* Whether the file has `count` pages in this range, which begins before the end of the file. */
+static bool is_page_count(const struct file *f, uint64_t off, size_t len, uint64_t count)
 {
 	uint64_t size, first = off / f->page, end = (off + len + f->page - 1) / f->page;
 
@@ -109,19 +110,19 @@ static bool is_all_of(const struct file *f, uint64_t off, size_t len, uint64_t c
 	return count == (size + f->page - 1) / f->page - first;
 }
 
-/* Whether the page cache has all pages of the file in this range. */
+/* Whether the page cache contains all pages of the file in this range. */
 static bool is_cached(struct file *f, uint64_t off, size_t len)
 {
-	return is_all_of(f, off, len, count_pages(f, off, len).cached);
+	return is_page_count(f, off, len, count_pages(f, off, len).cached);
 }
 
 /*
- * Whether to copy this range out of the page cache, which must hold all of it. The kernel marks a
- * page of what it reads ahead for a program, and a read of this page by any other program makes it
- * read ahead again, also where it was told not to (POSIX_FADV_RANDOM), unless it has all that it
- * would read. The library would find those pages in the page cache, copy these, too, and so on to
- * the end of the file. So the range is copied only if the kernel has nothing to read behind it, or
- * if a direct read had to write it back first.
+ * Whether to copy this range from the page cache, which must contain all of it. When the kernel
+ * reads ahead, it marks a page. A read of the marked page, also by another program and after
+ * POSIX_FADV_RANDOM, makes the kernel read ahead again, unless the page cache already contains the
+ * next pages. The library would then find these pages in the page cache and copy them, too, and so
+ * on up to the end of the file. So the range is copied only if the kernel has nothing to read
+ * behind it, or if a direct read had to write the range back first.
  */
 static bool should_copy(struct file *f, uint64_t off, size_t len)
 {
@@ -132,14 +133,14 @@ static bool should_copy(struct file *f, uint64_t off, size_t len)
 	if (is_known_uncached(f, off, len))
 		return false;
 	counts = count_pages(f, off, len);
-	if (!is_all_of(f, off, len, counts.cached))
+	if (!is_page_count(f, off, len, counts.cached))
 		return false;
 	if (counts.dirty || counts.writeback || f->readahead == 0 || is_cached(f, off + len, ahead))
 		return true;
 	return file_size(f, &size) < 0 || size <= off + len;
 }
 
-/* All pages must be there: access to a page behind the end of the file would fail. */
+/* All pages of the range must be in the file, because access to a page behind its end fails. */
 int file_map_pagecache(void *h, void *addr, size_t len, uint64_t off)
 {
 	struct file *f = h;
@@ -159,8 +160,8 @@ int file_map_pagecache(void *h, void *addr, size_t len, uint64_t off)
 	return 1;
 }
 
-/* A file with as many blocks as bytes has no holes. The kernel is not asked then, because a
- * reserved file may have a long list of extents that were never written. */
+/* If the blocks of a file have as many bytes as the file, it has no holes. The kernel is not asked
+ * then, because a reserved file may have a long list of extents that were never written. */
 int file_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end)
 {
 	const struct file *f = h;
@@ -174,7 +175,7 @@ int file_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end)
 	if (fstat(f->fd, &st) < 0)
 		return -errno;
 	if (off < (uint64_t)st.st_size &&
-	    (uint64_t)st.st_blocks * BLOCK_COUNTED >= (uint64_t)st.st_size) {
+	    (uint64_t)st.st_blocks * STAT_BLOCK_BYTES >= (uint64_t)st.st_size) {
 		*begin = off;
 		*end = (uint64_t)st.st_size;
 		return 0;
@@ -183,14 +184,14 @@ int file_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end)
 	if (at < 0 && errno != ENXIO)
 		return -errno;
 	*begin = at < 0 ? UINT64_MAX : (uint64_t)at;
-	/* The caller uses the end of the data only if off is among them. */
+	/* The caller uses the end of the data only if they include off. */
 	at = *begin == off ? lseek(f->fd, (off_t)off, SEEK_HOLE) : -1;
 	*end = at > (off_t)off ? (uint64_t)at : *begin;
 	return 0;
 }
 
-/* Bytes of this memory before the first one for a direct transfer; len: there is none. */
-static size_t lead(const struct file *f, const char *base, size_t len, uint64_t off)
+/* Number of bytes before the first byte that can be transferred directly; len: there is none. */
+static size_t bytes_before_direct(const struct file *f, const char *base, size_t len, uint64_t off)
 {
 	size_t to_grain = (size_t)(-off & (f->grain - 1));
 
@@ -199,25 +200,27 @@ static size_t lead(const struct file *f, const char *base, size_t len, uint64_t 
 	return ((uintptr_t)base + to_grain) & (f->mem_align - 1) ? len : to_grain;
 }
 
-/* Plans the next system call: as many pieces as can be transferred the same way. */
-static void plan(const struct file *f, const struct cursor *c, bool may_direct, struct batch *b)
+/* Plans the next system call: as many pieces as can be transferred in the same way. */
+static void plan_batch(const struct file *f, const struct cursor *c, bool may_direct,
+		       struct batch *b)
 {
 	size_t skip = c->skip;
 
 	b->n = 0;
 	b->bytes = 0;
 	b->direct = may_direct &&
-		    lead(f, (char *)c->piece->iov_base + skip, c->piece->iov_len - skip,
-			 c->off) == 0;
-	for (int i = 0; i < c->n && b->n < BATCH && b->bytes < CALL_MAX; i++, skip = 0) {
+		    bytes_before_direct(f, (char *)c->piece->iov_base + skip,
+					c->piece->iov_len - skip, c->off) == 0;
+	for (int i = 0; i < c->n && b->n < MAX_BATCH_PIECES && b->bytes < MAX_CALL_BYTES; i++) {
 		char *base = (char *)c->piece[i].iov_base + skip;
 		size_t len = c->piece[i].iov_len - skip, take = len;
 
+		skip = 0;
 		if (may_direct)
-			take = lead(f, base, len, c->off + b->bytes);
+			take = bytes_before_direct(f, base, len, c->off + b->bytes);
 		if (b->direct)
 			take = take == 0 ? len & ~(f->grain - 1) : 0;
-		take = min_size(take, CALL_MAX - b->bytes);
+		take = min_size(take, MAX_CALL_BYTES - b->bytes);
 		if (take > 0)
 			b->iov[b->n++] = (struct iovec){ base, take };
 		b->bytes += take;
@@ -261,7 +264,7 @@ static int transfer(struct file *f, long call, const struct iovec *iov, int n, u
 	while (c.n > 0) {
 		long done;
 
-		plan(f, &c, direct, &b);
+		plan_batch(f, &c, direct, &b);
 		done = answer(syscall(call, b.direct ? f->direct_fd : f->fd, b.iov, b.n,
 				      (long)c.off, (long)(c.off >> 32)));
 		if (done == -EINTR)
@@ -273,8 +276,9 @@ static int transfer(struct file *f, long call, const struct iovec *iov, int n, u
 		}
 		if (done < 0)
 			return file_failed((int)done);
-		/* Zeros follow the end of a file. A device that became shorter has lost bytes. */
-		if (done == 0 && (call == SYS_pwritev || c.off < f->had))
+		/* A read behind the end of a file returns zeros. A device that became shorter has
+		 * lost bytes. */
+		if (done == 0 && (call == SYS_pwritev || c.off < f->device_size))
 			return -EIO;
 		if (done == 0)
 			zero_rest(&c);
@@ -283,13 +287,13 @@ static int transfer(struct file *f, long call, const struct iovec *iov, int n, u
 	return 0;
 }
 
-static bool may_direct(const struct file *f)
+static bool can_go_direct(const struct file *f)
 {
 	return f->direct_fd >= 0 && !atomic_load_explicit(&f->refused, memory_order_relaxed);
 }
 
-/* A direct write drops pages of its range and their neighbors from the page cache, so it is avoided
- * where page-cache mappings show them. */
+/* Whether the page cache is better for a transfer. A direct write drops the pages of its range and
+ * their neighbors from the page cache, so it is avoided if page-cache mappings use them. */
 static bool prefers_cache(struct file *f, uint64_t off, size_t len, bool write)
 {
 	if (f->direct != AUTO)
@@ -299,18 +303,20 @@ static bool prefers_cache(struct file *f, uint64_t off, size_t len, bool write)
 
 enum file_way file_way(struct file *f, const void *buf, size_t len, uint64_t off, bool write)
 {
-	if (!may_direct(f) || !len || len > CALL_MAX || len % f->grain || lead(f, buf, len, off))
+	if (!can_go_direct(f) || !len || len > MAX_CALL_BYTES || len % f->grain ||
+	    bytes_before_direct(f, buf, len, off))
 		return FILE_CUT;
 	if (!prefers_cache(f, off, len, write))
 		return FILE_DIRECT;
 	return write ? FILE_CUT : FILE_CACHED;
 }
 
-static bool goes_direct(struct file *f, const struct iovec *iov, int n, uint64_t off, bool write)
+static bool should_go_direct(struct file *f, const struct iovec *iov, int n, uint64_t off,
+			     bool write)
 {
 	size_t len = 0;
 
-	if (!may_direct(f))
+	if (!can_go_direct(f))
 		return false;
 	for (int i = 0; i < n; i++)
 		len += iov[i].iov_len;
@@ -326,12 +332,12 @@ int file_read_cached(struct file *f, void *buf, size_t len, uint64_t off)
 
 int file_readv(void *h, const struct iovec *iov, int n, uint64_t off)
 {
-	return transfer(h, SYS_preadv, iov, n, off, goes_direct(h, iov, n, off, false));
+	return transfer(h, SYS_preadv, iov, n, off, should_go_direct(h, iov, n, off, false));
 }
 
 int file_writev(void *h, const struct iovec *iov, int n, uint64_t off)
 {
-	return transfer(h, SYS_pwritev, iov, n, off, goes_direct(h, iov, n, off, true));
+	return transfer(h, SYS_pwritev, iov, n, off, should_go_direct(h, iov, n, off, true));
 }
 
 int file_read(void *h, void *buf, size_t len, uint64_t off)

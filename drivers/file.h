@@ -27,15 +27,15 @@ struct file {
 	bool shared;           /* the caller shares the description: its offset must not move */
 	bool given;            /* the key `fd` gave the description: the caller locks the file */
 	bool block;            /* whether it is a block device */
-	uint64_t had;          /* bytes of a block device when it was opened; otherwise 0 */
+	uint64_t device_size;  /* size of a block device when it was opened; otherwise 0 */
 	atomic_bool refused;   /* a direct transfer failed with EINVAL in spite of O_DIRECT */
-	atomic_bool blind;     /* the kernel does not show what the page cache has */
+	atomic_bool blind;     /* the kernel lacks the call that counts pages in the page cache */
 	int slot;              /* uring: number among the registered files; negative: none */
 	int depth;             /* uring: maximum requests of one thread in flight */
 	struct lock_group *locks; /* locks of this handle and of its partners in a hand-over */
 };
 
-/* The result of a system call, or -errno. */
+/* Converts the result of a system call: returns the result, or -errno if it is negative. */
 static inline long answer(long res)
 {
 	return res < 0 ? -errno : res;
@@ -54,8 +54,8 @@ int file_failed(int err);
 /* Called before a path is opened, and may refuse it: returns 0 or a negative errno value. */
 typedef int file_check(const char *path, struct ummap_geom *geom);
 
-/* A file, or in its place a device of the kind S_IFBLK or S_IFCHR: by its path, or by a descriptor.
- * Both interpret the keys `direct`, `cached` and `fd`, and no other key. check NULL: none. */
+/* Open a file, or a device of the kind S_IFBLK or S_IFCHR, by its path or by a descriptor. Both
+ * interpret the keys `direct`, `cached` and `fd`, and no other key. check may be NULL. */
 int file_open(const struct ummap_uri *uri, int oflags, mode_t device, file_check *check,
 	      struct file **f, struct ummap_geom *geom);
 int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, mode_t device, struct file **f,
@@ -73,7 +73,7 @@ int file_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end);
 int file_lock(void *h, uint64_t off, uint64_t len, int how, char why[160]);
 int file_hand_over(void *h, struct ummap_handover *to);
 
-/* These calls in a driver's table, without those that open and close. */
+/* The rows of these calls in a driver's table, without open and close. */
 #define FILE_CALLS                                                                                 \
 	.read = file_read, .write = file_write, .flush = file_flush, .resize = file_resize,        \
 	.readv = file_readv, .writev = file_writev, .size = file_size,                             \
@@ -92,8 +92,8 @@ struct lock_group;
 struct lock_group *lock_group_join(int fd, bool writable);
 /* Drops the locks of `owner`. true: the group keeps fd, which the caller must not close. */
 bool lock_group_leave(struct lock_group *g, const void *owner, int fd);
-/* Handles of the same file that this thread opens from now on join the group of `owner`; false: no
- * longer. */
+/* If `offered` is true, handles of the same file that this thread opens from now on join the group.
+ * If it is false, the offer ends. */
 void lock_group_offer(struct lock_group *g, const void *owner, bool offered);
 /* Whether this thread offers a group for the file. */
 struct stat;
@@ -102,9 +102,9 @@ int lock_group_lock(struct lock_group *g, const void *owner, uint64_t off, uint6
 		    char why[160]);
 
 enum file_way {
-	FILE_DIRECT,           /* as a whole past the page cache */
-	FILE_CACHED,           /* a copy from the page cache, which has all bytes */
-	FILE_CUT               /* by file_read or file_write, perhaps in several pieces */
+	FILE_DIRECT,           /* one direct transfer of the whole range */
+	FILE_CACHED,           /* a copy from the page cache, which contains all bytes */
+	FILE_CUT               /* file_read or file_write, perhaps in several pieces */
 };
 
 /* Selects how to make a transfer. */

@@ -32,11 +32,13 @@
 #define MAX_LOCK_TRIES 100
 #define LOCK_RETRY_US 20000
 
-/* Whether a line of fdinfo is a lock of such a description that does not go with one of this type and range. */
-static bool is_in_the_way(const char *line, const struct flock *wanted)
+/* Whether a line of fdinfo is a lock of an open file description that conflicts with the wanted
+ * lock. */
+static bool line_conflicts(const char *line, const struct flock *wanted)
 {
 	unsigned long long from, to = INT64_MAX;
-	unsigned long long end = (unsigned long long)wanted->l_start + (unsigned long long)wanted->l_len - 1;
+	unsigned long long start = (unsigned long long)wanted->l_start;
+	unsigned long long end = start + (unsigned long long)wanted->l_len - 1;
 	char type[8], last[24];
 
 	if (sscanf(line, "lock: %*s OFDLCK %*s %7s %*s %*s %llu %23s", type, &from, last) != 3)
@@ -44,26 +46,26 @@ static bool is_in_the_way(const char *line, const struct flock *wanted)
 	if (isdigit((unsigned char)*last))
 		to = strtoull(last, NULL, 10);
 	return (wanted->l_type == F_WRLCK || strcmp(type, "WRITE") == 0) && from <= end &&
-	       to >= (unsigned long long)wanted->l_start;
+	       to >= start;
 }
 
-static bool descriptor_holds(int process, const char *fd, const struct flock *wanted)
+static bool descriptor_conflicts(int process, const char *fd, const struct flock *wanted)
 {
 	char path[300], line[256];
-	bool holds = false;
+	bool conflicts = false;
 	FILE *f;
 	int info;
 
 	snprintf(path, sizeof(path), "fdinfo/%s", fd);
 	info = openat(process, path, O_RDONLY | O_CLOEXEC);
 	f = info < 0 ? NULL : fdopen(info, "r");
-	while (f && !holds && fgets(line, sizeof(line), f))
-		holds = is_in_the_way(line, wanted);
+	while (f && !conflicts && fgets(line, sizeof(line), f))
+		conflicts = line_conflicts(line, wanted);
 	if (f)
 		fclose(f);
 	else if (info >= 0)
 		close(info);
-	return holds;
+	return conflicts;
 }
 
 bool file_is_locked_here(int fd)
@@ -71,39 +73,41 @@ bool file_is_locked_here(int fd)
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 	unsigned long long ino;
 	struct stat st;
-	bool has = false;
+	bool found = false;
 	char line[256];
 	FILE *f;
 	int pid;
 
 	if (fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type == F_UNLCK || fstat(fd, &st) < 0)
 		return false;
-	/* It is one of several. */
+	/* F_OFD_GETLK returns one of several locks, so the others are searched. */
 	f = lock.l_pid == getpid() ? NULL : fopen("/proc/locks", "re");
-	while (f && !has && fgets(line, sizeof(line), f))
-		has = sscanf(line, "%*s POSIX %*s %*s %d %*x:%*x:%llu", &pid, &ino) == 2 && pid == getpid() && ino == st.st_ino;
+	while (f && !found && fgets(line, sizeof(line), f))
+		found = sscanf(line, "%*s POSIX %*s %*s %d %*x:%*x:%llu", &pid, &ino) == 2 &&
+			pid == getpid() && ino == st.st_ino;
 	if (f)
 		fclose(f);
-	return has || lock.l_pid == getpid();
+	return found || lock.l_pid == getpid();
 }
 
-/* Whether a process has the file open, and a lock of it that is in the way. */
-static bool process_holds(int process, const struct stat *file, const struct flock *wanted)
+/* Whether a process has the file open with a lock that conflicts with the wanted one. */
+static bool process_conflicts(int process, const struct stat *file, const struct flock *wanted)
 {
 	int fds = openat(process, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fds < 0 ? NULL : fdopendir(fds);
 	struct dirent *entry;
-	bool holds = false;
+	bool conflicts = false;
 	struct stat st;
 
-	while (dir && !holds && (entry = readdir(dir)))
-		holds = fstatat(fds, entry->d_name, &st, 0) == 0 && st.st_ino == file->st_ino &&
-			st.st_dev == file->st_dev && descriptor_holds(process, entry->d_name, wanted);
+	while (dir && !conflicts && (entry = readdir(dir)))
+		conflicts = fstatat(fds, entry->d_name, &st, 0) == 0 &&
+			    st.st_ino == file->st_ino && st.st_dev == file->st_dev &&
+			    descriptor_conflicts(process, entry->d_name, wanted);
 	if (dir)
 		closedir(dir);
 	else if (fds >= 0)
 		close(fds);
-	return holds;
+	return conflicts;
 }
 
 static void name_process(int process, const char *pid, char why[160])
@@ -114,11 +118,12 @@ static void name_process(int process, const char *pid, char why[160])
 
 	if (fd >= 0)
 		close(fd);
-	/* It ends with a newline. */
-	snprintf(why, 160, "process %.16s (%.*s)", pid, len > 1 ? (int)len - 1 : 1, len > 1 ? name : "?");
+	/* The name ends with a newline. */
+	snprintf(why, 160, "process %.16s (%.*s)", pid, len > 1 ? (int)len - 1 : 1,
+		 len > 1 ? name : "?");
 }
 
-/* Says who keeps a lock from being had; nothing if that cannot be seen. */
+/* Stores the name of the process whose lock conflicts with the wanted one; "": it was not found. */
 static void find_holder(int fd, const struct flock *wanted, char why[160])
 {
 	DIR *proc = opendir("/proc");
@@ -131,10 +136,11 @@ static void find_holder(int fd, const struct flock *wanted, char why[160])
 		int process = -1;
 
 		if (isdigit((unsigned char)entry->d_name[0]))
-			process = openat(dirfd(proc), entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+			process = openat(dirfd(proc), entry->d_name,
+					 O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (process < 0)
 			continue;
-		if (process_holds(process, &file, wanted))
+		if (process_conflicts(process, &file, wanted))
 			name_process(process, entry->d_name, why);
 		close(process);
 	}
@@ -145,19 +151,22 @@ static void find_holder(int fd, const struct flock *wanted, char why[160])
 int file_lock_fd(int fd, uint64_t off, uint64_t len, int how, char why[160])
 {
 	static const short types[] = {
-		[UMMAP_LOCK_NONE] = F_UNLCK, [UMMAP_LOCK_SHARED] = F_RDLCK, [UMMAP_LOCK_EXCLUSIVE] = F_WRLCK
+		[UMMAP_LOCK_NONE] = F_UNLCK,
+		[UMMAP_LOCK_SHARED] = F_RDLCK,
+		[UMMAP_LOCK_EXCLUSIVE] = F_WRLCK
 	};
-	struct flock range = { .l_type = types[how], .l_whence = SEEK_SET, .l_start = (off_t)off, .l_len = (off_t)len };
+	struct flock wanted = { .l_type = types[how], .l_whence = SEEK_SET,
+				.l_start = (off_t)off, .l_len = (off_t)len };
 	int err;
 
 	for (int tries = 0;; tries++) {
 		err = try_lock_bytes(fd, types[how], off, len);
 		if (err != -EBUSY)
 			return err;
-		find_holder(fd, &range, why);
+		find_holder(fd, &wanted, why);
 		if (*why || tries == MAX_LOCK_TRIES)
 			return -EBUSY;
-		/* Requests of a process that has died may have the lock (file_open.c). */
+		/* Requests of a dead process may keep the lock for a moment (file_open.c). */
 		usleep(LOCK_RETRY_US);
 	}
 }
@@ -166,16 +175,16 @@ int file_lock_fd(int fd, uint64_t off, uint64_t len, int how, char why[160])
 
 /* A range that one handle has locked. */
 struct range {
-	struct range *next;
-	const void *owner;       /* the handle */
-	uint64_t from, to;
+	struct range *next;      /* next range of the group */
+	const void *owner;       /* handle that has locked the range */
+	uint64_t from, to;       /* first byte, and the byte behind the last one */
 	int how;                 /* UMMAP_LOCK_SHARED or UMMAP_LOCK_EXCLUSIVE */
 };
 
 struct lock_group {
-	struct lock_group *next;
-	dev_t device;
-	ino_t inode;
+	struct lock_group *next; /* next group in the list */
+	dev_t device;            /* device of the file; a block device's own number */
+	ino_t inode;             /* inode of the file; 0: a block device */
 	int fd;                  /* descriptor of the description that has the locks */
 	bool writable;           /* fd is open for writing, which exclusive locks need */
 	bool owns;               /* the group must close fd, whose handle is closed */
@@ -183,7 +192,7 @@ struct lock_group {
 	pid_t pid;               /* process that has the locks; a child only frees memory */
 	pid_t offered;           /* thread whose new handles join; 0: none */
 	const void *offerer;     /* handle that offers the group to the thread */
-	struct range *ranges;
+	struct range *ranges;    /* locks of all members */
 };
 
 static struct {
@@ -237,14 +246,14 @@ static int apply_ranges(const struct lock_group *g, uint64_t from, uint64_t to, 
 static bool cut_ranges(struct lock_group *g, const void *owner, uint64_t from, uint64_t to,
 		       const struct range *newest, struct range **spare)
 {
-	bool any = false;
+	bool changed = false;
 
 	for (struct range **at = &g->ranges, *r; (r = *at);) {
 		if (r == newest || r->owner != owner || r->to <= from || to <= r->from) {
 			at = &r->next;
 			continue;
 		}
-		any = true;
+		changed = true;
 		if (r->from < from && to < r->to && *spare) {
 			**spare = (struct range){ r->next, owner, to, r->to, r->how };
 			r->next = *spare;
@@ -259,7 +268,7 @@ static bool cut_ranges(struct lock_group *g, const void *owner, uint64_t from, u
 			free(r);
 		}
 	}
-	return any;
+	return changed;
 }
 
 /* Adds the new lock to the older ones first: only this step can fail, and it can be undone. */
@@ -340,8 +349,8 @@ static ino_t inode_of(const struct stat *st)
 	return S_ISBLK(st->st_mode) ? 0 : st->st_ino;
 }
 
-/* The group of the file that was offered to this thread. The caller holds the lock. */
-static struct lock_group *find_offered(const struct stat *st)
+/* The group of the file that was offered to this thread; NULL: there is none. */
+static struct lock_group *find_offered_locked(const struct stat *st)
 {
 	pid_t thread = (pid_t)syscall(SYS_gettid);
 	struct lock_group *g = groups.first;
@@ -357,7 +366,7 @@ bool lock_group_is_offered(const struct stat *st)
 	bool offered;
 
 	futex_lock(&groups.lock);
-	offered = find_offered(st);
+	offered = find_offered_locked(st) != NULL;
 	futex_unlock(&groups.lock);
 	return offered;
 }
@@ -370,7 +379,7 @@ struct lock_group *lock_group_join(int fd, bool writable)
 	if (fstat(fd, &st) < 0)
 		return NULL;
 	futex_lock(&groups.lock);
-	g = find_offered(&st);
+	g = find_offered_locked(&st);
 	if (!g)
 		g = new_group(device_of(&st), inode_of(&st), fd, writable);
 	else if (writable && !g->writable)

@@ -20,12 +20,12 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#define FD_FIRST 700
-#define OPTIMAL_MIN (256u << 10)
-#define DIO_ALIGN_UNKNOWN 4096 /* all devices in use accept it */
-#define READAHEAD_UNKNOWN_KIB 128 /* the kernel's default */
-/* Checking more of the page cache takes longer than a read. */
-#define READAHEAD_MAX_KIB (16u << 10)
+#define FIRST_OWN_FD 700          /* lowest number for the library's descriptors */
+#define MIN_OPTIMAL_BYTES (256u << 10)
+#define DEFAULT_DIO_ALIGN 4096    /* alignment that all devices in use accept */
+#define DEFAULT_READAHEAD_KIB 128 /* the kernel's default */
+/* A check of more bytes of the page cache takes longer than a read. */
+#define MAX_READAHEAD_KIB (16u << 10)
 
 /* Linux frees the descriptor even if close fails. */
 static int close_fd(int fd)
@@ -35,9 +35,12 @@ static int close_fd(int fd)
 
 int file_away(int fd)
 {
-	int away = fd < 0 || file_is_locked_here(fd) ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST);
+	int away = -1;
 
-	/* Closing fd may be impossible, or the limit of descriptors too low. */
+	if (fd >= 0 && !file_is_locked_here(fd))
+		away = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_OWN_FD);
+	/* fd stays if the program's own locks would end with it, or if the limit of descriptors is
+	 * too low. */
 	if (away < 0)
 		return fd;
 	close_fd(fd);
@@ -47,9 +50,9 @@ int file_away(int fd)
 /* ---- Descriptors that cannot be closed yet ---- */
 
 static struct {
-	_Atomic uint32_t lock; /* a leaf */
-	int *fd;
-	size_t count, room;
+	_Atomic uint32_t lock; /* lock of the fields below; a leaf */
+	int *fd;               /* descriptors */
+	size_t count, room;    /* number of descriptors, and of elements of `fd` */
 } kept;
 
 __attribute__((constructor))
@@ -59,7 +62,7 @@ static void register_fork_handler(void)
 }
 
 /* If memory is short, the descriptor stays open until the process ends. */
-static void keep(int fd)
+static void keep_fd(int fd)
 {
 	futex_lock(&kept.lock);
 	if (kept.count == kept.room) {
@@ -73,7 +76,7 @@ static void keep(int fd)
 	futex_unlock(&kept.lock);
 }
 
-static void close_kept(void)
+static void close_kept_fds(void)
 {
 	size_t left = 0;
 
@@ -96,7 +99,7 @@ int file_close_fd(int fd)
 		return close_fd(fd);
 	/* The locks of a handle end with it, although its description stays open. */
 	file_lock_fd(fd, 0, INT64_MAX, UMMAP_LOCK_NONE, unused);
-	keep(fd);
+	keep_fd(fd);
 	return 0;
 }
 
@@ -105,7 +108,7 @@ static int close_given_fd(int fd)
 {
 	if (!file_is_locked_here(fd))
 		return close_fd(fd);
-	keep(fd);
+	keep_fd(fd);
 	return 0;
 }
 
@@ -128,7 +131,7 @@ int file_close(void *h)
 
 	if (!kept_by_group || kept_direct)
 		err = f->given ? close_given_fd(f->fd) : file_close_fd(f->fd);
-	close_kept();
+	close_kept_fds();
 	free(f);
 	return err ? err : direct_err;
 }
@@ -140,8 +143,8 @@ struct keys {
 	int fd;                /* descriptor of the description to use; negative: open the path */
 };
 
-/* A program that only loads needs no copies. If a program stored to most segments, each of them
- * would be mapped twice. */
+/* A program that only loads needs no copies of the data. If a program stores to most segments, each
+ * of them would be mapped twice. */
 static bool should_map_pagecache(const struct keys *keys, int oflags)
 {
 	return keys->cached == ALWAYS || (keys->cached == AUTO && !(oflags & UMMAP_O_WRITE));
@@ -207,7 +210,7 @@ static int check_kind(mode_t mode, mode_t device, struct ummap_geom *geom)
 			   "%s", device == S_IFBLK ? "a block device" : "device DAX");
 }
 
-/* Makes another description of the open file, whose flags, offset and locks are not shared. */
+/* Opens the file again, so that its flags, offset and locks are not shared. */
 static int reopen(int fd, int flags)
 {
 	char path[32];
@@ -217,12 +220,12 @@ static int reopen(int fd, int flags)
 }
 
 #ifdef STATX_DIOALIGN
-/* Alignment of offset and memory for direct transfers; 0: the file takes none. */
+/* Alignment of offset and memory for direct transfers; 0: the file supports none. */
 static void file_dio_align(int fd, uint32_t *off, uint32_t *mem)
 {
 	struct statx stx;
 
-	*off = *mem = DIO_ALIGN_UNKNOWN;
+	*off = *mem = DEFAULT_DIO_ALIGN;
 	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) == 0 &&
 	    stx.stx_mask & STATX_DIOALIGN) {
 		*off = stx.stx_dio_offset_align;
@@ -233,7 +236,7 @@ static void file_dio_align(int fd, uint32_t *off, uint32_t *mem)
 static void file_dio_align(int fd, uint32_t *off, uint32_t *mem)
 {
 	(void)fd;
-	*off = *mem = DIO_ALIGN_UNKNOWN;
+	*off = *mem = DEFAULT_DIO_ALIGN;
 }
 #endif
 
@@ -243,7 +246,7 @@ static size_t read_kernel_readahead(dev_t dev)
 	static const char *const names[] = { "/sys/dev/block/%u:%u/queue/read_ahead_kb",
 					     "/sys/dev/block/%u:%u/../queue/read_ahead_kb",
 					     "/sys/class/bdi/%u:%u/read_ahead_kb" };
-	size_t kib = READAHEAD_UNKNOWN_KIB;
+	size_t kib = DEFAULT_READAHEAD_KIB;
 	char path[80], text[24];
 	ssize_t len = 0;
 
@@ -259,7 +262,7 @@ static size_t read_kernel_readahead(dev_t dev)
 		text[len] = '\0';
 		kib = strtoul(text, NULL, 10);
 	}
-	return min_size(kib, READAHEAD_MAX_KIB) << 10;
+	return min_size(kib, MAX_READAHEAD_KIB) << 10;
 }
 
 static void open_direct(struct file *f, const struct stat *st, int access)
@@ -322,12 +325,12 @@ static int make_handle(int fd, struct keys keys, int oflags, struct file **h,
 		file_close(f);
 		return err;
 	}
-	f->had = f->block ? geom->size : 0;
+	f->device_size = f->block ? geom->size : 0;
 	geom->align = f->direct_fd >= 0 ? (uint32_t)f->grain : 1;
 	/* A device may have several names in the file system, so its number identifies it. */
 	geom->id[0] = f->block ? (uint64_t)st.st_rdev + 1 : (uint64_t)st.st_ino;
 	geom->id[1] = f->block ? UINT64_MAX : (uint64_t)st.st_dev;
-	geom->optimal = (uint32_t)max_size((size_t)st.st_blksize, OPTIMAL_MIN);
+	geom->optimal = (uint32_t)max_size((size_t)st.st_blksize, MIN_OPTIMAL_BYTES);
 	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE;
 	if (f->direct_fd >= 0)
 		geom->caps |= UMMAP_CAP_DIRECT;
@@ -359,7 +362,7 @@ static int check_fd(int fd, int oflags, mode_t device, int *flags, struct ummap_
 			   "reading%s", fd, oflags & UMMAP_O_WRITE ? " and writing" : "");
 }
 
-/* Uses the caller's open file description, if its flags do no harm. */
+/* Uses the caller's open file description, unless its flags prevent transfers in place. */
 static int share_description(int fd, int flags, struct keys keys, int oflags, struct file **h,
 			     struct ummap_geom *geom)
 {
@@ -369,7 +372,7 @@ static int share_description(int fd, int flags, struct keys keys, int oflags, st
 		return keys_refuse(geom, EINVAL, "cannot use the descriptor %d: it has %s, and the "
 				   "file is not opened again without that flag", fd,
 				   flags & O_DIRECT ? "O_DIRECT" : "O_APPEND");
-	own = (int)answer(fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST));
+	own = (int)answer(fcntl(fd, F_DUPFD_CLOEXEC, FIRST_OWN_FD));
 	if (own < 0)
 		own = (int)answer(fcntl(fd, F_DUPFD_CLOEXEC, 0));
 	keys.direct = NEVER;

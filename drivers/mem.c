@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mem - anonymous memory as a store.
+ * The driver mem: anonymous memory as a store.
  *
- * A store is one lazy mapping of its whole size: memory is taken only where something was written. A bit
- * for each chunk says where that is, so that reading the rest is filling in zeros, and touches no memory
- * of the store. Handles that name a store share it; its last handle ends it.
+ * A store is one anonymous mapping of the whole size. It uses memory only where data were written.
+ * A bit for each chunk records whether the chunk was written; a read of any other chunk returns
+ * zeros and does not access the store's memory. Handles with the same name share a store, and the
+ * last handle that is closed frees it.
  *
- * Transfers only copy: they take no lock and call nothing. Opening and closing take the lock of the list.
- * A forked child has none of its parent's stores, and must never unmap the places where they stood.
+ * Transfers only copy: they take no lock and make no system call. Opening and closing take the lock
+ * of the list. A forked child has no store of its parent, and must not unmap their addresses.
  */
 #include "ummap-driver.h"
 
@@ -29,26 +30,29 @@
 
 extern const struct ummap_driver ummap_driver_mem;
 
-#define CHUNK ((uint64_t)64 << 10)
+#define CHUNK_BYTES ((uint64_t)64 << 10)
 
 struct store {
-	struct store *next;          /* in the list of all */
-	char *name;                  /* NULL: private to its one handle */
-	pid_t pid;                   /* the process that has the memory */
-	unsigned handles;
-	uint64_t size;
-	char *bytes;
-	_Atomic uint64_t *written;   /* a bit for each chunk */
+	struct store *next;          /* next store in the list */
+	char *name;                  /* name; NULL: the store belongs to one handle */
+	pid_t pid;                   /* process that has the memory */
+	unsigned handles;            /* number of open handles */
+	uint64_t size;               /* size in bytes */
+	char *bytes;                 /* the memory */
+	_Atomic uint64_t *written;   /* a bit for each chunk that was written */
 };
 
 struct handle {
-	struct store *store;
-	bool writable;
+	struct store *store;         /* store, which other handles may share */
+	bool writable;               /* whether the handle may write */
 };
 
-static struct store *stores;         /* of the process `lister`; a fork may copy them half changed */
-static pid_t lister;
-/* The process of which a thread is at the list; 0: none. What a child inherits here is no lock. */
+/* The stores of the process list_pid. A forked child starts with an empty list, because fork(2) may
+ * copy the list while a thread changes it. */
+static struct store *stores;
+static pid_t list_pid;
+/* The lock of the list: the process whose thread has it; 0: none. A value that a child inherits
+ * names another process, so it does not lock the list of the child. */
 static _Atomic pid_t list_owner;
 
 static void lock_list(pid_t me)
@@ -61,9 +65,9 @@ static void lock_list(pid_t me)
 			owner = 0;
 		}
 	}
-	if (lister != me)
+	if (list_pid != me)
 		stores = NULL;
-	lister = me;
+	list_pid = me;
 }
 
 static void unlock_list(void)
@@ -71,18 +75,22 @@ static void unlock_list(void)
 	list_owner = 0;
 }
 
-/* --- transfers --- */
+/* ---- Transfers ---- */
 
-static bool has_chunk(const struct store *s, uint64_t chunk)
+static bool is_written(const struct store *s, uint64_t chunk)
 {
-	return atomic_load_explicit(&s->written[chunk / 64], memory_order_acquire) >> chunk % 64 & 1;
+	uint64_t bits = atomic_load_explicit(&s->written[chunk / 64], memory_order_acquire);
+
+	return bits >> chunk % 64 & 1;
 }
 
-/* After the bytes have been copied: who sees the bit sees them. */
+/* Runs after the bytes have been copied: a thread that reads the bit also reads the bytes. */
 static void mark_chunks(struct store *s, uint64_t off, size_t len)
 {
-	for (uint64_t chunk = off / CHUNK; len > 0 && chunk <= (off + len - 1) / CHUNK; chunk++) {
-		if (!has_chunk(s, chunk))
+	uint64_t end = len > 0 ? (off + len - 1) / CHUNK_BYTES + 1 : 0;
+
+	for (uint64_t chunk = off / CHUNK_BYTES; chunk < end; chunk++) {
+		if (!is_written(s, chunk))
 			atomic_fetch_or_explicit(&s->written[chunk / 64], (uint64_t)1 << chunk % 64,
 						 memory_order_release);
 	}
@@ -96,9 +104,9 @@ static int mem_read(void *h, void *buf, size_t len, uint64_t off)
 
 	memset(to + inside, 0, len - inside);
 	while (inside > 0) {
-		uint64_t piece = min_u64(inside, CHUNK - off % CHUNK);
+		uint64_t piece = min_u64(inside, CHUNK_BYTES - off % CHUNK_BYTES);
 
-		if (has_chunk(s, off / CHUNK))
+		if (is_written(s, off / CHUNK_BYTES))
 			memcpy(to, s->bytes + off, piece);
 		else
 			memset(to, 0, piece);
@@ -139,7 +147,7 @@ static int mem_writev(void *h, const struct iovec *iov, int n, uint64_t off)
 	return err;
 }
 
-/* --- opening and closing --- */
+/* ---- Opening and closing ---- */
 
 static void free_store(struct store *s)
 {
@@ -154,15 +162,15 @@ static int make_store(const char *name, uint64_t size, pid_t me, struct store **
 		      struct ummap_geom *geom)
 {
 	struct store *s = calloc(1, sizeof(*s));
-	void *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-			   -1, 0);
+	void *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (s) {
 		s->pid = me;
 		s->size = size;
 		s->bytes = bytes == MAP_FAILED ? NULL : bytes;
 		s->name = name ? strdup(name) : NULL;
-		s->written = calloc(size / CHUNK / 64 + 1, sizeof(*s->written));
+		s->written = calloc(size / CHUNK_BYTES / 64 + 1, sizeof(*s->written));
 	}
 	if (s && s->bytes && s->written && (!name || s->name)) {
 		raw_madvise(bytes, size, MADV_DONTFORK);
@@ -186,8 +194,9 @@ static struct store *find_store(const char *name)
 	return s;
 }
 
-/* One more handle of the store of that name, which is made if need be. The list is ours. */
-static int attach(const char *name, uint64_t size, pid_t me, struct store **store,
+/* Adds a handle to the store of that name, which is made if it does not exist. The caller has the
+ * lock of the list. */
+static int attach_locked(const char *name, uint64_t size, pid_t me, struct store **store,
 		  struct ummap_geom *geom)
 {
 	struct store *s = name ? find_store(name) : NULL;
@@ -213,14 +222,15 @@ static const struct key_type types[] = { MEM_KEYS(KEY_TYPE) KEY_TYPES_END };
 
 static int mem_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
-	const char *name = uri->nkeys ? uri->keys[0].value : NULL; /* there is no other key */
+	const char *name = uri->nkeys ? uri->keys[0].value : NULL; /* the only key */
 	struct handle *handle;
 	pid_t me = getpid();
 	uint64_t size;
 	int err;
 
 	if (!keys_size(uri->path, &size))
-		return keys_refuse(geom, EINVAL, "the size is \"%.140s\": it must be " A_SIZE " of at least 1, as in mem:64M", uri->path);
+		return keys_refuse(geom, EINVAL, "the size is \"%.140s\": it must be " A_SIZE
+				   " of at least 1, as in mem:64M", uri->path);
 	if (name && !*name)
 		return keys_refuse_value(geom, "", uri->keys, types);
 	handle = malloc(sizeof(*handle));
@@ -228,7 +238,7 @@ static int mem_open(const struct ummap_uri *uri, int oflags, void **h, struct um
 		return -ENOMEM;
 	handle->writable = oflags & UMMAP_O_WRITE;
 	lock_list(me);
-	err = attach(name, size, me, &handle->store, geom);
+	err = attach_locked(name, size, me, &handle->store, geom);
 	unlock_list();
 	if (err) {
 		free(handle);
@@ -236,8 +246,10 @@ static int mem_open(const struct ummap_uri *uri, int oflags, void **h, struct um
 	}
 	geom->size = size;
 	geom->align = 1;
-	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE | (oflags & UMMAP_O_WRITE ? UMMAP_CAP_WRITE : 0);
-	/* No device has a number like an address. */
+	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE;
+	if (oflags & UMMAP_O_WRITE)
+		geom->caps |= UMMAP_CAP_WRITE;
+	/* No number of a device equals an address. */
 	geom->id[0] = (uintptr_t)handle->store;
 	geom->id[1] = (uintptr_t)&ummap_driver_mem;
 	*h = handle;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * null - a store that keeps nothing: reads give zeros, or nothing at all, and writes go nowhere. What is
- * measured over it is the library. Takes no lock.
+ * The driver null: a store that keeps no data. Reads return zeros or leave the memory unchanged,
+ * and writes are discarded. Measurements over it show the costs of the library. It takes no lock.
  */
 #include "ummap-driver.h"
 
@@ -17,9 +17,9 @@
 extern const struct ummap_driver ummap_driver_null;
 
 struct null {
-	uint64_t size;
-	bool writable;
-	bool fill;     /* reads give zeros; else the memory stays as it is */
+	uint64_t size;   /* size in bytes */
+	bool writable;   /* whether the handle may write */
+	bool fill;       /* whether reads return zeros; otherwise, they change no memory */
 };
 
 static int null_read(void *h, void *buf, size_t len, uint64_t off)
@@ -62,12 +62,13 @@ static const struct key_type types[] = { NULL_KEYS(KEY_TYPE) KEY_TYPES_END };
 
 static int null_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
-	const char *fill = uri->nkeys ? uri->keys[0].value : "yes"; /* there is no other key */
+	const char *fill = uri->nkeys ? uri->keys[0].value : "yes"; /* the only key */
 	struct null *n;
 	uint64_t size;
 
 	if (!keys_size(uri->path, &size))
-		return keys_refuse(geom, EINVAL, "the size is \"%.140s\": it must be " A_SIZE " of at least 1, as in null:1T", uri->path);
+		return keys_refuse(geom, EINVAL, "the size is \"%.140s\": it must be " A_SIZE
+				   " of at least 1, as in null:1T", uri->path);
 	if (strcmp(fill, "yes") != 0 && strcmp(fill, "no") != 0)
 		return keys_refuse_value(geom, "", uri->keys, types);
 	n = malloc(sizeof(*n));
@@ -78,7 +79,9 @@ static int null_open(const struct ummap_uri *uri, int oflags, void **h, struct u
 	n->fill = strcmp(fill, "yes") == 0;
 	geom->size = size;
 	geom->align = 1;
-	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE | (oflags & UMMAP_O_WRITE ? UMMAP_CAP_WRITE : 0);
+	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE;
+	if (oflags & UMMAP_O_WRITE)
+		geom->caps |= UMMAP_CAP_WRITE;
 	*h = n;
 	return 0;
 }
@@ -94,7 +97,7 @@ const struct ummap_driver ummap_driver_null = {
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "null",
 	.keys = NULL_KEYS(KEY_NAME),
-	.help = "null:SIZE?fill=yes|no  zeros in, nothing out",
+	.help = "null:SIZE?fill=yes|no  reads zeros, and discards what is written",
 	.open = null_open,
 	.close = null_close,
 	.read = null_read,

@@ -15,6 +15,7 @@
 #include "file.h"
 
 #include "common/memory_calls.h"
+#include "common/minmax.h"
 #include "keys.h"
 
 #include <libpmem2.h>
@@ -23,24 +24,23 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Flushing lines costs the length of the range, changed or not. The kernel knows which pages were stored to,
- * and is asked for more than this. */
-#define LINES_MOST ((size_t)16 << 20)
+/* A flush of cache lines takes time in proportion to the range, even if only a few bytes changed.
+ * The kernel knows the pages that were stored to, so it flushes longer ranges (msync). */
+#define MAX_LINE_FLUSH_BYTES ((size_t)16 << 20)
 
 extern const struct ummap_driver ummap_driver_pmem;
 
 struct pmem {
-	struct file *file;     /* the store; a device DAX is only locked and closed by it */
-	enum pmem2_granularity granularity;
-	pmem2_persist_fn persist;  /* NULL: not known yet, because a file was empty */
-	pmem2_memcpy_fn copy;  /* durable when it returns; for a device */
-	size_t alignment;      /* of what can be mapped: the page, or the device's */
-	char *device;          /* all of a device DAX; NULL: a file */
-	uint64_t device_size;
-	/* What is in place. */
-	const char *view;
-	uint64_t view_off;     /* where it begins in the store */
-	bool synced;           /* the kernel has promised that what is flushed is durable (MAP_SYNC) */
+	struct file *file;     /* the store; it only locks and closes a device DAX */
+	enum pmem2_granularity granularity; /* granularity of the store */
+	pmem2_persist_fn persist; /* flush; NULL: unknown, because the file was empty */
+	pmem2_memcpy_fn copy;  /* copy to a device, durable when it returns */
+	size_t alignment;      /* alignment of a mapping: a page, or the device's */
+	char *device;          /* mapping of a whole device DAX; NULL: the store is a file */
+	uint64_t device_size;  /* size of the device in bytes */
+	const char *mapped;    /* address of the mapping in place */
+	uint64_t mapped_off;   /* offset in the store of the mapping in place */
+	bool synced;           /* whether flushed lines are durable, by the kernel's MAP_SYNC */
 };
 
 static int pmem_size(void *h, uint64_t *size)
@@ -53,20 +53,19 @@ static int pmem_size(void *h, uint64_t *size)
 	return 0;
 }
 
-/* ---- Through segments ---- */
+/* ---- Transfers ---- */
 
 static int pmem_read(void *h, void *buf, size_t len, uint64_t off)
 {
 	const struct pmem *m = h;
-	uint64_t there;
+	uint64_t inside;
 
 	if (!m->device)
 		return file_read(m->file, buf, len, off);
-	there = off < m->device_size ? m->device_size - off : 0;
-	there = there < len ? there : len;
-	if (there)
-		memcpy(buf, m->device + off, there);
-	memset((char *)buf + there, 0, len - there);
+	inside = off < m->device_size ? min_u64(m->device_size - off, len) : 0;
+	if (inside)
+		memcpy(buf, m->device + off, inside);
+	memset((char *)buf + inside, 0, len - inside);
 	return 0;
 }
 
@@ -110,10 +109,10 @@ static int pmem_resize(void *h, uint64_t size)
 	return m->device ? -EOPNOTSUPP : file_resize(m->file, size);
 }
 
-/* ---- What libpmem2 knows of a store. ---- */
+/* ---- Properties of a store, from libpmem2 ---- */
 
-/* libpmem2 has numbers of its own below those of the system. */
-static int explain(struct ummap_geom *geom, int err)
+/* Converts an error of libpmem2, which has numbers of its own below those of the system. */
+static int refuse_store(struct ummap_geom *geom, int err)
 {
 	int known = err == PMEM2_E_GRANULARITY_NOT_SUPPORTED ? EOPNOTSUPP :
 		    err == PMEM2_E_INVALID_FILE_TYPE ? ENODEV :
@@ -122,24 +121,24 @@ static int explain(struct ummap_geom *geom, int err)
 	return keys_refuse(geom, known, "cannot use the store by libpmem2: %s", pmem2_errormsg());
 }
 
-/* Maps a little of the store, for what libpmem2 finds out by that. */
-static int find_granularity(struct pmem *m, const struct pmem2_source *source, struct pmem2_config *config,
-			    struct ummap_geom *geom)
+/* Maps a part of the store for a moment, because only a mapping has a granularity. */
+static int find_granularity(struct pmem *m, const struct pmem2_source *source,
+			    struct pmem2_config *config, struct ummap_geom *geom)
 {
 	struct pmem2_map *map;
 	int err = pmem2_map_new(&map, config, source);
 
 	if (err)
-		return explain(geom, err);
+		return refuse_store(geom, err);
 	m->granularity = pmem2_map_get_store_granularity(map);
 	m->persist = pmem2_get_persist_fn(map);
 	m->copy = pmem2_get_memcpy_fn(map);
 	err = pmem2_map_delete(&map);
-	return err ? explain(geom, err) : 0;
+	return err ? refuse_store(geom, err) : 0;
 }
 
-static int probe_source(struct pmem *m, const struct pmem2_source *source, enum pmem2_granularity least,
-			bool writable, struct ummap_geom *geom)
+static int probe_source(struct pmem *m, const struct pmem2_source *source,
+			enum pmem2_granularity coarsest, bool writable, struct ummap_geom *geom)
 {
 	struct pmem2_config *config;
 	size_t size;
@@ -148,18 +147,18 @@ static int probe_source(struct pmem *m, const struct pmem2_source *source, enum 
 	if (!err)
 		err = pmem2_source_alignment(source, &m->alignment);
 	if (err)
-		return explain(geom, err);
+		return refuse_store(geom, err);
 	geom->size = size;
 	m->granularity = PMEM2_GRANULARITY_PAGE;
-	if (size == 0 && least != PMEM2_GRANULARITY_PAGE)
-		return keys_refuse(geom, EOPNOTSUPP, "cannot find the granularity of an empty file. Try "
-			      "to give it its length first");
+	if (size == 0 && coarsest != PMEM2_GRANULARITY_PAGE)
+		return keys_refuse(geom, EOPNOTSUPP, "cannot find the granularity of an empty "
+				   "file. Try to set its length first");
 	if (size == 0)
 		return 0;
 	err = pmem2_config_new(&config);
 	if (err)
-		return explain(geom, err);
-	pmem2_config_set_required_store_granularity(config, least);
+		return refuse_store(geom, err);
+	pmem2_config_set_required_store_granularity(config, coarsest);
 	pmem2_config_set_protection(config, PMEM2_PROT_READ | (writable ? PMEM2_PROT_WRITE : 0));
 	if (size > m->alignment)
 		pmem2_config_set_length(config, m->alignment);
@@ -168,92 +167,100 @@ static int probe_source(struct pmem *m, const struct pmem2_source *source, enum 
 	return err;
 }
 
-static int probe(struct pmem *m, enum pmem2_granularity least, bool writable, struct ummap_geom *geom)
+static int probe_store(struct pmem *m, enum pmem2_granularity coarsest, bool writable,
+		       struct ummap_geom *geom)
 {
 	struct pmem2_source *source;
 	int err = pmem2_source_from_fd(&source, m->file->fd);
 
 	if (err)
-		return explain(geom, err);
-	err = probe_source(m, source, least, writable, geom);
+		return refuse_store(geom, err);
+	err = probe_source(m, source, coarsest, writable, geom);
 	pmem2_source_delete(&source);
 	return err;
 }
 
-/* ---- In place. ---- */
+/* ---- In place ---- */
 
 static int pmem_map(void *h, void *addr, size_t len, uint64_t off, int prot)
 {
 	struct pmem *m = h;
 	int flags = MAP_FIXED | MAP_SHARED_VALIDATE | MAP_SYNC;
 	struct ummap_geom unused;
-	void *got;
+	void *mapped;
 
-	if (!m->persist && probe(m, PMEM2_GRANULARITY_PAGE, prot & PROT_WRITE, &unused) < 0)
+	if (!m->persist &&
+	    probe_store(m, PMEM2_GRANULARITY_PAGE, prot & PROT_WRITE, &unused) < 0)
 		return -ENOTSUP;
 	if (m->granularity == PMEM2_GRANULARITY_PAGE ||
 	    ((uintptr_t)addr | len | off) & (m->alignment - 1))
 		return -ENOTSUP;
-	got = hooked_mmap(addr, len, prot, flags, m->file->fd, (off_t)off);
-	m->synced = got != MAP_FAILED;
-	/* Not DAX: the granularity was forced upon it. */
-	if (got == MAP_FAILED && errno == EOPNOTSUPP && !m->device)
-		got = hooked_mmap(addr, len, prot, MAP_FIXED | MAP_SHARED, m->file->fd, (off_t)off);
-	if (got == MAP_FAILED)
+	mapped = hooked_mmap(addr, len, prot, flags, m->file->fd, (off_t)off);
+	m->synced = mapped != MAP_FAILED;
+	/* The file is not DAX: PMEM2_FORCE_GRANULARITY set the granularity. */
+	if (mapped == MAP_FAILED && errno == EOPNOTSUPP && !m->device)
+		mapped = hooked_mmap(addr, len, prot, MAP_FIXED | MAP_SHARED, m->file->fd,
+				     (off_t)off);
+	if (mapped == MAP_FAILED)
 		return -errno;
-	m->view = addr;
-	m->view_off = off;
+	m->mapped = addr;
+	m->mapped_off = off;
 	return 0;
 }
 
 static int pmem_persist(void *h, void *addr, size_t len)
 {
 	const struct pmem *m = h;
-	bool lines = m->device || m->granularity == PMEM2_GRANULARITY_BYTE || len <= LINES_MOST;
+	bool by_lines = m->device || m->granularity == PMEM2_GRANULARITY_BYTE ||
+			len <= MAX_LINE_FLUSH_BYTES;
 	size_t lead = (uintptr_t)addr & (m->alignment - 1);
 	uint64_t size;
 	int err = pmem_size(h, &size);
 
 	if (err)
 		return err;
-	/* Cut: what was stored there is gone, and flushing it would raise SIGBUS. */
-	if (m->view_off + (uint64_t)((char *)addr - m->view) + len > size)
+	/* The file became shorter. The data behind its end are lost, and a flush would raise
+	 * SIGBUS. */
+	if (m->mapped_off + (uint64_t)((char *)addr - m->mapped) + len > size)
 		return -EIO;
-	if (lines)
+	if (by_lines)
 		m->persist(addr, len);
-	if (lines && m->synced)
+	if (by_lines && m->synced)
 		return 0;
 	return (int)answer(msync((char *)addr - lead, len + lead, MS_SYNC));
 }
 
-/* ---- Opening. ---- */
+/* ---- Opening ---- */
 
-static int parse_keys(const struct ummap_uri *uri, enum pmem2_granularity *least, struct ummap_geom *geom)
+static int parse_keys(const struct ummap_uri *uri, enum pmem2_granularity *coarsest,
+		      struct ummap_geom *geom)
 {
 	static const struct key_type types[] = { PMEM_KEYS(KEY_TYPE) KEY_TYPES_END };
 	static const char *const names[] = { "auto", "page", "cacheline", "byte", NULL };
-	static const enum pmem2_granularity values[] = { PMEM2_GRANULARITY_PAGE, PMEM2_GRANULARITY_PAGE,
-							 PMEM2_GRANULARITY_CACHE_LINE, PMEM2_GRANULARITY_BYTE };
+	static const enum pmem2_granularity values[] = {
+		PMEM2_GRANULARITY_PAGE, PMEM2_GRANULARITY_PAGE, PMEM2_GRANULARITY_CACHE_LINE,
+		PMEM2_GRANULARITY_BYTE
+	};
 
-	*least = PMEM2_GRANULARITY_PAGE;
+	*coarsest = PMEM2_GRANULARITY_PAGE;
 	for (unsigned i = 0; i < uri->nkeys; i++) {
 		int k = keys_word(uri->keys[i].value, names);
 
 		if (k < 0)
 			return keys_refuse_value(geom, "", &uri->keys[i], types);
-		*least = values[k];
+		*coarsest = values[k];
 	}
 	return 0;
 }
 
 static int map_device(struct pmem *m, uint64_t size, bool writable)
 {
-	void *all = mmap(NULL, size, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+	void *mapped = mmap(NULL, size, writable ? PROT_READ | PROT_WRITE : PROT_READ,
 			 MAP_SHARED_VALIDATE | MAP_SYNC, m->file->fd, 0);
 
-	if (all == MAP_FAILED)
+	if (mapped == MAP_FAILED)
 		return -errno;
-	m->device = all;
+	m->device = mapped;
 	m->device_size = size;
 	return 0;
 }
@@ -272,18 +279,18 @@ static int pmem_close(void *h)
 static int open_store(struct pmem *m, const struct ummap_uri *uri, int fd, int oflags,
 		      struct ummap_geom *geom)
 {
-	const struct ummap_key through_cache = { "direct", "never" };
-	const struct ummap_uri file = { .path = uri->path, .keys = &through_cache, .nkeys = 1 };
+	const struct ummap_key never_direct = { "direct", "never" };
+	const struct ummap_uri file = { .path = uri->path, .keys = &never_direct, .nkeys = 1 };
 	bool writable = oflags & UMMAP_O_WRITE;
-	enum pmem2_granularity least;
+	enum pmem2_granularity coarsest;
 	struct stat st;
-	int err = parse_keys(uri, &least, geom);
+	int err = parse_keys(uri, &coarsest, geom);
 
 	if (!err)
 		err = fd < 0 ? file_open(&file, oflags, S_IFCHR, NULL, &m->file, geom) :
 			       file_open_fd(&file, fd, oflags, S_IFCHR, &m->file, geom);
 	if (!err)
-		err = probe(m, least, writable, geom);
+		err = probe_store(m, coarsest, writable, geom);
 	if (!err)
 		err = (int)answer(fstat(m->file->fd, &st));
 	if (err || !S_ISCHR(st.st_mode))
@@ -323,7 +330,8 @@ const struct ummap_driver ummap_driver_pmem = {
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "pmem",
 	.keys = PMEM_KEYS(KEY_NAME),
-	.help = "persistent memory, in place where it can (granularity=auto|page|cacheline|byte: at least)",
+	.help = "persistent memory, mapped in place if possible "
+		"(granularity=auto|page|cacheline|byte)",
 	.open = pmem_open,
 	.open_fd = pmem_open_fd,
 	.close = pmem_close,

@@ -31,8 +31,8 @@ const struct ummap_driver ummap_driver_posix = {
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "posix",
 	.keys = POSIX_KEYS(KEY_NAME),
-	.help = "a file or block device, past the page cache where it can "
-		"(direct=auto|always|never, cached=copy|map, fd=N)",
+	.help = "a file or block device, by direct transfers if possible "
+		"(direct=auto|always|never, cached=auto|map|copy, fd=N)",
 	.open = posix_open,
 	.open_fd = posix_open_fd,
 	.close = file_close,

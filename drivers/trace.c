@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * trace - a filter that writes a line of CSV for each request to the next driver, when it is done.
+ * The filter trace: writes a line of CSV for each request to the next driver, when the request
+ * ends.
  *
- * Each handle makes a file of its own and overwrites none. Lines gather in a block of memory, which goes to the
- * file when it is full, after a flush, and at close. No request fails because the disk is full: lines that
- * find no room are counted and lost, and room for a last line which says so is set aside in time.
+ * Each handle creates a file, and never overwrites one. Lines are collected in a block of memory,
+ * which is written to the file when it is full, after a flush, and at close. A full disk makes no
+ * request fail: lines without room are counted and lost. Room for a last line that reports them is
+ * always reserved.
  *
- * The lock is held for putting a line into the block, and for writing that out. It is a futex, and nothing is
- * called that a fault-safe driver may not call, because requests run in signal handlers.
+ * The lock is held while a line is added to the block and while the block is written. It is a
+ * futex, and requests call only functions that a fault-safe driver may call, because they run in
+ * signal handlers.
  */
 #include "behind.h"
 
@@ -32,35 +35,35 @@
 extern const struct ummap_driver ummap_driver_trace;
 
 #define HEADER "start_ns,operation,offset,length,duration_ns,result,thread\n"
-#define BLOCK ((size_t)64 << 10)
-#define LINE_MAX_LEN 160    /* more than six numbers and a word */
-#define LAST_LINE 80
-#define IN_FLIGHT 256       /* asynchronous requests at a time */
-#define SUBMIT_MAX 64       /* of one call */
+#define BLOCK_BYTES ((size_t)64 << 10)
+#define MAX_LINE_BYTES 160      /* more than six numbers and a word */
+#define MAX_LAST_LINE_BYTES 80
+#define MAX_IN_FLIGHT 256       /* asynchronous requests */
+#define MAX_SUBMIT 64           /* requests of one call */
 
-/* A request on its way. If it is asynchronous, the next driver has `io`, which leads back to here. */
+/* A request in flight. The next driver gets the address of `io`, which is also the structure's. */
 struct request {
-	struct ummap_io io;        /* first: its address is ours */
-	struct ummap_io *theirs;   /* what io is a copy of */
-	const char *name;          /* of the operation */
-	uint64_t start;            /* ns */
-	long thread;
+	struct ummap_io io;        /* request to the next driver; the first field */
+	struct ummap_io *caller_io; /* caller's request, of which io is a copy */
+	const char *name;          /* name of the operation */
+	uint64_t start;            /* time of the beginning in ns */
+	long thread;               /* thread that made the request */
 };
 
 struct trace {
-	struct behind next;
-	_Atomic uint64_t shift;    /* what `map` has put in place: offset in the store less address */
-	uint64_t opened;           /* ns */
-	atomic_bool busy[IN_FLIGHT];
-	struct request requests[IN_FLIGHT];
-	_Atomic uint32_t lock;     /* of all below; 0 free, 1 taken, 2 taken and somebody may wait */
-	int fd;
-	bool made;                 /* the file is ours alone */
-	uint64_t written;          /* bytes of it */
-	uint64_t lost;             /* lines ... */
-	int why;                   /* ... and their last errno */
-	size_t used;               /* of the block */
-	char block[BLOCK];
+	struct behind next;        /* next driver */
+	_Atomic uint64_t shift;    /* mapping in place: offset in the store minus address */
+	uint64_t opened;           /* time of the opening in ns */
+	atomic_bool busy[MAX_IN_FLIGHT]; /* whether an element of `requests` is in use */
+	struct request requests[MAX_IN_FLIGHT]; /* asynchronous requests in flight */
+	_Atomic uint32_t lock;     /* lock of the fields below */
+	int fd;                    /* descriptor of the trace */
+	bool created;              /* whether the handle has created the file */
+	uint64_t written;          /* bytes in the file */
+	uint64_t lost;             /* number of lost lines */
+	int lost_errno;            /* last error that lost lines */
+	size_t used;               /* bytes in the block */
+	char block[BLOCK_BYTES];   /* lines to be written */
 };
 
 static uint64_t clock_ns(void)
@@ -71,21 +74,21 @@ static uint64_t clock_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* --- from the block to the file --- */
+/* ---- The block and the file ---- */
 
-/* All of the block or none; never without room for the last line behind it. The lock is ours. */
-static void write_out(struct trace *t)
+/* Writes the whole block or nothing, and only if there is room for the last line behind it. */
+static void write_block_locked(struct trace *t)
 {
-	size_t done = 0;
-	struct rlimit most;
+	size_t done = 0, room = t->used + MAX_LAST_LINE_BYTES;
+	struct rlimit limit;
 
-	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && t->written + t->used + LAST_LINE > most.rlim_cur) {
-		t->why = EFBIG;
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && t->written + room > limit.rlim_cur) {
+		t->lost_errno = EFBIG;
 		return;
 	}
-	if (syscall(SYS_fallocate, t->fd, FALLOC_FL_KEEP_SIZE, t->written, t->used + LAST_LINE) < 0 &&
+	if (syscall(SYS_fallocate, t->fd, FALLOC_FL_KEEP_SIZE, t->written, room) < 0 &&
 	    (errno == ENOSPC || errno == EDQUOT)) {
-		t->why = errno;
+		t->lost_errno = errno;
 		return;
 	}
 	while (done < t->used) {
@@ -94,7 +97,7 @@ static void write_out(struct trace *t)
 		if (n > 0) {
 			done += (size_t)n;
 		} else if (n == 0 || errno != EINTR) {
-			t->why = n == 0 ? EIO : errno;
+			t->lost_errno = n == 0 ? EIO : errno;
 			syscall(SYS_lseek, t->fd, t->written, SEEK_SET);
 			return;
 		}
@@ -103,26 +106,28 @@ static void write_out(struct trace *t)
 	t->used = 0;
 }
 
-/* What is still in the block is lost; the last line says how much was. Returns why. */
-static int say_lost(struct trace *t)
+/* Drops the lines in the block, and reports the number of lost lines in a last line. Returns the
+ * error that lost them. */
+static int write_last_line(struct trace *t)
 {
-	char text[LAST_LINE];
+	char text[MAX_LAST_LINE_BYTES];
 	int len;
 
 	for (size_t i = 0; i < t->used; i++)
 		t->lost += t->block[i] == '\n';
-	t->lost -= t->written == 0; /* the header */
-	len = snprintf(text, sizeof(text), "# %llu lines lost: %s\n", (unsigned long long)t->lost, strerror(t->why));
+	t->lost -= t->written == 0; /* the header is no line */
+	len = snprintf(text, sizeof(text), "# %llu lines lost: %s\n", (unsigned long long)t->lost,
+		       strerror(t->lost_errno));
 	if (write(t->fd, text, (size_t)len) == len)
 		t->written += (size_t)len;
-	if (t->made && ftruncate(t->fd, (off_t)t->written) < 0)
-		t->why = errno;
-	return -t->why;
+	if (t->created && ftruncate(t->fd, (off_t)t->written) < 0)
+		t->lost_errno = errno;
+	return -t->lost_errno;
 }
 
-/* --- lines --- */
+/* ---- Lines ---- */
 
-static char *put_number(char *out, uint64_t value, char behind)
+static char *put_number(char *out, uint64_t value, char end)
 {
 	char digits[20];
 	int n = 0;
@@ -133,7 +138,7 @@ static char *put_number(char *out, uint64_t value, char behind)
 	} while (value > 0);
 	while (n > 0)
 		*out++ = digits[--n];
-	*out++ = behind;
+	*out++ = end;
 	return out;
 }
 
@@ -156,39 +161,39 @@ static void add_line(struct trace *t, const struct request *r)
 	uint64_t took = clock_ns() - r->start;
 
 	futex_lock(&t->lock);
-	if (t->used > BLOCK - LINE_MAX_LEN)
-		write_out(t);
-	if (t->used > BLOCK - LINE_MAX_LEN)
+	if (t->used > BLOCK_BYTES - MAX_LINE_BYTES)
+		write_block_locked(t);
+	if (t->used > BLOCK_BYTES - MAX_LINE_BYTES)
 		t->lost++;
 	else
 		t->used = (size_t)(put_line(t->block + t->used, t, r, took) - t->block);
 	futex_unlock(&t->lock);
 }
 
-static struct request begin(const char *name, uint64_t off, uint64_t len)
+static struct request begin_request(const char *name, uint64_t off, uint64_t len)
 {
-	return (struct request){ .io = { .off = off, .len = len }, .name = name, .start = clock_ns(),
-				 .thread = syscall(SYS_gettid) };
+	return (struct request){ .io = { .off = off, .len = len }, .name = name,
+				 .start = clock_ns(), .thread = syscall(SYS_gettid) };
 }
 
-static int finish(struct trace *t, struct request *r, int res)
+static int finish_request(struct trace *t, struct request *r, int res)
 {
 	r->io.res = res;
 	add_line(t, r);
 	return res;
 }
 
-/* --- calls --- */
+/* ---- Calls ---- */
 
 static int transfer(struct trace *t, uint8_t op, const struct iovec *iov, int n, uint64_t off)
 {
 	bool writing = op == UMMAP_IO_WRITE;
-	struct request r = begin(writing ? "write" : "read", off, 0);
+	struct request r = begin_request(writing ? "write" : "read", off, 0);
 
 	for (int i = 0; i < n; i++)
 		r.io.len += iov[i].iov_len;
-	return finish(t, &r, writing ? behind_writev(&t->next, iov, n, off) :
-				       behind_readv(&t->next, iov, n, off));
+	return finish_request(t, &r, writing ? behind_writev(&t->next, iov, n, off) :
+					       behind_readv(&t->next, iov, n, off));
 }
 
 static int trace_readv(void *h, const struct iovec *iov, int n, uint64_t off)
@@ -208,17 +213,19 @@ static int trace_read(void *h, void *buf, size_t len, uint64_t off)
 
 static int trace_write(void *h, const void *buf, size_t len, uint64_t off)
 {
-	return transfer(h, UMMAP_IO_WRITE, &(struct iovec){ (void *)(uintptr_t)buf, len }, 1, off);
+	struct iovec iov = { (void *)(uintptr_t)buf, len };
+
+	return transfer(h, UMMAP_IO_WRITE, &iov, 1, off);
 }
 
 static int trace_flush(void *h, uint64_t off, uint64_t len)
 {
 	struct trace *t = h;
-	struct request r = begin("flush", off, len);
+	struct request r = begin_request("flush", off, len);
 
-	finish(t, &r, behind_flush(&t->next, off, len));
+	finish_request(t, &r, behind_flush(&t->next, off, len));
 	futex_lock(&t->lock);
-	write_out(t);
+	write_block_locked(t);
 	futex_unlock(&t->lock);
 	return r.io.res;
 }
@@ -226,22 +233,24 @@ static int trace_flush(void *h, uint64_t off, uint64_t len)
 static int trace_resize(void *h, uint64_t size)
 {
 	struct trace *t = h;
-	struct request r = begin("resize", 0, size);
+	struct request r = begin_request("resize", 0, size);
 
-	return t->next.driver.resize ? finish(t, &r, behind_resize(&t->next, size)) : -EOPNOTSUPP;
+	if (!t->next.driver.resize)
+		return -EOPNOTSUPP;
+	return finish_request(t, &r, behind_resize(&t->next, size));
 }
 
 static int trace_size(void *h, uint64_t *size)
 {
 	struct trace *t = h;
-	struct request r = begin("size", 0, 0);
+	struct request r = begin_request("size", 0, 0);
 	int err = behind_size(&t->next, size);
 
 	r.io.len = err ? 0 : *size;
-	return finish(t, &r, err);
+	return finish_request(t, &r, err);
 }
 
-/* No request of bytes, and so no line. */
+/* A lock transfers no bytes, so it has no line. */
 static int trace_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
 {
 	struct trace *t = h;
@@ -249,7 +258,7 @@ static int trace_lock(void *h, uint64_t off, uint64_t len, int how, char why[160
 	return behind_lock(&t->next, off, len, how, why);
 }
 
-/* What is asked for is no request. */
+/* The search for data is no request, so it has no line. */
 static int trace_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end)
 {
 	struct trace *t = h;
@@ -267,9 +276,9 @@ static int trace_commits(void *h, uint64_t *oldest, uint64_t *newest)
 static int trace_push(void *h)
 {
 	struct trace *t = h;
-	struct request r = begin("push", 0, 0);
+	struct request r = begin_request("push", 0, 0);
 
-	return t->next.driver.push ? finish(t, &r, behind_push(&t->next)) : -EOPNOTSUPP;
+	return t->next.driver.push ? finish_request(t, &r, behind_push(&t->next)) : -EOPNOTSUPP;
 }
 
 static void trace_set_notice(void *h, ummap_notice *notice, void *arg)
@@ -282,30 +291,30 @@ static void trace_set_notice(void *h, ummap_notice *notice, void *arg)
 static int trace_map(void *h, void *addr, size_t len, uint64_t off, int prot)
 {
 	struct trace *t = h;
-	struct request r = begin("map", off, len);
+	struct request r = begin_request("map", off, len);
 
 	if (!t->next.driver.map)
 		return -EOPNOTSUPP;
 	t->shift = off - (uintptr_t)addr;
-	return finish(t, &r, t->next.driver.map(t->next.h, addr, len, off, prot));
+	return finish_request(t, &r, t->next.driver.map(t->next.h, addr, len, off, prot));
 }
 
 static int trace_persist(void *h, void *addr, size_t len)
 {
 	struct trace *t = h;
-	struct request r = begin("persist", (uintptr_t)addr + t->shift, len);
+	struct request r = begin_request("persist", (uintptr_t)addr + t->shift, len);
 
 	if (!t->next.driver.persist)
 		return trace_flush(h, r.io.off, len);
-	return finish(t, &r, t->next.driver.persist(t->next.h, addr, len));
+	return finish_request(t, &r, t->next.driver.persist(t->next.h, addr, len));
 }
 
-/* --- asynchronous calls --- */
+/* ---- Asynchronous calls ---- */
 
-/* NULL: as many as there is room for are on their way. */
+/* A free request; NULL: MAX_IN_FLIGHT requests are in flight. */
 static struct request *take_request(struct trace *t)
 {
-	for (unsigned i = 0; i < IN_FLIGHT; i++) {
+	for (unsigned i = 0; i < MAX_IN_FLIGHT; i++) {
 		if (!t->busy[i] && !atomic_exchange(&t->busy[i], true))
 			return &t->requests[i];
 	}
@@ -315,15 +324,15 @@ static struct request *take_request(struct trace *t)
 static int trace_submit(void *h, struct ummap_io **io, unsigned n)
 {
 	struct trace *t = h;
-	struct ummap_io *copies[SUBMIT_MAX];
+	struct ummap_io *copies[MAX_SUBMIT];
 	struct request *r;
 	unsigned ready = 0;
 	int sent = 0;
 
-	for (; ready < n && ready < SUBMIT_MAX && (r = take_request(t)); ready++) {
-		*r = begin(io[ready]->op == UMMAP_IO_WRITE ? "write" : "read", 0, 0);
+	for (; ready < n && ready < MAX_SUBMIT && (r = take_request(t)); ready++) {
+		*r = begin_request(io[ready]->op == UMMAP_IO_WRITE ? "write" : "read", 0, 0);
 		r->io = *io[ready];
-		r->theirs = io[ready];
+		r->caller_io = io[ready];
 		copies[ready] = &r->io;
 	}
 	if (ready > 0)
@@ -331,7 +340,7 @@ static int trace_submit(void *h, struct ummap_io **io, unsigned n)
 	for (unsigned i = sent > 0 ? (unsigned)sent : 0; i < ready; i++) {
 		r = (struct request *)copies[i];
 		if (sent < 0)
-			finish(t, r, sent);
+			finish_request(t, r, sent);
 		t->busy[r - t->requests] = false;
 	}
 	return sent;
@@ -346,7 +355,7 @@ static int trace_reap(void *h, struct ummap_io **done, unsigned max, unsigned mi
 		struct request *r = (struct request *)done[i];
 
 		add_line(t, r);
-		done[i] = r->theirs;
+		done[i] = r->caller_io;
 		done[i]->res = r->io.res;
 		t->busy[r - t->requests] = false;
 	}
@@ -360,19 +369,20 @@ static int trace_hand_over(void *h, struct ummap_handover *to)
 	return behind_hand_over(&t->next, to);
 }
 
-/* --- opening and closing --- */
+/* ---- Opening and closing ---- */
 
-/* PATH, or PATH.2 and so on where that exists. What is no file, such as /dev/stderr, is written to as it is. */
-static int open_file(const char *path, bool *made)
+/* Creates PATH or, if it exists, PATH.2 and so on. An existing file that is not regular, for
+ * example /dev/stderr, is opened. */
+static int create_trace(const char *path, bool *created)
 {
-	char name[PATH_MAX + 16]; /* what is cut off here is too long anyway */
+	char name[PATH_MAX + 16]; /* a path that does not fit is refused by open(2) */
 	struct stat st;
 
 	snprintf(name, sizeof(name), "%s", path);
 	for (unsigned i = 2;; i++) {
 		int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 
-		*made = fd >= 0;
+		*created = fd >= 0;
 		if (fd >= 0 || errno != EEXIST)
 			return fd;
 		if (lstat(name, &st) == 0 && !S_ISREG(st.st_mode))
@@ -386,29 +396,30 @@ static void begin_trace(struct trace *t, struct ummap_geom *geom)
 	geom->caps |= t->next.caps & UMMAP_CAP_ASYNC;
 	t->opened = clock_ns();
 	t->used = (size_t)(stpcpy(t->block, HEADER) - t->block);
-	write_out(t);
+	write_block_locked(t);
 }
 
-/* path is that of the trace; fd: -1 for what uri names. */
-static int open_both(struct trace *t, const struct ummap_uri *uri, const char *path, int fd, int oflags,
-		     struct ummap_geom *geom)
+/* Opens the next driver and the trace. If fd is -1, the next driver opens the path of the URI. */
+static int open_both(struct trace *t, const struct ummap_uri *uri, const char *trace_path, int fd,
+		     int oflags, struct ummap_geom *geom)
 {
 	int err = behind_open(&t->next, uri, fd, oflags, geom);
 
 	if (err)
 		return err;
-	t->fd = open_file(path, &t->made);
+	t->fd = create_trace(trace_path, &t->created);
 	if (t->fd >= 0)
 		return 0;
-	err = keys_refuse(geom, EINVAL, "cannot write the trace to '%.140s' (trace.file): %s", path,
-			  strerror(errno));
+	err = keys_refuse(geom, EINVAL, "cannot write the trace to '%.140s' (trace.file): %s",
+			  trace_path, strerror(errno));
 	behind_close(&t->next);
 	return err;
 }
 
-static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
+static int open_handle(const struct ummap_uri *uri, int fd, int oflags, void **h,
+		       struct ummap_geom *geom)
 {
-	const char *path = uri->nkeys ? uri->keys[0].value : ""; /* there is no other key */
+	const char *path = uri->nkeys ? uri->keys[0].value : ""; /* the only key */
 	struct trace *t;
 	int err;
 
@@ -436,12 +447,13 @@ static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h
 
 static int trace_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
-	return open_either(uri, -1, oflags, h, geom);
+	return open_handle(uri, -1, oflags, h, geom);
 }
 
-static int trace_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
+static int trace_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
+			 struct ummap_geom *geom)
 {
-	return open_either(uri, fd, oflags, h, geom);
+	return open_handle(uri, fd, oflags, h, geom);
 }
 
 static int trace_close(void *h)
@@ -449,11 +461,11 @@ static int trace_close(void *h)
 	struct trace *t = h;
 	int err = behind_close(&t->next), lost = 0;
 
-	/* What a forked child has in the block are its parent's lines. */
+	/* The lines in the block of a forked child are its parent's. */
 	if (!behind_inherited(&t->next)) {
-		write_out(t);
+		write_block_locked(t);
 		if (t->used > 0 || t->lost > 0)
-			lost = say_lost(t);
+			lost = write_last_line(t);
 	}
 	close(t->fd);
 	free(t);
@@ -466,7 +478,7 @@ const struct ummap_driver ummap_driver_trace = {
 	.scheme = "trace",
 	.filter = 1,
 	.keys = TRACE_KEYS(KEY_NAME),
-	.help = "a filter: a line of CSV for each request, in trace.file=PATH",
+	.help = "a filter that writes a line of CSV for each request to trace.file=PATH",
 	.open = trace_open,
 	.open_fd = trace_open_fd,
 	.close = trace_close,

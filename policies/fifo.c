@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fifo - what came first goes first. */
+/* The policy fifo: evicts the segment that has been resident for the longest time. */
 #include "list.h"
 
 extern const struct ummap_policy ummap_policy_fifo;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lifo - what came last goes first: for passes over more than fits, the beginning of it stays. */
+/*
+ * The policy lifo: evicts the newest segment first. If a program passes repeatedly over more data
+ * than fits in memory, the beginning of the data stays resident.
+ */
 #include "list.h"
 
 extern const struct ummap_policy ummap_policy_lifo;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What most policies are made of: a ring of nodes around a head, the next to go standing first. A
- * policy that is nothing but such a list puts list_create, list_destroy, list_remove and
- * list_pick in its table.
+ * The list that most policies use: a ring of nodes around a head. The first node behind the head is
+ * evicted first. A policy with one such list and no arguments uses list_create, list_destroy,
+ * list_remove and list_pick in its table; its object is the head.
  */
 #ifndef UMMAP_POLICIES_LIST_H
 #define UMMAP_POLICIES_LIST_H
@@ -36,7 +36,6 @@ static inline void list_unlink(struct ummap_node *node)
 	node->next->prev = node->prev;
 }
 
-/* Such a policy has no arguments, and its object is the head. */
 static inline int list_create(const char *args, void **p)
 {
 	struct ummap_node *head;

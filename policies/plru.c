@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* plru - what was heard of longest ago goes first. It is "pseudo" because nobody hears of hits. */
+/*
+ * The policy plru: evicts the segment whose last event is the oldest. The order is only "pseudo"
+ * least recently used, because accesses to resident segments cause no event.
+ */
 #include "list.h"
 
 extern const struct ummap_policy ummap_policy_plru;
@@ -12,7 +15,7 @@ static void plru_insert(void *p, struct ummap_node *node, enum ummap_event why)
 
 static void plru_touch(void *p, struct ummap_node *node, enum ummap_event why)
 {
-	/* The library wrote it: that is no use of it. */
+	/* The library wrote the segment. The program did not access it. */
 	if (why == UMMAP_EV_CLEANED)
 		return;
 	list_unlink(node);

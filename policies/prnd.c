@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prnd - a random one goes first.
+ * The policy prnd: evicts a random segment.
  *
- * The nodes stand in a ring, and a hand points at the one to go next. A new node is put behind
- * the hand, which then moves on by a random number of steps: an insertion costs a few steps, a
- * pick none. Each time that the hand goes round it catches a node with the same small
- * probability, however long that has been there: that is what choosing at random is. A pick draws
- * nothing, so a walk sees every node once.
+ * The nodes form a ring, and the hand points to the node that is evicted next. A new node is
+ * inserted behind the hand, which then advances by a random number of steps. So an insertion costs
+ * a few steps, and a pick none. In each turn of the hand, every node has the same small probability
+ * of eviction, independent of its age. A pick draws no number, so a walk returns each node once.
  */
 #include "ummap-policy.h"
 
@@ -15,13 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS 16 /* a power of two: the hand moves by less */
+#define STEPS_END 16 /* the hand advances by fewer steps; a power of two */
 
 extern const struct ummap_policy ummap_policy_prnd;
 
 struct prnd {
-	struct ummap_node *hand; /* NULL: the ring is empty */
-	uint64_t seed;
+	struct ummap_node *hand; /* node that is evicted next; NULL: the ring is empty */
+	uint64_t seed;           /* state of the generator */
 };
 
 static int parse_args(const char *args, uint64_t *seed)
@@ -62,13 +61,13 @@ static void prnd_destroy(void *p)
 	free(p);
 }
 
-/* Any seed will do, 0 included: a Weyl sequence, its bits mixed. */
-static unsigned draw(struct prnd *r)
+/* Mixes the bits of a Weyl sequence, so any seed is valid, even 0. */
+static unsigned draw_steps(struct prnd *r)
 {
 	uint64_t x = r->seed += 0x9e3779b97f4a7c15u;
 
 	x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
-	return (unsigned)(x >> 32) & (STEPS - 1);
+	return (unsigned)(x >> 32) & (STEPS_END - 1);
 }
 
 static void prnd_insert(void *p, struct ummap_node *node, enum ummap_event why)
@@ -84,7 +83,7 @@ static void prnd_insert(void *p, struct ummap_node *node, enum ummap_event why)
 	node->next = r->hand;
 	node->prev->next = node;
 	node->next->prev = node;
-	for (unsigned steps = draw(r); steps > 0; steps--)
+	for (unsigned steps = draw_steps(r); steps > 0; steps--)
 		r->hand = r->hand->next;
 }
 
@@ -111,7 +110,7 @@ const struct ummap_policy ummap_policy_prnd = {
 	.struct_size = sizeof(struct ummap_policy),
 	.abi = UMMAP_POLICY_ABI,
 	.name = "prnd",
-	.help = "at random (prnd:seed=N)",
+	.help = "evicts segments at random (prnd:seed=N)",
 	.create = prnd_create,
 	.destroy = prnd_destroy,
 	.insert = prnd_insert,

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * s3fifo - what was used once goes before what was used again: S3-FIFO (Yang et al., SOSP 2023), with what is known here.
+ * The policy s3fifo: evicts segments that were used once before segments that were used again. It
+ * follows S3-FIFO (Yang et al., SOSP 2023), adapted to the events that a policy receives.
  *
- * New nodes go through a small queue, first in, first out. A node that comes back from the inactive list was used, and a
- * node that is paged in again soon after it left memory (a ghost) is wanted: both go to the main queue, which is first
- * in, first out, too; there the inactive list is the second chance.
+ * There are two queues, both first in, first out. A new node enters the small queue. A node enters
+ * the main queue if it returns from the inactive list, because the program used it, or if it is
+ * paged in again soon after its eviction (such a node is a ghost). In the main queue, the inactive
+ * list gives a node its second chance.
  *
- * How small the small queue is follows from what comes back: of those that left it lately, as large a part should be
- * wanted again as of those that left the main queue. So a set that moves on finds room, where a fixed size would keep
- * what was hot once.
+ * The size of the small queue adapts until the same portion of the nodes that recently left each
+ * queue is paged in again. So there is room for a working set that changes, where a small queue of
+ * fixed size would keep the nodes that were hot before.
  *
- * Which queue a node is in stands in the lowest bit of its first link. A node that is gone keeps in its second link which
- * queue it left, and when, counted in nodes that went.
+ * The lowest bit of a node's `prev` is the number of its queue. The `next` of an evicted node has
+ * the number of the queue that the node left, and the time in evictions.
  */
 #include "ummap-policy.h"
 
@@ -23,36 +25,36 @@ extern const struct ummap_policy ummap_policy_s3fifo;
 
 enum { SMALL, MAIN, QUEUES };
 
-/* The small queue's part of all nodes, in units of 1/WHOLE: at the start, its bounds, and how far one node that comes back
- * can move it. */
-#define WHOLE (1u << 20)
-#define PART_FIRST (WHOLE / 10)
-#define PART_LEAST (WHOLE / 50)
-#define PART_MOST (WHOLE / 10 * 9)
-#define PART_STEP (WHOLE / 1024)
-/* As many as went while this part of all nodes was replaced are ghosts. */
-#define GHOSTS_PART 2
-/* So many that went are compared at least. */
-#define WENT_LEAST 64
+/* The portion of all nodes that belongs in the small queue, in units of 1/PORTION_UNIT: its initial
+ * value, its limits, and the largest change that one ghost causes. */
+#define PORTION_UNIT (1u << 20)
+#define INITIAL_PORTION (PORTION_UNIT / 10)
+#define MIN_PORTION (PORTION_UNIT / 50)
+#define MAX_PORTION (PORTION_UNIT / 10 * 9)
+#define PORTION_STEP (PORTION_UNIT / 1024)
+/* Ghosts are the newest evicted nodes, as many as the number of nodes divided by GHOST_DIVISOR. */
+#define GHOST_DIVISOR 2
+/* Minimum number of evictions that `evicted` counts before it is halved. */
+#define MIN_EVICTED 64
 
 struct s3fifo {
-	struct ummap_node head[QUEUES]; /* rings; head.next goes first */
-	size_t count[QUEUES];
-	uint64_t went[QUEUES];          /* of each lately: halved now and then */
-	uintptr_t clock;                /* of all, ever */
-	unsigned part;                  /* of the small queue */
+	struct ummap_node head[QUEUES]; /* rings; the node head.next is evicted first */
+	size_t count[QUEUES];           /* number of nodes in each queue */
+	uint64_t evicted[QUEUES];       /* recent evictions from each queue; halved now and then */
+	uintptr_t clock;                /* number of all evictions */
+	unsigned portion;               /* portion of the small queue */
 };
 
-#define BIT ((uintptr_t)1)
+#define QUEUE_BIT ((uintptr_t)1)
 
 static struct ummap_node *prev_of(const struct ummap_node *node)
 {
-	return (struct ummap_node *)((uintptr_t)node->prev & ~BIT);
+	return (struct ummap_node *)((uintptr_t)node->prev & ~QUEUE_BIT);
 }
 
 static unsigned queue_of(const struct ummap_node *node)
 {
-	return (uintptr_t)node->prev & BIT;
+	return (uintptr_t)node->prev & QUEUE_BIT;
 }
 
 static void set_prev(struct ummap_node *node, const struct ummap_node *prev, unsigned queue)
@@ -80,51 +82,55 @@ static void take_out(struct s3fifo *s, struct ummap_node *node)
 	s->count[queue]--;
 }
 
-static size_t count(const struct s3fifo *s)
+static size_t count_nodes(const struct s3fifo *s)
 {
 	return s->count[SMALL] + s->count[MAIN];
 }
 
-/* ---- Nodes that are gone ---- */
+/* ---- Evicted nodes ---- */
 
 static void s3fifo_gone(void *p, struct ummap_node *node, unsigned label)
 {
 	struct s3fifo *s = p;
 	unsigned queue = label ? MAIN : SMALL;
 
-	s->went[queue]++;
-	if (s->went[SMALL] + s->went[MAIN] > count(s) / GHOSTS_PART + WENT_LEAST) {
-		s->went[SMALL] /= 2;
-		s->went[MAIN] /= 2;
+	s->evicted[queue]++;
+	if (s->evicted[SMALL] + s->evicted[MAIN] > count_nodes(s) / GHOST_DIVISOR + MIN_EVICTED) {
+		s->evicted[SMALL] /= 2;
+		s->evicted[MAIN] /= 2;
 	}
 	s->clock++;
 	node->prev = NULL;
 	node->next = (struct ummap_node *)(s->clock << 1 | queue);
 }
 
-/* Whether it went not long ago, and then from which queue. */
+/* Whether the node is a ghost. *queue is the queue that the node left. */
 static bool is_ghost(const struct s3fifo *s, const struct ummap_node *node, unsigned *queue)
 {
 	uintptr_t left = (uintptr_t)node->next;
 
-	*queue = left & BIT;
-	return left && s->clock - (left >> 1) <= count(s) / GHOSTS_PART;
+	*queue = left & QUEUE_BIT;
+	return left && s->clock - (left >> 1) <= count_nodes(s) / GHOST_DIVISOR;
 }
 
-/* One that had left this queue came back: it should have stayed, so the other one is to give more; but much of what left is
- * going to come back where much has left, so it counts by what left the other one. */
-static void learn(struct s3fifo *s, unsigned queue)
+/*
+ * A ghost that left `queue` has returned, so the portion of this queue grows. A queue with more
+ * evictions has more ghosts. Therefore each step is proportional to the evictions from the other
+ * queue.
+ */
+static void adapt_portion(struct s3fifo *s, unsigned queue)
 {
-	uint64_t all = s->went[SMALL] + s->went[MAIN], other = s->went[queue == SMALL ? MAIN : SMALL];
-	unsigned step = all ? (unsigned)(PART_STEP * other / all) : 0;
+	uint64_t all = s->evicted[SMALL] + s->evicted[MAIN];
+	uint64_t other = s->evicted[queue == SMALL ? MAIN : SMALL];
+	unsigned step = all ? (unsigned)(PORTION_STEP * other / all) : 0;
 
 	if (queue == SMALL)
-		s->part = s->part + step < PART_MOST ? s->part + step : PART_MOST;
+		s->portion = s->portion + step < MAX_PORTION ? s->portion + step : MAX_PORTION;
 	else
-		s->part = s->part > PART_LEAST + step ? s->part - step : PART_LEAST;
+		s->portion = s->portion > MIN_PORTION + step ? s->portion - step : MIN_PORTION;
 }
 
-/* ---- Nodes that are resident ---- */
+/* ---- Resident nodes ---- */
 
 static int s3fifo_create(const char *args, void **p)
 {
@@ -139,7 +145,7 @@ static int s3fifo_create(const char *args, void **p)
 		s->head[queue].next = &s->head[queue];
 		set_prev(&s->head[queue], &s->head[queue], queue);
 	}
-	s->part = PART_FIRST;
+	s->portion = INITIAL_PORTION;
 	*p = s;
 	return 0;
 }
@@ -156,7 +162,7 @@ static void s3fifo_insert(void *p, struct ummap_node *node, enum ummap_event why
 	bool ghost = why != UMMAP_EV_AHEAD && is_ghost(s, node, &left);
 
 	if (ghost)
-		learn(s, left);
+		adapt_portion(s, left);
 	put_last(s, node, ghost ? MAIN : SMALL);
 }
 
@@ -165,7 +171,8 @@ static void s3fifo_remove(void *p, struct ummap_node *node)
 	take_out(p, node);
 }
 
-/* A store soon after the first load is no second use. */
+/* A store soon after the first load is not a second use. Only a return from the inactive list
+ * is. */
 static void s3fifo_touch(void *p, struct ummap_node *node, enum ummap_event why)
 {
 	if (why != UMMAP_EV_RETURN)
@@ -180,10 +187,12 @@ static unsigned s3fifo_label(void *p, struct ummap_node *node)
 	return queue_of(node) == MAIN;
 }
 
-/* The queue that gives first. */
+/* The queue whose nodes are evicted first. */
 static unsigned first_queue(const struct s3fifo *s)
 {
-	return s->count[MAIN] == 0 || s->count[SMALL] > (uint64_t)count(s) * s->part / WHOLE ? SMALL : MAIN;
+	uint64_t max_small = (uint64_t)count_nodes(s) * s->portion / PORTION_UNIT;
+
+	return s->count[MAIN] == 0 || s->count[SMALL] > max_small ? SMALL : MAIN;
 }
 
 static struct ummap_node *s3fifo_pick(void *p, struct ummap_node *after)
@@ -203,7 +212,7 @@ const struct ummap_policy ummap_policy_s3fifo = {
 	.struct_size = sizeof(struct ummap_policy),
 	.abi = UMMAP_POLICY_ABI,
 	.name = "s3fifo",
-	.help = "used once before used again (S3-FIFO)",
+	.help = "evicts segments used once before those used again (S3-FIFO)",
 	.create = s3fifo_create,
 	.destroy = s3fifo_destroy,
 	.insert = s3fifo_insert,

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * wiro-f, wiro-l - writes in, reads out: what is unchanged goes before what is changed, because
- * letting go of it costs no write. Among its like, what came first (wiro-f) or last (wiro-l) goes
- * first.
+ * The policies wiro-f and wiro-l ("writes in, reads out"): evict clean segments before dirty ones,
+ * because the eviction of a clean segment costs no write. Among segments of one kind, the oldest
+ * (wiro-f) or the newest (wiro-l) is evicted first.
  *
- * One ring holds both kinds: the head, the unchanged, a marker, the changed. A node's place says
- * what it is.
+ * One ring has both kinds, in this order: the head, clean nodes, the marker, dirty nodes.
  */
 #include "list.h"
 
@@ -14,8 +13,8 @@
 extern const struct ummap_policy ummap_policy_wiro_f, ummap_policy_wiro_l;
 
 struct wiro {
-	struct ummap_node head;   /* the unchanged come behind it */
-	struct ummap_node marker; /* the changed come behind it */
+	struct ummap_node head;   /* followed by the clean nodes */
+	struct ummap_node marker; /* followed by the dirty nodes */
 };
 
 static int wiro_create(const char *args, void **p)
@@ -43,7 +42,7 @@ static struct ummap_node *wiro_pick(void *p, struct ummap_node *after)
 	return next == &w->head ? NULL : next;
 }
 
-static bool changed(enum ummap_event why)
+static bool is_dirty(enum ummap_event why)
 {
 	return why == UMMAP_EV_WRITE || why == UMMAP_EV_DIRTIED;
 }
@@ -52,17 +51,17 @@ static void wiro_f_insert(void *p, struct ummap_node *node, enum ummap_event why
 {
 	struct wiro *w = p;
 
-	list_insert_before(changed(why) ? &w->head : &w->marker, node);
+	list_insert_before(is_dirty(why) ? &w->head : &w->marker, node);
 }
 
 static void wiro_l_insert(void *p, struct ummap_node *node, enum ummap_event why)
 {
 	struct wiro *w = p;
 
-	list_insert_after(changed(why) ? &w->marker : &w->head, node);
+	list_insert_after(is_dirty(why) ? &w->marker : &w->head, node);
 }
 
-/* Back from standby says nothing new: its insertion has told what it is. */
+/* A return from the inactive list does not change whether the segment is dirty. */
 static void wiro_f_touch(void *p, struct ummap_node *node, enum ummap_event why)
 {
 	if (why == UMMAP_EV_RETURN)
@@ -83,7 +82,7 @@ const struct ummap_policy ummap_policy_wiro_f = {
 	.struct_size = sizeof(struct ummap_policy),
 	.abi = UMMAP_POLICY_ABI,
 	.name = "wiro-f",
-	.help = "unchanged before changed, in each the first in goes first",
+	.help = "evicts clean segments before dirty ones, and the oldest of each first",
 	.create = wiro_create,
 	.destroy = list_destroy,
 	.insert = wiro_f_insert,
@@ -96,7 +95,7 @@ const struct ummap_policy ummap_policy_wiro_l = {
 	.struct_size = sizeof(struct ummap_policy),
 	.abi = UMMAP_POLICY_ABI,
 	.name = "wiro-l",
-	.help = "unchanged before changed, in each the last in goes first",
+	.help = "evicts clean segments before dirty ones, and the newest of each first",
 	.create = wiro_create,
 	.destroy = list_destroy,
 	.insert = wiro_l_insert,

@@ -12,22 +12,22 @@
 #include "engine/sigsegv.h"
 #include "base/config.h"
 #include "api/start.h"
-#include "paging/fault.h"
-#include "paging/teardown.h"
+#include "paging/fault/fault.h"
+#include "paging/mapping/teardown.h"
 #include "engine/engine.h"
 #include "cache/group.h"
-#include "paging/inplace.h"
-#include "paging/lock.h"
+#include "paging/mapping/inplace.h"
+#include "paging/mapping/lock.h"
 #include "base/log.h"
-#include "paging/lookup.h"
-#include "paging/handover.h"
-#include "paging/pagecache.h"
+#include "paging/mapping/lookup.h"
+#include "paging/mapping/handover.h"
+#include "paging/residency/pagecache.h"
 #include "io/plugin.h"
-#include "paging/remap.h"
-#include "paging/replace.h"
-#include "paging/segment.h"
-#include "paging/stats.h"
-#include "paging/sync.h"
+#include "paging/mapping/remap.h"
+#include "paging/mapping/replace.h"
+#include "paging/fault/segment.h"
+#include "paging/mapping/stats.h"
+#include "paging/sync/sync.h"
 #include "io/vars.h"
 
 #include <fcntl.h>
@@ -294,7 +294,6 @@ static int build(struct mapping *map, const struct plan *p)
 	map->bulk = config.bulk_sync;
 	map->engine = p->engine;
 	map->shared = p->attr.flags & UMMAP_SHARED;
-	map->stored = remap_stored(map->backings[0].store, map->backings[0].offset, map->size);
 	err = map_create(map);
 	if (!err) {
 		map->member.cluster = map_cluster_size(map);
@@ -528,7 +527,7 @@ static int unmap(void *addr, int sync, void *pages)
 	if (!map)
 		return api_leave(&g, api_no_mapping(addr));
 	/* The frozen mapping has no stores during the final sync, except through pins. */
-	if (pages && map->pinned)
+	if (pages && map_pinned_bytes(map))
 		err = fail(EBUSY, "cannot end the mapping at %p: part of it is pinned. Try umunpin "
 			   "first", addr);
 	if (!err && sync)
@@ -661,7 +660,7 @@ static int check_range(struct mapping *map, const struct change *c)
 	struct lock *lock;
 	int err;
 
-	if (map->pinned)
+	if (map_pinned_bytes(map))
 		return fail(EBUSY, "cannot change the mapping of '%s': part of it is pinned. Try "
 			    "umunpin first", map->name);
 	err = lock_range(map, map->backings[map->current].store, c->want.offset, c->want.size,

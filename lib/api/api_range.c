@@ -5,19 +5,19 @@
  */
 #include "api/api.h"
 
-#include "paging/prefetch.h"
-#include "paging/readahead.h"
+#include "paging/residency/prefetch.h"
+#include "paging/residency/readahead.h"
 #include "api/start.h"
-#include "paging/inplace.h"
+#include "paging/mapping/inplace.h"
 #include "io/io.h"
 #include "base/log.h"
 #include "engine/copy.h"
-#include "paging/lookup.h"
-#include "paging/segment.h"
-#include "paging/stall.h"
+#include "paging/mapping/lookup.h"
+#include "paging/fault/segment.h"
+#include "paging/fault/stall.h"
 #include "base/worker.h"
-#include "paging/sync.h"
-#include "paging/writeback.h"
+#include "paging/sync/sync.h"
+#include "paging/sync/writeback.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -219,7 +219,7 @@ int umadvise(void *addr, size_t len, int advice)
 	case UMMAP_ADV_NORMAL:
 	case UMMAP_ADV_RANDOM:
 	case UMMAP_ADV_SEQUENTIAL:
-		map->advice = advice;
+		readahead_advise(map, advice);
 		break;
 	case UMMAP_ADV_WILLNEED:
 		if (!map->in_place)
@@ -364,7 +364,7 @@ static int wait_for_pin(struct guard *g, const void *addr, size_t len, struct ra
 		struct mapping *map = r->map;
 
 		if (map->bus_when_full) {
-			err = map->write_error ? map->write_error : EIO;
+			err = writeback_error(map) ? writeback_error(map) : EIO;
 			err = fail(err, "cannot pin the range for writing: writes to '%s' fail (%s), and the memory for changes is "
 				   "used up (UMMAP_OVER_BUDGET). Try again after a sync that succeeds", map->name, strerror(err));
 			map_leave(map);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_remap_uri - umremap_open from each URI of a file to each other one, with and without
- * UMMAP_SYNC and UMMAP_SWITCH: what the mapping shows, what the file has after umsync, and what is
- * left after kill -9, are those of a shadow copy; URIs that cannot be opened leave the mapping as
- * it was; and no other process could lock the file meanwhile.
+ * prog_remap_uri - switches a mapping by umremap_open from each URI of a file to each other URI,
+ * with and without UMMAP_SYNC and UMMAP_SWITCH. The mapping, the file after umsync, and the file
+ * after kill -9 must equal a shadow copy. A URI that cannot be opened must leave the mapping
+ * unchanged. No other process may be able to lock the file during a switch.
  *
- *	prog_remap_uri [all | DRIVERS]   all cases, or all those from URIs that begin with DRIVERS:
+ *	prog_remap_uri [all | DRIVERS]   all cases, or those from URIs that begin with DRIVERS
  */
 #include "beside.h"
 
@@ -18,14 +18,14 @@
 
 static char store[320];
 
-/* Contents written through one filter are visible through another one, unless changes of cow+ are between
- * them. */
+/* Contents written through one filter are visible through another one, unless changes of cow+ are
+ * between them. */
 enum layer { NO_CHANGES, CHANGES, OTHER_CHANGES };
 
 static const struct way {
 	const char *scheme, *keys;
 	enum layer layer;
-	bool logged;             /* what was not synced does not survive */
+	bool logged;             /* whether changes that were not synced are lost */
 } ways[] = {
 	{ "posix", "", NO_CHANGES, false },
 	{ "uring", "direct=never", NO_CHANGES, false },
@@ -48,7 +48,7 @@ static const struct way {
 
 #define WAYS (sizeof(ways) / sizeof(*ways))
 
-/* None of these can be opened. */
+/* URIs that cannot be opened. */
 static const struct way bad_ways[] = {
 	{ "posix", "direct=maybe", NO_CHANGES, false },
 	{ "error+posix", "error.nth=many", NO_CHANGES, false },
@@ -59,11 +59,11 @@ static const struct way bad_ways[] = {
 	{ "cache+posix", "cache.path={store}.near3", NO_CHANGES, false },
 	{ "cache+posix", "cache.path={store}.near4&cache.size=2M&cache.block=3K", NO_CHANGES,
 	  false },
-	/* The last one is for those that have this near file already. */
+	/* The last one is only for URIs that already use this near file. */
 	{ "cache+posix", "cache.path={store}.near&cache.size=4M", NO_CHANGES, false },
 };
 
-/* These fail when changes of cow+ are to be written through them. */
+/* URIs that fail when changes of cow+ are written through them. */
 static const struct way failing_ways[] = {
 	{ "error+posix", "error.op=write&error.nth=1", NO_CHANGES, false },
 	{ "error+posix", "error.op=flush&error.nth=1", NO_CHANGES, false },
@@ -118,7 +118,7 @@ static int remap(uint64_t **m, const struct way *w, int sync)
 	return result;
 }
 
-/* Every third segment from `first` on. */
+/* Writes every third segment from `first` on. */
 static void put_version(uint64_t *m, uint64_t version, size_t first)
 {
 	size_t words = SEG / 8;
@@ -176,7 +176,7 @@ static bool is_there(const char *suffix)
 static void expect_switched(const struct trial *t, uint64_t *lost, uint64_t *kept)
 {
 	if (t->from->layer != t->to->layer && t->from->layer != NO_CHANGES) {
-		/* The store itself, which was never written. */
+		/* The contents of the store itself, which was never written. */
 		memset(lost, 0, SIZE);
 		put_version(lost, 1, 0);
 		put_version(lost, 1, 1);
@@ -195,7 +195,7 @@ static void remap_and_die(void *trial)
 	uint64_t *lost = malloc(SIZE), *kept = malloc(SIZE), *m;
 
 	set_budget(SIZE / 8);
-	/* In place, as on persistent memory. */
+	/* Maps the file in place, as on persistent memory. */
 	set_env("PMEM2_FORCE_GRANULARITY", "byte");
 	m = open_way(t->from, READ_WRITE);
 	shared->held = t->number;
@@ -251,7 +251,7 @@ static void try_pair(const struct way *from, const struct way *to, int sync)
 	check_exits(run_child(look_again, &t), 0);
 }
 
-/* ---- What cannot be opened ---- */
+/* ---- URIs that cannot be opened ---- */
 
 static void remap_in_vain(void *trial)
 {
@@ -288,7 +288,7 @@ static void try_in_vain(const struct way *from, const struct way *to, int sync)
 	check_exits(run_child(look_again, &back), 0);
 }
 
-/* Whether its driver is there. */
+/* Whether the driver of a URI is available. */
 static bool works(const struct way *w)
 {
 	static int has_uring = -1, has_pmem = -1;
@@ -301,7 +301,7 @@ static bool works(const struct way *w)
 	       (has_pmem || !strstr(w->scheme, "pmem"));
 }
 
-/* ---- Mappings that are only read ---- */
+/* ---- Read-only mappings ---- */
 
 static void switch_readers(void *way)
 {
@@ -325,7 +325,8 @@ static void switch_readers(void *way)
 	}
 }
 
-/* A descriptor must be open as the mapping needs it, also if the mapping has its file already. */
+/* A descriptor must permit the accesses of the mapping, even if the mapping already has its
+ * file. */
 static void use_descriptors(void *unused)
 {
 	uint64_t *m = open_way(&ways[0], READ_WRITE);
@@ -340,7 +341,7 @@ static void use_descriptors(void *unused)
 	check(umunmap(m, 1) == 0);
 }
 
-/* ---- Epochs, offsets, other processes ---- */
+/* ---- Commits, offsets, other processes ---- */
 
 static void go_back(void *unused)
 {
@@ -365,7 +366,7 @@ static void go_back(void *unused)
 	      "%" PRIu64 " to %" PRIu64, oldest, newest);
 	check(remap(&m, &then, UMMAP_SWITCH) == 0, "%s", umerrormsg());
 	check_words(m, copy[2], copy[2], &t, "gone back");
-	/* By the same URI again: from what was written and not committed, and from a commit. */
+	/* Goes back by the same URI: with changes that were not committed, and from a commit. */
 	put_version(m, 7, 0);
 	check(umadvise(m, SIZE, UMMAP_ADV_DONTNEED) == 0, "%s", umerrormsg());
 	check(remap(&m, &then, UMMAP_SWITCH) == 0, "%s", umerrormsg());
@@ -381,7 +382,7 @@ static void go_back(void *unused)
 	check_store(copy[2], &t, "gone back");
 }
 
-/* The contents go to another place of the file, and the mapping becomes larger. */
+/* Moves the contents to another offset of the file, and enlarges the mapping. */
 static void move_on(void *way)
 {
 	const struct way *w = way;
@@ -426,7 +427,7 @@ static void hold_changes(void *unused)
 	pause();
 }
 
-/* Changes of another process are changes of the file as it is. */
+/* A process with changes of cow+ excludes other URIs of the file. */
 static void meet_other_changes(void *unused)
 {
 	static const struct way changes = { "cow+posix", "", CHANGES, false },
@@ -456,7 +457,7 @@ static void meet_other_changes(void *unused)
 	check_store(copy, &t, "granted");
 }
 
-/* Looks for a moment in which nobody has a lock although a mapping has the file. */
+/* Checks that a process has a lock whenever a mapping has the file. */
 static void watch_locks(void *unused)
 {
 	(void)unused;
@@ -483,7 +484,7 @@ static void watch_locks(void *unused)
 	}
 }
 
-/* Of the cases one in so many is tried. */
+/* Tries one of `step` cases. */
 static void try_all(const struct way *from, size_t step)
 {
 	static const int syncs[] = { 0, UMMAP_SWITCH, UMMAP_SYNC | UMMAP_SWITCH };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_absent_pmem.c - a library that was built without libpmem2 says so, and maps files all the same. */
+/* A library that was built without libpmem2 refuses the driver pmem and maps files. */
 #include <criterion/criterion.h>
 
 #include "common.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The system calls of cold reads: the library asks the kernel once whether the page cache has a
- * segment, although the page-cache mappings and the read both need the answer.
+ * The system calls of cold reads: the library asks the kernel once whether a segment is in the page
+ * cache, although the page-cache mappings and the read both need the answer.
  */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
@@ -44,7 +44,7 @@ static bool has_cachestat(int fd)
 	return syscall(SYS_cachestat, fd, range, counts, 0) == 0;
 }
 
-/* Loads each segment of a file that the page cache does not have. */
+/* Loads each segment of a file that is not in the page cache. */
 static void load_cold(void *driver)
 {
 	int fd = filled_file(SIZE, 1);

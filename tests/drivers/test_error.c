@@ -20,7 +20,7 @@ static const struct ummap_driver *const filter = &ummap_driver_error;
 
 #define COUNT(table) (sizeof(table) / sizeof(*(table)))
 
-/* --- opening the filter --- */
+/* ---- Opening the filter ---- */
 
 static int open_over(const struct ummap_driver *next, const char *keys, int fd, void **h,
 		     struct ummap_geom *geom)
@@ -134,10 +134,35 @@ Test(error, with_which_error)
 Test(error, bad_values)
 {
 	static const char *const bad[] = {
-		"nth=", "nth=0", "nth=-1", "nth=1x", "nth= 1", "nth=18446744073709551616", "nth=x",
-		"op=", "op=reads", "op=READ", "op=sync", "errno=", "errno=EWHAT", "errno=0", "errno=4096",
-		"errno=-5", "errno=eio", "times=0", "times=", "times=never", "times=-1", "short=", "short=-1",
-		"short=x", "delay=", "delay=-1", "delay=1ms", "count=", "count=/nowhere/at/all",
+		"nth=",
+		"nth=0",
+		"nth=-1",
+		"nth=1x",
+		"nth= 1",
+		"nth=18446744073709551616",
+		"nth=x",
+		"op=",
+		"op=reads",
+		"op=READ",
+		"op=sync",
+		"errno=",
+		"errno=EWHAT",
+		"errno=0",
+		"errno=4096",
+		"errno=-5",
+		"errno=eio",
+		"times=0",
+		"times=",
+		"times=never",
+		"times=-1",
+		"short=",
+		"short=-1",
+		"short=x",
+		"delay=",
+		"delay=-1",
+		"delay=1ms",
+		"count=",
+		"count=/nowhere/at/all",
 		"nth=1&op=read&errno=no",
 	};
 	struct ummap_geom geom;
@@ -148,14 +173,15 @@ Test(error, bad_values)
 		char name[16] = "error.";
 
 		strncat(name, key, strcspn(key, "="));
-		cr_expect_eq(open_over(&full, bad[i], -1, &h, &geom), -EINVAL, "takes \"%s\"", bad[i]);
+		cr_expect_eq(open_over(&full, bad[i], -1, &h, &geom), -EINVAL, "takes \"%s\"",
+			     bad[i]);
 		cr_expect(strstr(geom.why, name), "\"%s\": %s", bad[i], geom.why);
 	}
 	cr_expect_eq(open_over(NULL, "", -1, &h, &geom), -EINVAL);
 	cr_expect(strstr(geom.why, "filter"), "%s", geom.why);
 }
 
-/* A transfer that stops halfway: so many bytes have arrived, and no more. */
+/* A transfer that stops halfway has moved exactly the bytes that the key gives. */
 Test(error, half_done)
 {
 	static const struct { const char *keys; size_t moved; } cases[] = {
@@ -228,7 +254,7 @@ Test(error, geometry_and_sizes)
 	filter->close(h);
 }
 
-/* A next driver without the calls that may be missing. */
+/* The next driver lacks the optional calls. */
 Test(error, over_a_bare_driver)
 {
 	struct ummap_driver read_only = bare, old = bare;
@@ -254,7 +280,7 @@ Test(error, over_a_bare_driver)
 	cr_expect_eq(geom.caps & (UMMAP_CAP_WRITE | UMMAP_CAP_GROW), 0);
 	filter->close(h);
 
-	/* What stands behind the end of an older table is none of its calls. */
+	/* The fields behind the end of an older table are not calls. */
 	old.struct_size = offsetof(struct ummap_driver, readv);
 	memset(&old.readv, 0x5a, sizeof(old) - old.struct_size);
 	h = must_open(&old, "nth=99");
@@ -264,7 +290,7 @@ Test(error, over_a_bare_driver)
 	filter->close(h);
 }
 
-/* A store that grows by being written, where only the filter can tell. */
+/* Writes enlarge a store whose driver has no call `size`, so the filter counts its bytes. */
 Test(error, size_as_written)
 {
 	void *h = must_open(&bare, "nth=2&times=always");
@@ -292,7 +318,7 @@ static int open_files(void)
 static char count_path[] = "/tmp/test_error.XXXXXX";
 static char count_keys[64];
 
-/* These keys and a count file. */
+/* Opens the filter with these keys and a count file. */
 static const char *counted(const char *keys)
 {
 	snprintf(count_keys, sizeof(count_keys), "%s&count=%s", keys, count_path);
@@ -349,7 +375,7 @@ CountTest(count_file)
 	expect_count("seen 11 fired 2\n");
 }
 
-/* How a test walks through every fault that a piece of work can meet. */
+/* Tests try every error of some work by increasing nth until no call fails. */
 CountTest(count_up_until_nothing_fires)
 {
 	for (int nth = 1; nth <= 7; nth++) {
@@ -375,7 +401,7 @@ static double seconds(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* A minute's delay would be noticed by whoever was not to be late. */
+/* Calls that `op` does not name are not delayed by the minute. */
 Test(error, delay, .timeout = 40)
 {
 	void *h = must_open(&full, "nth=9&op=read&delay=100000");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The filter error over an asynchronous driver: what is held, what goes on, and who reaps it. */
+/* The filter error over an asynchronous driver: held requests, passed requests, and their
+ * reaping. */
 #include "probe_driver.h"
 
 #include <criterion/criterion.h>
@@ -13,14 +14,14 @@
 extern const struct ummap_driver ummap_driver_error;
 static const struct ummap_driver *const filter = &ummap_driver_error;
 
-#define MANY 64
-#define LEN 4
+#define MAX_REQUESTS 64
+#define LEN 4 /* bytes of a request */
 
-/* An asynchronous driver: takes as many as `room`, does them when they are reaped, the last one first. */
+/* An asynchronous driver that makes the transfers when they are reaped, the last one first. */
 static struct {
-	struct ummap_io *io[MANY];
-	unsigned n, room;
-	int submit_result, reap_result;
+	struct ummap_io *io[MAX_REQUESTS]; /* requests in flight */
+	unsigned n, room;                  /* number of requests, and its limit */
+	int submit_result, reap_result;    /* error that each call returns; 0: none */
 } flight;
 
 static int async_submit(void *h, struct ummap_io **io, unsigned n)
@@ -40,7 +41,7 @@ static int async_reap(void *h, struct ummap_io **done, unsigned max, unsigned mi
 	unsigned n;
 
 	cr_expect_leq(min, max);
-	cr_expect_leq(min, flight.n, "nobody may wait for what is not on its way");
+	cr_expect_leq(min, flight.n, "the filter waits for more requests than are in flight");
 	if (flight.reap_result)
 		return flight.reap_result;
 	for (n = 0; n < max && flight.n > 0; n++) {
@@ -65,16 +66,16 @@ static void *open_over(const char *name, const char *value, const char *times)
 	next.submit = async_submit;
 	next.reap = async_reap;
 	next.size = NULL;
-	flight.room = MANY;
+	flight.room = MAX_REQUESTS;
 	cr_assert_eq(filter->open(&uri, UMMAP_O_WRITE, &h, &geom), 0, "%s", geom.why);
 	cr_assert(geom.caps & UMMAP_CAP_ASYNC);
 	return h;
 }
 
-static struct ummap_io requests[MANY];
-static char bytes[MANY][LEN];
+static struct ummap_io requests[MAX_REQUESTS];
+static char bytes[MAX_REQUESTS][LEN];
 
-/* Writes of LEN bytes each, one behind the other; 77: not done. */
+/* Prepares writes of LEN bytes, one behind the other. res 77: the request has not ended. */
 static void prepare(struct ummap_io **list, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
@@ -86,10 +87,10 @@ static void prepare(struct ummap_io **list, unsigned n)
 	memset(probe.data, '.', sizeof(probe.data));
 }
 
-/* All of them come back, each once. */
+/* Each request must return once. */
 static void reap_all(void *h, unsigned n)
 {
-	bool back[MANY] = { false };
+	bool back[MAX_REQUESTS] = { false };
 
 	for (unsigned left = n; left > 0;) {
 		struct ummap_io *done[3];
@@ -97,28 +98,33 @@ static void reap_all(void *h, unsigned n)
 
 		cr_assert(got > 0 && (unsigned)got <= left, "%d of %u", got, left);
 		for (int i = 0; i < got; i++) {
-			cr_expect(!back[done[i] - requests], "request %td came twice", done[i] - requests);
+			cr_expect(!back[done[i] - requests], "request %td returned twice",
+				  done[i] - requests);
 			back[done[i] - requests] = true;
 		}
 		left -= (unsigned)got;
 	}
 	for (unsigned i = 0; i < n; i++)
-		cr_expect(back[i], "request %u never came", i);
+		cr_expect(back[i], "request %u never returned", i);
 }
 
 static void expect_written(unsigned i, size_t moved)
 {
 	for (size_t k = 0; k < LEN; k++)
-		cr_expect_eq(probe.data[i * LEN + k], k < moved ? 'a' + (int)i : '.', "request %u", i);
+		cr_expect_eq(probe.data[i * LEN + k], k < moved ? 'a' + (int)i : '.', "request %u",
+			     i);
 }
 
 Test(error_async, one_of_them_fails)
 {
-	static const struct { const char *name, *value; size_t moved; int err; } cases[] = {
-		{ "errno", "EIO", 0, EIO }, { "errno", "ENOSPC", 0, ENOSPC }, { "short", "3", 3, EIO },
+	static const struct { const char *name, *value; size_t moved; int err;
+	} cases[] = {
+		{ "errno", "EIO", 0, EIO },
+		{ "errno", "ENOSPC", 0, ENOSPC },
+		{ "short", "3", 3, EIO },
 		{ "short", "99", LEN, EIO },
 	};
-	struct ummap_io *list[MANY];
+	struct ummap_io *list[MAX_REQUESTS];
 	uint64_t size;
 
 	for (size_t k = 0; k < sizeof(cases) / sizeof(*cases); k++) {
@@ -126,15 +132,16 @@ Test(error_async, one_of_them_fails)
 
 		prepare(list, 5);
 		cr_assert_eq(filter->submit(h, list, 5), 5);
-		cr_expect_eq(flight.n, 4, "the one that fails is not on its way");
+		cr_expect_eq(flight.n, 4, "the request that fails has reached the next driver");
 		reap_all(h, 5);
 		for (unsigned i = 0; i < 5; i++) {
-			cr_expect_eq(requests[i].res, i == 1 ? -cases[k].err : 0, "%u: %d", i, requests[i].res);
+			cr_expect_eq(requests[i].res, i == 1 ? -cases[k].err : 0, "%u: %d", i,
+				     requests[i].res);
 			expect_written(i, i == 1 ? cases[k].moved : LEN);
 		}
 		filter->close(h);
 	}
-	/* Only the filter knows how long the store is now. */
+	/* The next driver has no call `size`, so the filter counts the bytes. */
 	void *h = open_over("errno", "5", "1");
 
 	prepare(list, 3);
@@ -144,7 +151,7 @@ Test(error_async, one_of_them_fails)
 	reap_all(h, 2);
 	cr_expect(filter->size(h, &size) == 0 && size == SIZE + LEN, "%zu", (size_t)size);
 	filter->close(h);
-	/* Also where a write came half of its way. */
+	/* A write that stopped halfway counts, too. */
 	h = open_over("short", "3", "1");
 	cr_assert_eq(filter->submit(h, list, 2), 2);
 	reap_all(h, 2);
@@ -152,64 +159,70 @@ Test(error_async, one_of_them_fails)
 	filter->close(h);
 }
 
-/* Each request waits, before it is on its way or fails. */
+/* Each request is delayed before it is passed on or fails. */
 Test(error_async, delay)
 {
 	void *h = open_over("delay", "20000", "1");
-	struct ummap_io *list[MANY];
+	struct ummap_io *list[MAX_REQUESTS];
 	struct timespec begin, end;
 
 	prepare(list, 3);
 	clock_gettime(CLOCK_MONOTONIC, &begin);
 	cr_assert_eq(filter->submit(h, list, 3), 3);
 	clock_gettime(CLOCK_MONOTONIC, &end);
-	cr_expect_geq((end.tv_sec - begin.tv_sec) * 1000000000 + end.tv_nsec - begin.tv_nsec, 60000000);
+	cr_expect_geq((end.tv_sec - begin.tv_sec) * 1000000000 + end.tv_nsec - begin.tv_nsec,
+		      60000000);
 	reap_all(h, 3);
 	cr_expect(requests[0].res == 0 && requests[1].res == -EIO && requests[2].res == 0);
 	filter->close(h);
 }
 
-/* Reads are counted and fail as well, and their memory is left alone. */
+/* Reads are counted and fail, too, and a failed read does not change its memory. */
 Test(error_async, reads)
 {
 	void *h = open_over("op", "read", "1");
-	struct ummap_io *list[MANY];
+	struct ummap_io *list[MAX_REQUESTS];
 
 	prepare(list, 4);
 	for (unsigned i = 1; i < 4; i++)
 		requests[i].op = UMMAP_IO_READ;
 	cr_assert_eq(filter->submit(h, list, 4), 4);
 	reap_all(h, 4);
-	cr_expect(requests[0].res == 0 && requests[1].res == 0 && requests[2].res == -EIO && requests[3].res == 0);
+	cr_expect(requests[0].res == 0 && requests[1].res == 0 && requests[2].res == -EIO &&
+		  requests[3].res == 0);
 	cr_expect(bytes[1][0] == '.' && bytes[2][0] == 'c' && bytes[3][0] == '.');
 	filter->close(h);
 }
 
-/* All fail from the second on: more than can be held, so submit takes fewer. */
+/* All requests from the second one on fail. They are more than the filter can hold, so submit
+ * accepts fewer. */
 Test(error_async, fails_for_ever)
 {
 	void *h = open_over("op", "any", "always");
-	struct ummap_io *list[MANY];
+	struct ummap_io *list[MAX_REQUESTS];
 	int taken, again;
 
-	prepare(list, MANY);
-	taken = filter->submit(h, list, MANY);
-	cr_assert(taken > 1 && taken < MANY, "%d", taken);
-	cr_expect_eq(filter->submit(h, list + taken, MANY - (unsigned)taken), 0, "it is full");
+	prepare(list, MAX_REQUESTS);
+	taken = filter->submit(h, list, MAX_REQUESTS);
+	cr_assert(taken > 1 && taken < MAX_REQUESTS, "%d", taken);
+	cr_expect_eq(filter->submit(h, list + taken, MAX_REQUESTS - (unsigned)taken), 0,
+		     "the filter accepts more requests than it can hold");
 	reap_all(h, (unsigned)taken);
 	again = filter->submit(h, list + taken, 1);
 	cr_expect_eq(again, 1);
-	cr_expect(requests[0].res == 0 && requests[1].res == -EIO && requests[taken - 1].res == -EIO);
+	cr_expect(requests[0].res == 0 && requests[1].res == -EIO &&
+		  requests[taken - 1].res == -EIO);
 	cr_expect_eq(requests[taken + 1].res, 77);
-	cr_expect_eq(filter->reap(h, list, MANY, 1), 1);
+	cr_expect_eq(filter->reap(h, list, MAX_REQUESTS, 1), 1);
 	filter->close(h);
 }
 
-/* What the next driver does not take is done nevertheless; where it cannot say, the requests fail. */
+/* The filter makes the transfers of requests that the next driver does not accept. If submit of the
+ * next driver fails, the requests fail. */
 Test(error_async, next_is_full_or_fails)
 {
 	void *h = open_over("op", "any", "1");
-	struct ummap_io *list[MANY], *done[MANY];
+	struct ummap_io *list[MAX_REQUESTS], *done[MAX_REQUESTS];
 
 	flight.room = 1;
 	prepare(list, 4);
@@ -228,19 +241,19 @@ Test(error_async, next_is_full_or_fails)
 	flight.submit_result = 0;
 	filter->close(h);
 
-	/* Those held come back first, and then the error. */
+	/* The held requests return first, and then the error. */
 	h = open_over("op", "any", "1");
 	prepare(list, 3);
-	flight.room = MANY;
+	flight.room = MAX_REQUESTS;
 	flight.reap_result = -EBADF;
 	cr_assert_eq(filter->submit(h, list, 3), 3);
-	cr_expect_eq(filter->reap(h, done, MANY, 3), 1);
+	cr_expect_eq(filter->reap(h, done, MAX_REQUESTS, 3), 1);
 	cr_expect(done[0] == &requests[1] && done[0]->res == -EIO);
-	cr_expect_eq(filter->reap(h, done, MANY, 2), -EBADF);
+	cr_expect_eq(filter->reap(h, done, MAX_REQUESTS, 2), -EBADF);
 	filter->close(h);
 }
 
-/* ---- Each thread gets its own ones. ---- */
+/* ---- Each thread reaps its own requests ---- */
 
 #define THREADS 8
 #define ROUNDS 3000
@@ -274,7 +287,7 @@ static void *submit_and_reap(void *h)
 Test(error_async, many_threads)
 {
 	void *h = open_over("op", "any", "always");
-	struct ummap_io *list[MANY];
+	struct ummap_io *list[MAX_REQUESTS];
 	pthread_t threads[THREADS];
 
 	prepare(list, 1);
@@ -284,7 +297,7 @@ Test(error_async, many_threads)
 		cr_assert_eq(pthread_create(&threads[i], NULL, submit_and_reap, h), 0);
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	cr_assert_eq(filter->submit(h, list, 1), 1, "all places are free again");
+	cr_assert_eq(filter->submit(h, list, 1), 1, "a place was not freed");
 	reap_all(h, 1);
 	filter->close(h);
 }

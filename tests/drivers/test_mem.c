@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_mem.c - memory as a store: what was written is read, what was not is zeros and costs nothing, names,
- * ends of stores, threads, forked children.
+ * The driver mem: contents, bytes that were never written, names, ends of stores, threads, forked
+ * children.
  */
 #include <criterion/criterion.h>
 
@@ -26,11 +26,13 @@ static uint8_t *map_uri(const char *uri, size_t size, off_t offset, int prot)
 	return addr;
 }
 
-/* The driver by itself. */
+/* Opens a handle of the driver without the library. */
 static int try_handle(const char *path, const char *name, void **h, struct ummap_geom *geom)
 {
 	struct ummap_key key = { "name", name };
-	struct ummap_uri uri = { .scheme = "mem", .path = path, .keys = &key, .nkeys = name != NULL };
+	struct ummap_uri uri = {
+		.scheme = "mem", .path = path, .keys = &key, .nkeys = name != NULL
+	};
 
 	memset(geom, 0, sizeof(*geom));
 	return mem->open(&uri, UMMAP_O_WRITE, h, geom);
@@ -81,7 +83,7 @@ Test(mem, name_outlives_a_mapping_while_another_holds_it)
 	check_bytes(m, SIZE - 777, 777, 1);
 	check(umunmap(m, 1) == 0);
 	check(umunmap(other, 1) == 0);
-	/* The last one has taken it along. */
+	/* The last mapping has freed the store. */
 	m = map_uri("mem:8M?name=a", SIZE, 0, READ_WRITE);
 	check_zeros(m, SIZE);
 	check(umunmap(m, 1) == 0);
@@ -89,7 +91,8 @@ Test(mem, name_outlives_a_mapping_while_another_holds_it)
 
 Test(mem, stores_are_apart)
 {
-	static const char *const uris[] = { "mem:1M", "mem:1M", "mem:1M?name=a", "mem:1M?name=b", "mem:1M?name=A" };
+	static const char *const uris[] = { "mem:1M", "mem:1M", "mem:1M?name=a", "mem:1M?name=b",
+					    "mem:1M?name=A" };
 	uint8_t *m[5];
 
 	for (int i = 0; i < 5; i++) {
@@ -103,7 +106,7 @@ Test(mem, stores_are_apart)
 	}
 }
 
-/* The new place overlaps the old one: the two must be known as one store. */
+/* The new range overlaps the old one, so the library must know that both are in one store. */
 Test(mem, remapping_within_a_store)
 {
 	uint8_t *m = map_uri("mem:2M?name=a", MIB, 0, READ_WRITE), *all;
@@ -139,7 +142,7 @@ static void map_with_stderr(void *to)
 	check(dup2(*(int *)to, STDERR_FILENO) >= 0);
 	check(umunmap(map_uri("mem:1000000", 1000000, 0, READ_WRITE), 1) == 0);
 	check(umunmap(map_uri("mem:1000000", 2 * MIB, 0, PROT_READ), 1) == 0);
-	check(lseek(*(int *)to, 0, SEEK_END) == 0, "nothing is lost so far");
+	check(lseek(*(int *)to, 0, SEEK_END) == 0, "a warning before changes were lost");
 	check(umunmap(map_uri("mem:1000000", 2 * MIB, 0, READ_WRITE), 1) == 0);
 	_exit(0);
 }
@@ -151,15 +154,32 @@ Test(mem, warns_of_its_end)
 
 	check_exits(run_child(map_with_stderr, &to), 0);
 	check(pread(to, text, sizeof(text) - 1, 0) > 0);
-	check(strstr(text, "cannot write changes behind byte 1000000") && strstr(text, "ends at byte 2097152"), "%s", text);
+	check(strstr(text, "cannot write changes behind byte 1000000") &&
+		      strstr(text, "ends at byte 2097152"),
+	      "%s", text);
 }
 
 Test(mem, refuses_with_a_sentence)
 {
 	static const char *const bad[] = {
-		"mem:0", "mem:x", "mem:-1", "mem:+1", "mem: 1", "mem:1X", "mem:1MM", "mem:1M ", "mem:K", "mem:0x10",
-		"mem:18446744073709551616", "mem:9999999999T", "mem:8388608T", "mem:1M?name=", "mem:1M?nmae=a",
-		"mem:2M?name=a", "mem:", "mem",
+		"mem:0",
+		"mem:x",
+		"mem:-1",
+		"mem:+1",
+		"mem: 1",
+		"mem:1X",
+		"mem:1MM",
+		"mem:1M ",
+		"mem:K",
+		"mem:0x10",
+		"mem:18446744073709551616",
+		"mem:9999999999T",
+		"mem:8388608T",
+		"mem:1M?name=",
+		"mem:1M?nmae=a",
+		"mem:2M?name=a",
+		"mem:",
+		"mem",
 	};
 	uint8_t *m = map_uri("mem:1M?name=a", MIB, 0, READ_WRITE);
 	void *addr;
@@ -182,7 +202,7 @@ Test(mem, refuses_descriptors)
 	close(fd);
 }
 
-/* ---- What it costs ---- */
+/* ---- Memory use ---- */
 
 #if !SANITIZED
 Test(mem, reading_takes_no_memory)
@@ -219,11 +239,11 @@ Test(mem, memory_is_taken_where_it_is_written_and_given_back)
 }
 #endif
 
-/* ---- The driver by itself ---- */
+/* ---- The driver without the library ---- */
 
 #define MODEL 300001
 
-/* Any place and length, also across the end, against a plain array. */
+/* Transfers any range, even across the end of the store, and compares the result with an array. */
 static void random_step(void *h, uint8_t *model, uint64_t *seed)
 {
 	uint64_t off = next_random(seed) % (MODEL + 1000);
@@ -280,18 +300,18 @@ struct writer {
 	uint64_t first;
 };
 
-#define APART (64 * KIB)
-#define PIECES 16384
+#define WRITE_DISTANCE (64 * KIB)
+#define WRITES 16384
 
-/* Every fourth place, so that the threads are always side by side in parts that were never written. */
+/* Makes every fourth write, so that the threads always write neighboring chunks. */
 static void *write_pieces(void *arg)
 {
 	struct writer *w = arg;
 	uint8_t byte;
 
-	for (uint64_t i = w->first; i < PIECES; i += THREADS) {
+	for (uint64_t i = w->first; i < WRITES; i += THREADS) {
 		byte = pattern(i, 3);
-		check(mem->write(w->h, &byte, 1, i * APART) == 0);
+		check(mem->write(w->h, &byte, 1, i * WRITE_DISTANCE) == 0);
 	}
 	return NULL;
 }
@@ -309,8 +329,8 @@ Test(mem, threads_side_by_side)
 	}
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	for (uint64_t i = 0; i < PIECES; i++) {
-		check(mem->read(h, bytes, 2, i * APART) == 0);
+	for (uint64_t i = 0; i < WRITES; i++) {
+		check(mem->read(h, bytes, 2, i * WRITE_DISTANCE) == 0);
 		check(bytes[0] == pattern(i, 3) && bytes[1] == 0, "byte %" PRIu64, i);
 	}
 	mem->close(h);
@@ -338,7 +358,7 @@ Test(mem, threads_that_open_and_close_one_store)
 		check(pthread_create(&threads[i], NULL, open_and_close, "x") == 0);
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	h = handle("2M", "x"); /* nothing is left of it */
+	h = handle("2M", "x"); /* another size: no handle is left */
 	check(mem->read(h, buf, sizeof(buf), 0) == 0);
 	check_zeros(buf, sizeof(buf));
 	mem->close(h);
@@ -369,10 +389,11 @@ Test(mem, a_child_has_stores_of_its_own)
 	check(umunmap(m, 1) == 0);
 }
 
-/* Something else may stand where the parent's store was. */
+/* The child may have another mapping at the addresses of the parent's store. */
 static void map_and_close(void *h)
 {
-	uint8_t *m = mmap(NULL, GIB, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *m =
+		mmap(NULL, GIB, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	check(m != MAP_FAILED);
 	m[0] = m[GIB - 1] = 7;
@@ -403,7 +424,7 @@ static void open_once(void *unused)
 	mem->close(handle("3M", "x"));
 }
 
-/* The lock may be taken at the moment of the fork. */
+/* A thread of the parent may have the lock during fork(2). */
 Test(mem, a_child_does_not_wait_for_a_thread_that_it_has_not)
 {
 	pthread_t thread;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_null.c - the store that keeps nothing: zeros in, nothing out, of any size. */
+/* The driver null: any size, reads of zeros or of nothing, and writes that are discarded. */
 #include <criterion/criterion.h>
 
 #include "common.h"
@@ -25,7 +25,9 @@ static uint8_t *map_uri(const char *uri, size_t size, off_t offset, int prot)
 static void *handle(const char *path, const char *fill, struct ummap_geom *geom)
 {
 	struct ummap_key key = { "fill", fill };
-	struct ummap_uri uri = { .scheme = "null", .path = path, .keys = &key, .nkeys = fill != NULL };
+	struct ummap_uri uri = {
+		.scheme = "null", .path = path, .keys = &key, .nkeys = fill != NULL
+	};
 	void *h = NULL;
 
 	memset(geom, 0, sizeof(*geom));
@@ -68,7 +70,7 @@ Test(null, is_as_large_as_it_says)
 	check(umunmap(m, 0) == 0);
 }
 
-/* What fill=no reads may be anything, but a mapping still has its own changes while they are in memory. */
+/* With fill=no, reads return arbitrary bytes, but a mapping keeps its own changes in memory. */
 Test(null, unfilled_through_a_mapping)
 {
 	uint8_t *m;
@@ -84,7 +86,10 @@ Test(null, unfilled_through_a_mapping)
 
 Test(null, fills_or_not)
 {
-	static const struct { const char *fill; uint8_t byte; } cases[] = { { NULL, 0 }, { "yes", 0 }, { "no", 9 } };
+	static const struct {
+		const char *fill;
+		uint8_t byte;
+	} cases[] = { { NULL, 0 }, { "yes", 0 }, { "no", 9 } };
 	uint8_t buf[100];
 	struct iovec iov[2] = { { buf, 50 }, { buf + 50, 50 } };
 	struct ummap_geom geom;
@@ -97,8 +102,10 @@ Test(null, fills_or_not)
 		check(buf[0] == cases[i].byte && buf[49] == cases[i].byte && buf[50] == 9);
 		check(null->readv(h, iov, 2, 0) == 0);
 		check(buf[50] == cases[i].byte && buf[99] == cases[i].byte);
-		check(null->write(h, buf, 100, MIB - 100) == 0 && null->writev(h, iov, 2, MIB - 100) == 0);
-		check(null->write(h, buf, 100, MIB - 99) == -ENOSPC && null->writev(h, iov, 2, MIB - 99) == -ENOSPC);
+		check(null->write(h, buf, 100, MIB - 100) == 0 &&
+		      null->writev(h, iov, 2, MIB - 100) == 0);
+		check(null->write(h, buf, 100, MIB - 99) == -ENOSPC &&
+		      null->writev(h, iov, 2, MIB - 99) == -ENOSPC);
 		check(null->write(h, buf, 1, UINT64_MAX) == -ENOSPC);
 		check(geom.size == MIB && geom.align == 1);
 		check(geom.caps == (UMMAP_CAP_WRITE | UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE));
@@ -109,8 +116,10 @@ Test(null, fills_or_not)
 Test(null, refuses_with_a_sentence)
 {
 	static const char *const bad[] = {
-		"null:0", "null:x", "null:-1", "null:1X", "null:1T1", "null:", "null:99999999T", "null:1T?fill=",
-		"null:1T?fill=maybe", "null:1T?fil=no",
+		"null:0",         "null:x",        "null:-1",
+		"null:1X",        "null:1T1",      "null:",
+		"null:99999999T", "null:1T?fill=", "null:1T?fill=maybe",
+		"null:1T?fil=no",
 	};
 	void *addr;
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_pmem.c - the driver pmem: what is in the mapping and in the file, the calls other than umremap, and
- * stores that cannot be had.
+ * The driver pmem: contents of mappings and files, the calls other than umremap, and stores that
+ * cannot be used.
  */
 #include <criterion/criterion.h>
 
 #include "pmem.h"
 
-/* ---- Contents. ---- */
+/* ---- Contents ---- */
 
 static void contents(void *arg)
 {
@@ -65,7 +65,7 @@ Test(pmem, another_process_sees_what_was_synced)
 	for_each_kind(another_process);
 }
 
-/* More than what is flushed line by line. */
+/* A file of more bytes than the driver flushes by cache lines. */
 static void large(void *arg)
 {
 	const struct kind *kind = arg;
@@ -120,7 +120,7 @@ Test(pmem, under_a_filter_that_passes_it_on)
 	for_each_kind(traced);
 }
 
-/* ---- The other calls. ---- */
+/* ---- Other calls ---- */
 
 static void ranges(void *arg)
 {
@@ -171,7 +171,7 @@ static void advice_and_pins(void *arg)
 		check(umadvise(m, SIZE, advice) == 0);
 	check_fails(umadvise(m, SIZE, 99), EINVAL);
 	if (kind->in_place) {
-		/* Holds no memory, so that there is nothing to run out of. */
+		/* A mapping in place uses no memory of the budget, so no advice can exceed it. */
 		check(umpin(m, SIZE, READ_WRITE) == 0);
 		check(write(out, m, SIZE) == (ssize_t)SIZE);
 		check(umunpin(m, SIZE) == 0);
@@ -274,7 +274,9 @@ static void map_read_only(void *arg)
 	check_fails(umremap(m, 0, temp_file(SIZE), 0, 0, &base), EACCES);
 	check(umremap(m, SIZE / 2, -1, -1, 0, &base) == 0);
 	check_bytes(m, SIZE / 2, 0, OLD);
-	check_fails(ummap(SIZE, SEG, READ_WRITE, open(path, O_RDONLY | O_CLOEXEC), 0, -1, 1, 0, &base), EACCES);
+	check_fails(
+		ummap(SIZE, SEG, READ_WRITE, open(path, O_RDONLY | O_CLOEXEC), 0, -1, 1, 0, &base),
+		EACCES);
 	check(umunmap(m, 1) == 0);
 	check_killed(run_child(store_to_read_only, arg), SIGSEGV);
 }
@@ -307,7 +309,7 @@ static void leaves_nothing(void *arg)
 		check(umunmap(m, i % 2) == 0);
 	}
 	check(count_fds() == before, "%d, then %d", before, count_fds());
-	/* malloc may want some of its own. */
+	/* malloc may make some mappings of its own. */
 	check(count_maps() < maps + ROUNDS, "%d, then %d", maps, count_maps());
 }
 
@@ -316,7 +318,7 @@ Test(calls, leave_nothing_behind)
 	for_each_kind(leaves_nothing);
 }
 
-/* ---- What goes wrong. ---- */
+/* ---- Errors ---- */
 
 static void cut(void *arg)
 {
@@ -355,8 +357,8 @@ static void required(void *arg)
 {
 	const struct kind *kind = arg;
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
-	const char *const keys[] = { "?granularity=auto", "?granularity=page", "?granularity=cacheline",
-				     "?granularity=byte" };
+	const char *const keys[] = { "?granularity=auto", "?granularity=page",
+				     "?granularity=cacheline", "?granularity=byte" };
 	unsigned allowed = strcmp(kind->granularity, "page") == 0 ? 2 :
 			   strcmp(kind->granularity, "byte") == 0 ? 4 : 3;
 	void *m;
@@ -366,13 +368,21 @@ static void required(void *arg)
 	fd = file_of(SIZE, OLD);
 	for (unsigned i = 0; i < 4; i++) {
 		if (i < allowed)
-			check(umunmap(map_uri(uri_of(fd, "pmem", keys[i]), SIZE, READ_WRITE, 0), 1) == 0);
+			check(umunmap(map_uri(uri_of(fd, "pmem", keys[i]), SIZE, READ_WRITE, 0),
+				      1) == 0);
 		else
-			check_fails(ummap_open(uri_of(fd, "pmem", keys[i]), SIZE, 0, READ_WRITE, &attr, &m), EOPNOTSUPP);
+			check_fails(ummap_open(uri_of(fd, "pmem", keys[i]), SIZE, 0, READ_WRITE,
+					       &attr, &m),
+				    EOPNOTSUPP);
 	}
-	check_fails(ummap_open(uri_of(temp_file(0), "pmem", keys[2]), SIZE, 0, READ_WRITE, &attr, &m), EOPNOTSUPP);
-	check_fails(ummap_open(uri_of(fd, "pmem", "?granularity=word"), SIZE, 0, READ_WRITE, &attr, &m), EINVAL);
-	check_fails(ummap_open(uri_of(fd, "pmem", "?grain=page"), SIZE, 0, READ_WRITE, &attr, &m), EINVAL);
+	check_fails(
+		ummap_open(uri_of(temp_file(0), "pmem", keys[2]), SIZE, 0, READ_WRITE, &attr, &m),
+		EOPNOTSUPP);
+	check_fails(
+		ummap_open(uri_of(fd, "pmem", "?granularity=word"), SIZE, 0, READ_WRITE, &attr, &m),
+		EINVAL);
+	check_fails(ummap_open(uri_of(fd, "pmem", "?grain=page"), SIZE, 0, READ_WRITE, &attr, &m),
+		    EINVAL);
 }
 
 Test(mistakes, granularity_that_is_not_there)

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_pmem_remap.c - umremap of mappings in place: they stay there where the new target allows it. */
+/* umremap of mappings in place, which stay in place if the new range permits it. */
 #include <criterion/criterion.h>
 
 #include "pmem.h"
-
-/* ---- umremap. ---- */
 
 static void migration(void *arg)
 {
@@ -28,7 +26,7 @@ static void migration(void *arg)
 	check_file(to, 2 * SEG + 1, SEG - 1, 1, OLD);
 	check_file(to, 3 * SEG, SEG, SEG, NEW);
 	check_file(to, 4 * SEG, SIZE - 5 * SEG, 2 * SEG, OLD);
-	check_file(from, 0, SEG, 0, OLD);  /* the later store went to the new file */
+	check_file(from, 0, SEG, 0, OLD);  /* the store after umremap went to the new file */
 	check_file(from, SEG, SEG, SEG, NEW);
 	if (kind->in_place)
 		check(file_size(to) == 2 * SEG + SIZE, "%" PRIu64, file_size(to));
@@ -42,7 +40,7 @@ Test(remap, migration)
 	for_each_kind(migration);
 }
 
-/* Where the new place overlaps the old one. */
+/* The new range overlaps the old one. */
 static void carry_over(void *arg)
 {
 	const struct kind *kind = arg;
@@ -68,7 +66,7 @@ Test(remap, carry_to_an_overlapping_place)
 	for_each_kind(carry_over);
 }
 
-/* The new target cannot be in place: it begins inside a page. */
+/* The new range begins inside a page, so it cannot be mapped in place. */
 static void carry_away(void *arg)
 {
 	void *base = NULL;
@@ -138,7 +136,7 @@ static void carry_fails(void *arg)
 	check(umsync(m, 0) == 0);
 	check_bytes(m, SEG, 0, NEW);
 	check_bytes(m + SEG, SIZE - SEG, SEG, OLD);
-	/* What is refused leaves the mapping as it was. */
+	/* A refused umremap leaves the mapping unchanged. */
 	check_fails(umremap(m, 0, 9999, 0, 0, &base), EBADF);
 	check(umunmap(m, 0) == 0);
 }
@@ -153,7 +151,7 @@ static void limit_files(rlim_t bytes)
 	check(setrlimit(RLIMIT_FSIZE, &(struct rlimit){ bytes, RLIM_INFINITY }) == 0);
 }
 
-/* Storage takes no more when half has been carried: the rest stays in memory, and a later sync completes it. */
+/* Writes fail after half of the contents: the rest stays in memory, and a later sync writes it. */
 static void carry_half(void *arg)
 {
 	void *base = NULL;
@@ -183,7 +181,7 @@ Test(remap, carry_that_storage_stops_halfway)
 	for_each_kind(carry_half);
 }
 
-/* An error of the background thread is told once, whatever happened in between. */
+/* An error of the background thread is reported once, in spite of an umremap in between. */
 static void carry_keeps_errors(void *arg)
 {
 	const struct kind *kind = arg;
@@ -262,7 +260,7 @@ static void resize(void *arg)
 	check(umremap(m, SEG + 1, -1, -1, 0, &base) == 0 && base == m);
 	check_bytes(m, SEG + 1, 0, OLD);
 	check_in_place(m, 4, fd, 4, kind->in_place);
-	/* Behind the end of the file: with segments, from here on. */
+	/* The mapping now extends behind the end of the file, so it uses segments. */
 	base = m;
 	check(umremap(m, 2 * SIZE, -1, -1, 0, &base) == 0);
 	m = base;
@@ -285,13 +283,13 @@ Test(remap, grow_and_shrink)
 #define STRIDE (SIZE / 2 / COUNTERS / sizeof(uint64_t))
 
 struct counting {
-	uint64_t *_Atomic counters;
-	_Atomic bool stop;
-	uint64_t counted[2];
-	int number;
+	uint64_t *_Atomic counters; /* counters in the mapping */
+	_Atomic bool stop;          /* whether the threads end */
+	uint64_t counted[2];        /* expected sums of the counters */
+	int number;                 /* number of the thread */
 };
 
-static void *count(void *arg)
+static void *increment_counters(void *arg)
 {
 	struct counting *c = arg;
 	volatile uint64_t *own = c->counters + c->number * SIZE / 2 / sizeof(uint64_t);
@@ -304,7 +302,7 @@ static void *count(void *arg)
 	return NULL;
 }
 
-static uint64_t sum(const uint64_t *counters)
+static uint64_t sum_counters(const uint64_t *counters)
 {
 	uint64_t all = 0;
 
@@ -313,12 +311,13 @@ static uint64_t sum(const uint64_t *counters)
 	return all;
 }
 
-/* Threads store all the while a mapping moves from file to file: no store may be lost. */
+/* Threads store while a mapping moves between files. No store may be lost. */
 static void stores_meanwhile(void *arg)
 {
 	struct counting c[2] = { { .number = 0 }, { .number = 1 } };
 	pthread_t threads[2];
 	void *base = NULL;
+	uint64_t all;
 	uint8_t *m;
 	int fds[2];
 
@@ -328,7 +327,7 @@ static void stores_meanwhile(void *arg)
 	m = map_file(fds[0], SIZE, SEG, READ_WRITE, 0);
 	for (int i = 0; i < 2; i++) {
 		c[i].counters = (uint64_t *)m;
-		check(pthread_create(&threads[i], NULL, count, &c[i]) == 0);
+		check(pthread_create(&threads[i], NULL, increment_counters, &c[i]) == 0);
 	}
 	for (int i = 1; i <= 100; i++) {
 		check(umremap(m, 0, fds[i % 2], 0, i % 3 ? 0 : UMMAP_SYNC, &base) == 0);
@@ -337,8 +336,8 @@ static void stores_meanwhile(void *arg)
 	for (int i = 0; i < 2; i++) {
 		c[i].stop = true;
 		check(pthread_join(threads[i], NULL) == 0);
-		check(sum((uint64_t *)(m + i * SIZE / 2)) == c[i].counted[i], "%" PRIu64 " of %" PRIu64,
-		      sum((uint64_t *)(m + i * SIZE / 2)), c[i].counted[i]);
+		all = sum_counters((uint64_t *)(m + i * SIZE / 2));
+		check(all == c[i].counted[i], "%" PRIu64 " of %" PRIu64, all, c[i].counted[i]);
 	}
 	check(umsync(m, 0) == 0);
 	base = malloc(SIZE);

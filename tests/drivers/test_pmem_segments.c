@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_pmem_segments.c - what the driver pmem cannot put in place goes through segments. */
+/* Mappings that the driver pmem cannot make in place use segments. */
 #include <criterion/criterion.h>
 
 #include "pmem.h"
-
-/* ---- What cannot be in place goes through segments. ---- */
 
 static void growth(void *arg)
 {
@@ -21,7 +19,7 @@ static void growth(void *arg)
 	check(umsync(m, 0) == 0);
 	check(file_size(fd) == SEG + 30, "%" PRIu64, file_size(fd));
 	check_file(fd, SEG + 10, 20, 0, NEW);
-	/* Not in place afterwards either, but as long as the file then is. */
+	/* The mapping still uses segments, and the file has its new length. */
 	file_fill(fd, 2 * SEG, 10, 0, OTHER);
 	check_bytes(m + SEG + 10, 20, 0, NEW);
 	check(umunmap(m, 1) == 0);
@@ -119,7 +117,8 @@ static void faulty(void *arg)
 	check(!try_load(m + SEG, &value) && bus_info.si_addr == m + SEG);
 	check(try_load(m + SEG, &value));
 	check(umunmap(m, 0) == 0);
-	snprintf(uri, sizeof(uri), "%s", uri_of(fd, "error+pmem", "?error.op=write&error.errno=ENOSPC"));
+	snprintf(uri, sizeof(uri), "%s",
+		 uri_of(fd, "error+pmem", "?error.op=write&error.errno=ENOSPC"));
 	m = map_uri(uri, SIZE, READ_WRITE, 0);
 	m[7] ^= 1;
 	check_fails(umsync(m, 0), ENOSPC);
@@ -139,7 +138,7 @@ static void chosen_by_default(void *unused)
 	uint8_t *m = map_file(fd, SIZE, SEG, READ_WRITE, 0);
 
 	(void)unused;
-	/* This file system has no DAX, so that `ummap` does not take pmem of its own accord. */
+	/* This file system has no DAX, so ummap() does not choose pmem by itself. */
 	check_in_place(m, 0, fd, 0, false);
 	check(umunmap(m, 0) == 0);
 }

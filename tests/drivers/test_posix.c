@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The posix driver by itself: opening, ends and limits, when it goes direct, what errors do. */
+/* The driver posix without the library: opening, ends of files, limits, direct transfers,
+ * errors. */
 #include "posix.h"
 
 #include <linux/filter.h>
@@ -14,7 +15,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-/* --- opening --- */
+/* ---- Opening ---- */
 
 static int of_kind(const char *kind, int flags)
 {
@@ -42,8 +43,9 @@ Test(posix, descriptors_refused)
 	void *h;
 
 	for (size_t i = 0; i < COUNT(cases); i++)
-		cr_expect_eq(try_fd(of_kind(cases[i].path, cases[i].flags), cases[i].oflags, NULL, &h),
-			     -cases[i].err, "%s", cases[i].path);
+		cr_expect_eq(
+			try_fd(of_kind(cases[i].path, cases[i].flags), cases[i].oflags, NULL, &h),
+			-cases[i].err, "%s", cases[i].path);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	half = open(path, O_WRONLY);
 	cr_expect_eq(try_fd(half, 0, NULL, &h), -EACCES, "write-only");
@@ -69,7 +71,8 @@ Test(posix, paths)
 	cr_expect_eq(try_path(dir, UMMAP_O_WRITE, NULL, &h), -ENODEV);
 	cr_expect_eq(try_path("/dev/zero", 0, NULL, &h), -ENODEV);
 	cr_assert_eq(mkfifo(path, 0600), 0);
-	cr_expect_eq(try_path(path, 0, NULL, &h), -ENODEV, "and must not wait for a writer");
+	cr_expect_eq(try_path(path, 0, NULL, &h), -ENODEV,
+		     "a pipe must be refused without a wait for a writer");
 	unlink(path);
 
 	umask(022);
@@ -102,12 +105,12 @@ Test(posix, geometry)
 	cr_expect(geom.align >= 512 && (geom.align & (geom.align - 1)) == 0);
 }
 
-/* A handle and its two descriptors. */
-static void *open_known(int fd, const char *direct, int *buffered, int *direct_fd)
+/* Opens a handle, and returns its two descriptors. */
+static void *open_with_fds(int fd, const char *direct, int *buffered, int *direct_fd)
 {
 	void *h;
 
-	/* The two lowest numbers that are free, of those that the library takes. */
+	/* The library takes the lowest free numbers from 700 on. */
 	*buffered = fcntl(fd, F_DUPFD, 700);
 	*direct_fd = fcntl(fd, F_DUPFD, 700);
 	close(*buffered);
@@ -140,11 +143,13 @@ static bool is_locked(int fd)
 	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-/* The program's own lock of the file outlives the handle, with locks of others beside it, and no descriptor is left when it is gone. */
+/* The program's own lock of the file outlives the handle, even with other locks on the file. When
+ * the lock ends, no descriptor is left. */
 Test(posix, keeps_locks)
 {
 	struct flock lock = { .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 10 };
-	int fd = temp_file("/var/tmp", 12345), other = temp_again(fd), low = first_free(0), high = first_free(700);
+	int fd = temp_file("/var/tmp", 12345), other = temp_again(fd);
+	int low = first_free(0), high = first_free(700);
 
 	cr_assert(fcntl(fd, F_SETLK, &lock) == 0 && fcntl(other, F_OFD_SETLK, &lock) == 0);
 	for (int i = 0; i < 3; i++)
@@ -166,7 +171,7 @@ Test(posix, own_description)
 
 	cr_assert_eq(fcntl(fd, F_SETFL, O_APPEND), 0);
 	cr_assert_eq(write(fd, "01234567", 8), 8);
-	h = open_known(fd, NULL, &buffered, &direct);
+	h = open_with_fds(fd, NULL, &buffered, &direct);
 	cr_expect_eq(posix->write(h, "ab", 2, 1), 0);
 	cr_expect_eq(lseek(fd, 0, SEEK_CUR), 8);
 	cr_expect(fcntl(fd, F_GETFL) & O_APPEND);
@@ -179,7 +184,7 @@ Test(posix, own_description)
 	cr_expect(fcntl(buffered, F_GETFD) < 0 && fcntl(direct, F_GETFD) < 0);
 }
 
-/* Without /proc the caller's description has to be shared, which not all flags allow. */
+/* Without /proc, the driver must share the caller's description, which some flags prevent. */
 Test(posix, shared_description)
 {
 	char dir[] = "/tmp/test_posix.XXXXXX", text[3] = "";
@@ -205,7 +210,7 @@ Test(posix, shared_description)
 	rmdir(dir);
 }
 
-/* --- ends, limits, sizes --- */
+/* ---- Ends of files, limits, sizes ---- */
 
 Test(posix, past_the_end)
 {
@@ -276,7 +281,7 @@ Test(posix, block_device)
 	cr_expect(strstr(geom.why, "read-only"), "%s", geom.why);
 	cr_assert_eq(try_path(path, 0, NULL, &h), 0, "%s", geom.why);
 	posix->close(h);
-	/* The next one to get this device would find it so. */
+	/* The next test may get this device. */
 	cr_assert_eq(ioctl(fd, BLKROSET, &(int){ 0 }), 0);
 	close(fd);
 }
@@ -295,11 +300,12 @@ Test(posix, no_space)
 	cr_expect_eq(err, -ENOSPC);
 	cr_expect_eq(posix->resize(h, 0), 0);
 	cr_expect_eq(posix->flush(h, 0, UINT64_MAX), 0);
-	cr_expect_eq(posix->write(h, buf, 4 * MIB, 0), 0, "there is space again");
+	cr_expect_eq(posix->write(h, buf, 4 * MIB, 0), 0,
+		     "a write failed although there is space again");
 	posix->close(h);
 }
 
-/* The limit on a file's size lets a write begin, and then fails it. */
+/* The limit of a file's size permits a part of a write, and then the write fails. */
 Test(posix, short_write)
 {
 	struct rlimit limit = { 100000, RLIM_INFINITY };
@@ -315,7 +321,7 @@ Test(posix, short_write)
 	posix->close(h);
 }
 
-/* More pieces than a system call takes, of odd lengths, and then of whole pages. */
+/* More pieces than a system call accepts, of odd lengths, and then of whole pages. */
 Test(posix, many_pieces)
 {
 	enum { PIECES = 3000 };
@@ -342,7 +348,8 @@ Test(posix, many_pieces)
 	posix->close(h);
 }
 
-/* Longer than what the driver moves at once: more than a GiB of addresses on 16 MiB of memory. */
+/* A transfer longer than one system call of the driver: over a GiB of addresses of 16 MiB of
+ * memory. */
 Test(posix, long_transfer)
 {
 	static const char *const modes[] = { "always", "never" };
@@ -367,9 +374,9 @@ Test(posix, long_transfer)
 	}
 }
 
-/* --- direct or not --- */
+/* ---- Direct and buffered transfers ---- */
 
-/* Bytes that this process has had read from storage, which may include a few of its program. */
+/* Bytes that this process has read from storage, which may include some of its program. */
 static size_t storage_reads(void)
 {
 	char text[512] = "";
@@ -404,30 +411,32 @@ Test(posix, direct_when)
 	cr_assert_eq(cached_pages(fd, odd), 0);
 	before = storage_reads();
 	cr_assert_eq(posix->read(automatic, buf, MIB / 2, 0), 0);
-	cr_expect_eq(cached_pages(fd, odd), 0, "not cached: must go past the page cache");
+	cr_expect_eq(cached_pages(fd, odd), 0, "a transfer of uncached data must be direct");
 	cr_expect_geq(storage_reads() - before, MIB / 2);
 
 	cr_assert_eq(posix->read(never, buf, MIB, 0), 0);
 	cr_expect_eq(cached_pages(fd, odd), MIB / PAGE);
 	before = storage_reads();
 	cr_assert_eq(posix->read(automatic, buf, MIB / 2, 0), 0);
-	cr_assert_eq(posix->read(automatic, buf, 2 * MIB, 0), 0, "past an odd end of the file");
+	cr_assert_eq(posix->read(automatic, buf, 2 * MIB, 0), 0,
+		     "a read behind an odd end of the file failed");
 	if (has_cachestat(fd))
-		cr_expect_lt(storage_reads() - before, A_FEW, "cached: must come from there");
+		cr_expect_lt(storage_reads() - before, A_FEW,
+			     "cached data must come from the page cache");
 	cr_assert_eq(posix->read(always, buf, MIB / 2, 0), 0);
 	cr_expect_geq(storage_reads() - before, MIB / 2);
 	drop_pages(fd);
 	cr_assert_eq(posix->read(never, buf, PAGE, 0), 0);
 	before = storage_reads();
 	cr_assert_eq(posix->read(automatic, buf, 2 * MIB, 0), 0);
-	cr_expect_geq(storage_reads() - before, odd / 2, "most of it is not cached");
+	cr_expect_geq(storage_reads() - before, odd / 2, "most data are not cached");
 	cr_expect_lt(cached_pages(fd, odd), MIB / PAGE);
 	posix->close(automatic);
 	posix->close(always);
 	posix->close(never);
 }
 
-/* Only the ends of an odd transfer go through the page cache; the pages around them stay out. */
+/* Only the ends of an odd transfer use the page cache, without the pages around them. */
 Test(posix, ends_through_the_cache)
 {
 	int fd = temp_file("/var/tmp", 0);
@@ -437,7 +446,7 @@ Test(posix, ends_through_the_cache)
 	cr_assert_eq(pwrite(fd, buf, MIB, 0), (ssize_t)MIB);
 	drop_pages(fd);
 	h = open_fd(fd, UMMAP_O_WRITE, NULL);
-	cr_assert_eq(posix->read(h, buf + 1, MIB / 2, 0), 0, "memory that is not aligned");
+	cr_assert_eq(posix->read(h, buf + 1, MIB / 2, 0), 0, "a read to unaligned memory failed");
 	cr_expect_eq(cached_pages(fd, MIB), MIB / 2 / PAGE);
 	drop_pages(fd);
 	cr_assert_eq(posix->read(h, buf + 1024, MIB / 2, PAGE + 1024), 0);
@@ -448,7 +457,7 @@ Test(posix, ends_through_the_cache)
 	posix->close(h);
 }
 
-/* From now on this call fails with err (0: returns 0) on that descriptor. */
+/* From now on, this call fails with err on that descriptor; err 0: it returns 0. */
 static void fail_call(long call, int fd, int err)
 {
 	struct sock_filter filter[] = {
@@ -468,15 +477,15 @@ static void fail_call(long call, int fd, int err)
 Test(posix, direct_refused_later)
 {
 	int fd = temp_file("/var/tmp", MIB), buffered, direct;
-	void *h = open_known(fd, "always", &buffered, &direct);
+	void *h = open_with_fds(fd, "always", &buffered, &direct);
 	char *buf = buffer(MIB), *back = buffer(MIB);
 
 	fill(buf, MIB);
 	fail_call(SYS_pwritev, direct, EINVAL);
 	cr_expect_eq(posix->write(h, buf, MIB, 0), 0);
-	cr_expect_eq(cached_pages(fd, MIB), MIB / PAGE, "must have gone through the page cache");
+	cr_expect_eq(cached_pages(fd, MIB), MIB / PAGE, "the transfer must use the page cache");
 	fail_call(SYS_preadv, direct, EIO);
-	cr_expect_eq(posix->read(h, back, MIB, 0), 0, "must not try again");
+	cr_expect_eq(posix->read(h, back, MIB, 0), 0, "the driver must not try again");
 	cr_expect_arr_eq(buf, back, MIB);
 	posix->close(h);
 }
@@ -484,7 +493,7 @@ Test(posix, direct_refused_later)
 Test(posix, errors_come_through)
 {
 	int fd = temp_file("/var/tmp", MIB), buffered, direct;
-	void *h = open_known(fd, NULL, &buffered, &direct);
+	void *h = open_with_fds(fd, NULL, &buffered, &direct);
 	char *buf = buffer(MIB), byte[1];
 
 	fail_call(SYS_preadv, direct, EIO);
@@ -492,7 +501,7 @@ Test(posix, errors_come_through)
 	fail_call(SYS_pwritev, direct, ENOSPC);
 	cr_expect_eq(posix->write(h, buf, MIB, 0), -ENOSPC);
 	fail_call(SYS_pwritev, buffered, 0);
-	cr_expect_eq(posix->write(h, buf, 1, 0), -EIO, "nothing was written");
+	cr_expect_eq(posix->write(h, buf, 1, 0), -EIO, "a write that transfers nothing must fail");
 	fail_call(SYS_fdatasync, buffered, EDQUOT);
 	cr_expect_eq(posix->flush(h, 0, UINT64_MAX), -EDQUOT);
 	fail_call(SYS_preadv, buffered, ESTALE);
@@ -503,7 +512,7 @@ Test(posix, errors_come_through)
 Test(posix, without_cachestat)
 {
 	int fd = temp_file("/var/tmp", MIB), buffered, direct;
-	void *h = open_known(fd, NULL, &buffered, &direct);
+	void *h = open_with_fds(fd, NULL, &buffered, &direct);
 	char *buf = buffer(MIB), *back = buffer(MIB);
 	size_t before;
 
@@ -517,7 +526,7 @@ Test(posix, without_cachestat)
 	posix->close(h);
 }
 
-/* A thread that is cancelled, but has not noticed, gets through the driver's calls. */
+/* The driver's calls are not cancellation points: a cancelled thread completes them. */
 static void *use_cancelled(void *arg)
 {
 	static _Thread_local char byte = 1;
@@ -543,6 +552,6 @@ Test(posix, cancellation)
 	pthread_join(thread, &result);
 	cr_expect_eq(result, PTHREAD_CANCELED);
 	cr_expect_eq(posix->read(h, &byte, 1, 8), 0);
-	cr_expect_eq(byte, 42, "a call was cut off");
+	cr_expect_eq(byte, 42, "a call was cancelled");
 	posix->close(h);
 }

@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Direct and buffered transfers of one file, by turns and at once, in every place that the posix
- * driver may meet: what was written must be what is read, and nothing else may have changed.
+ * Direct and buffered transfers of one file, in turns and at the same time, on each kind of file
+ * that the driver posix supports: reads must return the last write, and no other bytes may change.
  */
 #include "posix.h"
 
 #include <pthread.h>
 
-/* --- transfers against a model --- */
+/* ---- Transfers compared with a model ---- */
 
 #define SPAN (MIB / 4)
 
 struct model {
-	int fd;         /* the test's own, through the page cache */
-	void *h;
-	bool grows;
-	size_t size;
-	char *bytes, *buf;
+	int fd;         /* descriptor of the test, through the page cache */
+	void *h;        /* handle of the driver */
+	bool grows;     /* whether writes can enlarge the store */
+	size_t size;    /* expected size of the store */
+	char *bytes;    /* expected contents */
+	char *buf;      /* memory for transfers */
 };
 
-/* A place and a length: of whole pages, of whole sectors, or any. */
-static void somewhere(size_t *off, size_t *len)
+/* Chooses a range of whole pages, of whole sectors, or of any bytes. */
+static void choose_range(size_t *off, size_t *len)
 {
 	static const size_t grains[] = { PAGE, 512, 1 };
 	size_t grain = grains[rand() % 3], other = grains[rand() % 3];
@@ -32,8 +33,8 @@ static void somewhere(size_t *off, size_t *len)
 		*len = SPAN - *off;
 }
 
-/* One to five pieces, some of them empty, some of them aligned. */
-static int cut(char *buf, size_t len, struct iovec *iov)
+/* Cuts a buffer into one to five pieces, some of which are empty or aligned. */
+static int cut_buffer(char *buf, size_t len, struct iovec *iov)
 {
 	int n = 0;
 
@@ -57,9 +58,9 @@ static void random_step(struct model *m)
 	char *buf = m->buf;
 	int n;
 
-	somewhere(&off, &len);
+	choose_range(&off, &len);
 	buf += rand() % 2 ? off % PAGE : (size_t[]){ 0, 512, 4, 1 }[rand() % 4];
-	n = cut(buf, len, iov);
+	n = cut_buffer(buf, len, iov);
 	switch (rand() % 8) {
 	case 0: case 1: case 2:
 		fill(buf, len);
@@ -88,11 +89,13 @@ static void random_step(struct model *m)
 	}
 }
 
-/* Driver and page cache write and read the same file in turns: both must see what was written last. */
-static void against_model(int fd, bool grows)
+/* The driver and the page cache transfer in turns. Each must see the last write of the other. */
+static void compare_with_model(int fd, bool grows)
 {
 	static const char *const modes[] = { "auto", "always", "never" };
-	struct model m = { .fd = fd, .grows = grows, .bytes = buffer(SPAN), .buf = buffer(SPAN + PAGE) };
+	struct model m = {
+		.fd = fd, .grows = grows, .bytes = buffer(SPAN), .buf = buffer(SPAN + PAGE)
+	};
 	uint64_t size;
 
 	srand(11);
@@ -115,18 +118,18 @@ static void against_model(int fd, bool grows)
 
 Test(posix_mixed, model_on_disk)
 {
-	against_model(temp_file("/var/tmp", 0), true);
+	compare_with_model(temp_file("/var/tmp", 0), true);
 }
 
 Test(posix_mixed, model_on_tmpfs)
 {
-	against_model(temp_file("/dev/shm", 0), true);
+	compare_with_model(temp_file("/dev/shm", 0), true);
 }
 
 Test(posix_mixed, model_on_ext4)
 {
 	need_root();
-	against_model(ext4_file(0), true);
+	compare_with_model(ext4_file(0), true);
 }
 
 Test(posix_mixed, model_on_block_device)
@@ -134,22 +137,22 @@ Test(posix_mixed, model_on_block_device)
 	char path[32];
 
 	need_root();
-	against_model(loop_device(SPAN, path, sizeof(path)), false);
+	compare_with_model(loop_device(SPAN, path, sizeof(path)), false);
 }
 
-/* --- threads --- */
+/* ---- Threads ---- */
 
 #define THREADS 4
 #define SLOTS 32
 #define ROUNDS 60
 
 struct worker {
-	void *h;
-	int fd;
-	size_t slot;   /* bytes of one */
-	unsigned me;
-	bool drops;
-	const char *wrong;
+	void *h;           /* handle of the driver */
+	int fd;            /* descriptor of the file */
+	size_t slot;       /* bytes of a slot */
+	unsigned number;   /* number of the thread */
+	bool drops;        /* whether thread 1 drops pages from the page cache */
+	const char *wrong; /* last error; NULL: none */
 };
 
 static void stamp(char *buf, size_t len, unsigned slot, unsigned round)
@@ -158,14 +161,14 @@ static void stamp(char *buf, size_t len, unsigned slot, unsigned round)
 		buf[i] = (char)(slot * 31 + round * 7 + i % 251);
 }
 
-/* Writes and reads back each slot of its own, between those of others. */
+/* Writes and reads the slots of this thread, which lie between slots of other threads. */
 static void *write_slots(void *arg)
 {
 	struct worker *w = arg;
 	char *buf = buffer(w->slot + PAGE), *expected = buffer(w->slot);
 
 	for (unsigned round = 1; round <= ROUNDS; round++) {
-		for (unsigned s = w->me; s < SLOTS; s += THREADS) {
+		for (unsigned s = w->number; s < SLOTS; s += THREADS) {
 			uint64_t off = s * w->slot;
 			char *at = buf + off % PAGE;
 
@@ -177,24 +180,26 @@ static void *write_slots(void *arg)
 			if (posix->read(w->h, at, w->slot, off))
 				w->wrong = "a read failed";
 			if (memcmp(at, expected, w->slot))
-				w->wrong = "something else was read than was written";
+				w->wrong = "a read did not return the last write";
 		}
-		if (w->me == 0 && posix->flush(w->h, 0, UINT64_MAX))
+		if (w->number == 0 && posix->flush(w->h, 0, UINT64_MAX))
 			w->wrong = "a flush failed";
-		if (w->drops && w->me == 1)
+		if (w->drops && w->number == 1)
 			posix_fadvise(w->fd, 0, 0, POSIX_FADV_DONTNEED);
 	}
 	return NULL;
 }
 
 /*
- * Neighbouring slots share pages: one thread's direct write stands beside the other's buffered one. `drops`: pages are
- * dropped meanwhile, dirty ones too. Linux 6.18 marks those with the bit that also means readahead, and whoever reads
- * one next has it read the pages around, on a block device many to a folio. Where such a folio has the end of one slot
- * in it when the middle of another is written directly, the next flush fails with EIO and the log speaks of a collision:
- * nothing that a driver could keep from happening, and nothing was lost.
+ * Neighboring slots share pages, so the direct write of one thread is next to the buffered write of
+ * another. If `drops` is true, pages are dropped meanwhile, even dirty ones. Linux 6.18 marks these
+ * pages with the bit that also means readahead, so the next read of such a page reads the pages
+ * around it, on a block device many in a folio. If such a folio contains the end of one slot while
+ * the middle of another slot is written directly, the next flush fails with EIO, and the kernel
+ * logs a collision. A driver cannot prevent this, and no data are lost. Therefore the test on a
+ * block device drops no pages.
  */
-static void many_threads(int fd, bool drops)
+static void write_by_threads(int fd, bool drops)
 {
 	static const size_t slots[] = { 5000, 20000, 1536 };
 
@@ -206,7 +211,8 @@ static void many_threads(int fd, bool drops)
 
 		for (unsigned t = 0; t < THREADS; t++) {
 			workers[t] = (struct worker){ h, fd, slots[i], t, drops, NULL };
-			cr_assert_eq(pthread_create(&threads[t], NULL, write_slots, &workers[t]), 0);
+			cr_assert_eq(pthread_create(&threads[t], NULL, write_slots, &workers[t]),
+				     0);
 		}
 		for (unsigned t = 0; t < THREADS; t++) {
 			pthread_join(threads[t], NULL);
@@ -217,21 +223,23 @@ static void many_threads(int fd, bool drops)
 		drop_pages(fd);
 		for (unsigned s = 0; s < SLOTS; s++) {
 			stamp(expected, slots[i], s, ROUNDS);
-			cr_assert_eq(pread(fd, buf, slots[i], (off_t)(s * slots[i])), (ssize_t)slots[i]);
-			cr_assert_arr_eq(buf, expected, slots[i], "slot %u of %zu bytes", s, slots[i]);
+			cr_assert_eq(pread(fd, buf, slots[i], (off_t)(s * slots[i])),
+				     (ssize_t)slots[i]);
+			cr_assert_arr_eq(buf, expected, slots[i], "slot %u of %zu bytes", s,
+					 slots[i]);
 		}
 	}
 }
 
 Test(posix_mixed, threads_on_disk)
 {
-	many_threads(temp_file("/var/tmp", 0), true);
+	write_by_threads(temp_file("/var/tmp", 0), true);
 }
 
 Test(posix_mixed, threads_on_ext4)
 {
 	need_root();
-	many_threads(ext4_file(0), true);
+	write_by_threads(ext4_file(0), true);
 }
 
 Test(posix_mixed, threads_on_block_device)
@@ -239,5 +247,5 @@ Test(posix_mixed, threads_on_block_device)
 	char path[32];
 
 	need_root();
-	many_threads(loop_device(MIB, path, sizeof(path)), false);
+	write_by_threads(loop_device(MIB, path, sizeof(path)), false);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_trace.c - traces of mappings: a line for each request, files of their own, full disks. */
+/* Traces of mappings: a line for each request, a file for each handle, full disks. */
 #include <criterion/criterion.h>
 
 #include "trace.h"
@@ -40,8 +40,9 @@ Test(trace, says_when_and_who)
 	size_t mine = 0;
 	uint8_t *m;
 
-	set_env("UMMAP_ENGINE", "segv"); /* a fault is served on its thread */
-	m = map_uri(SPAN, READ_WRITE, "trace+error+mem:8M?trace.file=%s&error.delay=20000&error.nth=999999", csv);
+	set_env("UMMAP_ENGINE", "segv"); /* handles a fault on its own thread */
+	m = map_uri(SPAN, READ_WRITE,
+		    "trace+error+mem:8M?trace.file=%s&error.delay=20000&error.nth=999999", csv);
 	check(umadvise(m, SPAN, UMMAP_ADV_RANDOM) == 0);
 	for (int i = 0; i < 5; i++)
 		check(m[i * SEG] == 0);
@@ -63,7 +64,7 @@ Test(trace, says_when_and_who)
 	check(mine == 5);
 }
 
-/* Every third write fails: the lines say so, with the error; the mapping sees what it would without the trace. */
+/* Every third write fails. The lines have the error, and the mapping behaves as without a trace. */
 Test(trace, over_fault_and_posix)
 {
 	const char *csv = in_dir("t.csv"), *data = in_dir("data");
@@ -72,8 +73,10 @@ Test(trace, over_fault_and_posix)
 	int fd;
 
 	set_budget(BUDGET);
-	m = map_uri(SPAN, READ_WRITE, "trace+error+posix:%s?trace.file=%s&error.op=write&error.nth=3&error.times=4&"
-		    "error.errno=EDQUOT", data, csv);
+	m = map_uri(SPAN, READ_WRITE,
+		    "trace+error+posix:%s?trace.file=%s&error.op=write&error.nth=3&error.times=4&"
+		    "error.errno=EDQUOT",
+		    data, csv);
 	fill(m, SPAN, 0, 1);
 	while (umsync(m, 0) == -1)
 		check(errno == EDQUOT);
@@ -90,11 +93,12 @@ Test(trace, over_fault_and_posix)
 	close(fd);
 }
 
-/* The other way round: what the fault keeps back never comes to the trace. */
+/* The filter error before the trace: requests that it fails never reach the trace. */
 Test(trace, under_a_fault)
 {
 	const char *csv = in_dir("t.csv");
-	uint8_t *m = map_uri(SEG, READ_WRITE, "error+trace+mem:1M?trace.file=%s&error.op=write", csv);
+	uint8_t *m =
+		map_uri(SEG, READ_WRITE, "error+trace+mem:1M?trace.file=%s&error.op=write", csv);
 
 	fill(m, SEG, 0, 1);
 	check_fails(umsync(m, 0), EIO);
@@ -191,8 +195,13 @@ Test(trace, overwrites_nothing)
 Test(trace, refuses_with_a_sentence)
 {
 	static const char *const bad[] = {
-		"trace+mem:1M", "trace+mem:1M?trace.file=", "trace:/x?trace.file=/dev/null", "trace+mem:1M?trace.fil=x",
-		"trace+mem:1M?file=x", "trace+mem:1M?trace.file=/nowhere/at/all", "trace+mem:1M?trace.file=/",
+		"trace+mem:1M",
+		"trace+mem:1M?trace.file=",
+		"trace:/x?trace.file=/dev/null",
+		"trace+mem:1M?trace.fil=x",
+		"trace+mem:1M?file=x",
+		"trace+mem:1M?trace.file=/nowhere/at/all",
+		"trace+mem:1M?trace.file=/",
 		"trace+mem:nonsense?trace.file=/dev/null",
 	};
 	void *addr;
@@ -205,7 +214,9 @@ Test(trace, refuses_with_a_sentence)
 		check(i > 1 || strstr(umerrormsg(), "trace.file=PATH"), "%s", umerrormsg());
 		check(i != 5 || strstr(umerrormsg(), "/nowhere/at/all"), "%s", umerrormsg());
 	}
-	check_fails(ummap_open("trace+posix:/nowhere?trace.file=/dev/null", MIB, 0, PROT_READ, NULL, &addr), ENOENT);
+	check_fails(ummap_open("trace+posix:/nowhere?trace.file=/dev/null", MIB, 0, PROT_READ, NULL,
+			       &addr),
+		    ENOENT);
 	check(count_fds() == fds);
 }
 
@@ -215,7 +226,7 @@ static void end_without_unmapping(void *m)
 	exit(0);
 }
 
-/* Lines in the block at the time of a fork are the parent's to write. */
+/* A forked child must not write lines that its parent has collected. */
 Test(trace, a_child_writes_nothing_of_its_parents)
 {
 	const char *csv = in_dir("t.csv");
@@ -232,7 +243,7 @@ Test(trace, a_child_writes_nothing_of_its_parents)
 
 /* ---- Full disks ---- */
 
-/* More than the block holds, and data that must come through. */
+/* Makes more lines than the block holds, and checks the data. */
 static void many_requests(const char *csv, struct umstat *st)
 {
 	uint8_t *m = map_uri(4 * MIB, READ_WRITE, "trace+mem:4M?trace.file=%s", csv);
@@ -263,7 +274,7 @@ static void check_all_counted(const char *csv, const struct umstat *st, const ch
 	kept = trace.n - count_lines("size", 0);
 	check(trace.says_lost && strcmp(trace.why, why) == 0, "\"%s\"", trace.why);
 	check(trace.n > 20 && trace.lost > 20, "%zu + %zu", trace.n, trace.lost);
-	/* What is lost may be lines about the size, of which the library keeps no count. */
+	/* Lost lines may include those of the call `size`, which the library does not count. */
 	check(kept < st->read_requests + st->write_requests + st->flushes);
 	check(kept + trace.lost >= st->read_requests + st->write_requests + st->flushes);
 }
@@ -284,7 +295,7 @@ Test(trace, a_file_that_may_not_grow)
 	check_exits(run_child(with_a_limited_file, (void *)in_dir("t.csv")), 0);
 }
 
-/* A name in a file system of that size, which only this process sees. */
+/* A path in a new file system of that size, which only this process sees. */
 static const char *on_small_disk(const char *size)
 {
 	const char *dir = in_dir("small");
@@ -306,7 +317,7 @@ static void with_a_small_disk(void *unused)
 	check_all_counted(csv, &st, strerror(ENOSPC));
 }
 
-/* Lines go out one by one, until there is no room left but for the last line. */
+/* Writes lines one by one until there is only room for the last line. */
 static void with_a_tiny_disk(void *unused)
 {
 	const char *csv = on_small_disk("size=4k");
@@ -329,7 +340,7 @@ Test(trace, a_disk_that_fills_up)
 		cr_skip_test("needs root");
 	check(mkdir(in_dir("small"), 0700) == 0);
 	check_exits(run_child(with_a_small_disk, NULL), 0);
-	/* Wherever in the last page it is full. */
+	/* Any number of bytes may be free in the last page. */
 	for (int i = 0; i < 12; i++)
 		check_exits(run_child(with_a_tiny_disk, NULL), 0);
 }

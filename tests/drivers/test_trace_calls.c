@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_trace_calls.c - the filter trace by itself: what it passes on to the driver behind it, and what it says of it. */
+/* The filter trace without the library: the calls that it passes to the next driver, and their
+ * lines. */
 #include "probe_driver.h"
 
 #include <criterion/criterion.h>
@@ -18,7 +19,8 @@ static int open_over(const struct ummap_driver *next, int fd, void **h, struct u
 	struct ummap_uri uri = { "trace", "/there", &key, 1, next, &next_uri };
 
 	memset(geom, 0, sizeof(*geom));
-	return fd < 0 ? filter->open(&uri, UMMAP_O_WRITE, h, geom) : filter->open_fd(&uri, fd, UMMAP_O_WRITE, h, geom);
+	return fd < 0 ? filter->open(&uri, UMMAP_O_WRITE, h, geom) :
+			filter->open_fd(&uri, fd, UMMAP_O_WRITE, h, geom);
 }
 
 static void *must_open(const struct ummap_driver *next, struct ummap_geom *geom)
@@ -33,8 +35,10 @@ static void check_line(size_t i, const char *op, uint64_t off, uint64_t len, int
 {
 	const struct line *l = &trace.line[i];
 
-	check(i < trace.n && strcmp(l->op, op) == 0 && l->off == off && l->len == len && l->result == result,
-	      "line %zu of %zu: %s,%" PRIu64 ",%" PRIu64 ",%d", i, trace.n, l->op, l->off, l->len, l->result);
+	check(i < trace.n && strcmp(l->op, op) == 0 && l->off == off && l->len == len &&
+		      l->result == result,
+	      "line %zu of %zu: %s,%" PRIu64 ",%" PRIu64 ",%d", i, trace.n, l->op, l->off, l->len,
+	      l->result);
 	check(l->thread == gettid());
 }
 
@@ -47,13 +51,15 @@ Test(calls, are_passed_on)
 	void *h = must_open(&full, &geom);
 
 	check(geom.size == 256 && geom.align == 512 && geom.optimal == 8192);
-	check(geom.caps == (UMMAP_CAP_WRITE | UMMAP_CAP_GROW | UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE |
-			    UMMAP_CAP_DIRECT));
+	check(geom.caps == (UMMAP_CAP_WRITE | UMMAP_CAP_GROW | UMMAP_CAP_PARALLEL |
+			    UMMAP_CAP_FAULTSAFE | UMMAP_CAP_DIRECT));
 	check(filter->write(h, buf, 20, 100) == 0 && probe.writes == 1);
 	check(filter->writev(h, iov, 2, 7) == 0 && probe.vectors == 1 && probe.writes == 1);
 	memset(buf, 0, sizeof(buf));
-	check(filter->read(h, buf, 20, 100) == 0 && probe.reads == 1 && strcmp(buf, "0123456789abcdefghi") == 0);
-	check(filter->readv(h, iov, 2, 7) == 0 && probe.vectors == 2 && strcmp(buf, "0123456789abcdefghi") == 0);
+	check(filter->read(h, buf, 20, 100) == 0 && probe.reads == 1 &&
+	      strcmp(buf, "0123456789abcdefghi") == 0);
+	check(filter->readv(h, iov, 2, 7) == 0 && probe.vectors == 2 &&
+	      strcmp(buf, "0123456789abcdefghi") == 0);
 	check(filter->flush(h, 3, 4) == 0 && probe.flushes == 1);
 	check(filter->resize(h, 99) == 0 && probe.size == 99);
 	check(filter->size(h, &size) == 0 && size == 99);
@@ -71,7 +77,7 @@ Test(calls, are_passed_on)
 	check_line(6, "size", 0, 99, 0);
 }
 
-/* A driver behind that lacks the calls which may be missing. */
+/* The next driver lacks the optional calls. */
 Test(calls, that_are_missing)
 {
 	struct ummap_driver read_only = bare, old = bare;
@@ -88,13 +94,15 @@ Test(calls, that_are_missing)
 	check(filter->write(h, text, 10, 300) == 0);
 	check(filter->size(h, &size) == 0 && size == 310);
 	check(filter->flush(h, 0, 1) == 0);
-	check(filter->resize(h, 1) == -EOPNOTSUPP && filter->map(h, text, 1, 0, PROT_READ) == -EOPNOTSUPP);
+	check(filter->resize(h, 1) == -EOPNOTSUPP &&
+	      filter->map(h, text, 1, 0, PROT_READ) == -EOPNOTSUPP);
 	check(filter->persist(h, text, 1) == 0);
 	filter->close(h);
 	read_trace(in_dir("t.csv"));
 	check_line(0, "write", 246, 10, 0);
-	/* Calls that never came to the driver have no lines. */
-	check(trace.n == 6 && count_lines("map", -EOPNOTSUPP) == 0 && count_lines("resize", -EOPNOTSUPP) == 0);
+	/* Calls that never reached the driver have no lines. */
+	check(trace.n == 6 && count_lines("map", -EOPNOTSUPP) == 0 &&
+	      count_lines("resize", -EOPNOTSUPP) == 0);
 
 	check(open_over(&bare, 5, &h, &geom) == -EINVAL);
 	check(strstr(geom.why, "the driver 'bare' takes none"), "%s", geom.why);
@@ -103,7 +111,7 @@ Test(calls, that_are_missing)
 	check(!(geom.caps & (UMMAP_CAP_WRITE | UMMAP_CAP_GROW)));
 	filter->close(h);
 
-	/* What stands behind the end of an older table is none of its calls. */
+	/* The fields behind the end of an older table are not calls. */
 	old.struct_size = offsetof(struct ummap_driver, readv);
 	memset(&old.readv, 0x5a, sizeof(old) - old.struct_size);
 	h = must_open(&old, &geom);
@@ -118,7 +126,8 @@ Test(calls, that_fail_to_open_leave_no_file)
 	void *h;
 
 	probe.open_result = -ENOENT;
-	check(open_over(&full, -1, &h, &geom) == -ENOENT && strcmp(geom.why, "probe will not open") == 0);
+	check(open_over(&full, -1, &h, &geom) == -ENOENT &&
+	      strcmp(geom.why, "probe will not open") == 0);
 	check(stat(in_dir("t.csv"), &st) == -1);
 	probe.open_result = 0;
 	check(open_over(&full, 17, &h, &geom) == 0 && probe.fd == 17);
@@ -158,13 +167,13 @@ Test(calls, in_place)
 	check_line(1, "persist", 4196, 50, -EREMOTEIO);
 }
 
-/* ---- Asynchronous calls: a queue that is done in the order of the last ones first ---- */
+/* ---- Asynchronous calls, over a queue that completes the last request first ---- */
 
 #define QUEUE 1000
 
 static struct {
 	struct ummap_io *io[QUEUE];
-	unsigned n, most;   /* waiting; taken at a time */
+	unsigned n, most;   /* requests in flight, and their limit for a call */
 	int refuse;
 } queue;
 
@@ -205,14 +214,16 @@ static struct ummap_driver queued(void)
 	return next;
 }
 
-/* All the way through, whatever the driver takes at a time; each request comes back as it was sent. */
+/* However many requests the driver accepts in a call, each returns as it was submitted. */
 static void run_queue(void *h, struct ummap_io *io, unsigned n, char *buf)
 {
 	struct ummap_io *list[QUEUE], *done[7];
 	unsigned sent = 0, back = 0;
 
 	for (unsigned i = 0; i < n; i++) {
-		io[i] = (struct ummap_io){ .op = i % 2, .buf = buf + i, .len = 1, .off = i, .res = 1, .owner = &io[i] };
+		io[i] = (struct ummap_io){
+			.op = i % 2, .buf = buf + i, .len = 1, .off = i, .res = 1, .owner = &io[i]
+		};
 		list[i] = &io[i];
 	}
 	while (back < n) {
@@ -224,7 +235,8 @@ static void run_queue(void *h, struct ummap_io *io, unsigned n, char *buf)
 		check(got >= 0 && (took > 0 || got > 0));
 		for (int i = 0; i < got; i++) {
 			check(done[i] >= io && done[i] < io + n && done[i]->owner == done[i]);
-			check(done[i]->res == (done[i]->off % 3 == 0 ? -EIO : 0), "%d", done[i]->res);
+			check(done[i]->res == (done[i]->off % 3 == 0 ? -EIO : 0), "%d",
+			      done[i]->res);
 		}
 		back += (unsigned)got;
 	}
@@ -260,7 +272,7 @@ Test(async, passes_through_whatever_is_taken)
 	check(seen == 4 * (QUEUE * (QUEUE - 1) / 2));
 }
 
-/* More on their way than the filter has room for: it is full, then goes on. */
+/* The filter has no room for more requests in flight, and accepts them later. */
 Test(async, is_full_at_some_point)
 {
 	struct ummap_driver next = queued();

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The uring driver by itself: requests in flight, ends of files, rings that are all taken, forked children,
- * kernels that forbid it; and that ummap() then does without. */
+/*
+ * The driver uring without the library: requests in flight, ends of files, more threads than rings,
+ * forked children, and kernels that forbid io_uring, where ummap() must use another driver.
+ */
 #include "common.h"
 
 #include <criterion/criterion.h>
@@ -16,7 +18,7 @@
 extern const struct ummap_driver ummap_driver_uring;
 
 #define BLOCK ((size_t)64 * KIB)
-#define MOST 64  /* requests of one thread at a time */
+#define MAX_DEPTH 64 /* requests of one thread in flight */
 
 static const struct ummap_driver *const uring = &ummap_driver_uring;
 
@@ -45,10 +47,10 @@ static void fill_pattern(uint8_t *at, size_t len, uint64_t seed)
 		at[i] = pattern(i, seed);
 }
 
-/* Sends n requests and waits for them; how many submit took at most in one go. */
-static unsigned run(void *h, struct ummap_io *io, unsigned n)
+/* Submits n requests and waits for them. Returns the largest number that one call accepted. */
+static unsigned transfer_all(void *h, struct ummap_io *io, unsigned n)
 {
-	struct ummap_io *list[4 * MOST], *done[4 * MOST];
+	struct ummap_io *list[4 * MAX_DEPTH], *done[4 * MAX_DEPTH];
 	unsigned sent = 0, back = 0, most = 0;
 
 	for (unsigned i = 0; i < n; i++) {
@@ -61,7 +63,7 @@ static unsigned run(void *h, struct ummap_io *io, unsigned n)
 		cr_assert(got >= 0 && (unsigned)got <= n - sent);
 		sent += (unsigned)got;
 		most = (unsigned)got > most ? (unsigned)got : most;
-		got = uring->reap(h, done, 4 * MOST, 1);
+		got = uring->reap(h, done, 4 * MAX_DEPTH, 1);
 		cr_assert(got > 0, "%d", got);
 		back += (unsigned)got;
 	}
@@ -72,32 +74,38 @@ static unsigned run(void *h, struct ummap_io *io, unsigned n)
 
 Test(uring, many_in_flight)
 {
-	const unsigned n = 3 * MOST;
+	const unsigned n = 3 * MAX_DEPTH;
 	struct ummap_io *io = calloc(n, sizeof(*io));
 	int fd = temp_file(n * BLOCK);
 	uint8_t *buf = memory(n * BLOCK), *back = memory(n * BLOCK);
 	struct ummap_geom geom;
 	void *h = open_fd(fd, UMMAP_O_WRITE, NULL, &geom);
 
-	cr_assert(geom.caps & UMMAP_CAP_ASYNC, "the file system of the tests takes O_DIRECT");
+	cr_assert(geom.caps & UMMAP_CAP_ASYNC,
+		  "the file system of the tests must support O_DIRECT");
 	fill_pattern(buf, n * BLOCK, 3);
 	for (unsigned i = 0; i < n; i++)
-		io[i] = (struct ummap_io){ .op = UMMAP_IO_WRITE, .buf = buf + i * BLOCK, .len = BLOCK, .off = i * BLOCK };
-	cr_expect_eq(run(h, io, n), MOST);
+		io[i] = (struct ummap_io){
+			.op = UMMAP_IO_WRITE, .buf = buf + i * BLOCK, .len = BLOCK, .off = i * BLOCK
+		};
+	cr_expect_eq(transfer_all(h, io, n), MAX_DEPTH);
 	for (unsigned i = 0; i < n; i++)
-		io[i] = (struct ummap_io){ .op = UMMAP_IO_READ, .buf = back + i * BLOCK, .len = BLOCK, .off = i * BLOCK };
-	run(h, io, n);
+		io[i] = (struct ummap_io){
+			.op = UMMAP_IO_READ, .buf = back + i * BLOCK, .len = BLOCK, .off = i * BLOCK
+		};
+	transfer_all(h, io, n);
 	cr_expect(memcmp(buf, back, n * BLOCK) == 0);
 	cr_expect_eq(pread(fd, back, BLOCK, 5 * BLOCK), (ssize_t)BLOCK);
 	cr_expect(memcmp(buf + 5 * BLOCK, back, BLOCK) == 0);
 	cr_expect_eq(uring->close(h), 0);
 	h = open_fd(fd, 0, "3", &geom);
-	cr_expect_eq(run(h, io, n), 3, "no more than depth at a time");
+	cr_expect_eq(transfer_all(h, io, n), 3, "a call must accept at most `depth` requests");
 	cr_expect_eq(uring->close(h), 0);
 	free(io);
 }
 
-/* Offsets, lengths and memory that do not fit, and ends of the file, beside requests that do. */
+/* Requests with unaligned offsets, lengths and memory, and at the end of the file, among aligned
+ * ones. */
 Test(uring, odd_ones_among_others)
 {
 	const size_t size = 10 * BLOCK + 777;
@@ -114,12 +122,15 @@ Test(uring, odd_ones_among_others)
 	memset(buf, 0xee, 16 * BLOCK);
 	io[0] = (struct ummap_io){ .buf = buf, .len = 2 * BLOCK, .off = 0 };
 	io[1] = (struct ummap_io){ .buf = buf + 2 * BLOCK, .len = 333, .off = 2 * BLOCK };
-	io[2] = (struct ummap_io){ .buf = buf + 2 * BLOCK + 333, .len = 2 * BLOCK - 333, .off = 2 * BLOCK + 333 };
+	io[2] = (struct ummap_io){ .buf = buf + 2 * BLOCK + 333,
+				   .len = 2 * BLOCK - 333,
+				   .off = 2 * BLOCK + 333 };
 	io[3] = (struct ummap_io){ .buf = buf + 4 * BLOCK, .len = 4 * BLOCK, .off = 4 * BLOCK };
 	io[4] = (struct ummap_io){ .buf = buf + 8 * BLOCK, .len = 4 * BLOCK, .off = 8 * BLOCK };
 	io[5] = (struct ummap_io){ .buf = buf + 12 * BLOCK, .len = BLOCK, .off = 12 * BLOCK };
-	run(h, io, 6);
-	cr_expect(memcmp(buf, all, 13 * BLOCK) == 0, "zeros past the end");
+	transfer_all(h, io, 6);
+	cr_expect(memcmp(buf, all, 13 * BLOCK) == 0,
+		  "bytes behind the end of the file must be zeros");
 	cr_expect_eq(buf[13 * BLOCK], 0xee);
 	cr_expect_eq(uring->close(h), 0);
 }
@@ -135,8 +146,8 @@ Test(uring, errors_come_back)
 	cr_assert_eq(uring->submit(h, &list, 1), 1);
 	cr_assert_eq(uring->reap(h, &done, 1, 1), 1);
 	cr_expect_eq(done, &io);
-	cr_expect_eq(io.res, -EBADF, "it is open for reading only: %d", io.res);
-	cr_expect_eq(uring->reap(h, &done, 1, 1), 0, "there is nothing to wait for");
+	cr_expect_eq(io.res, -EBADF, "a write by a read-only handle returned %d", io.res);
+	cr_expect_eq(uring->reap(h, &done, 1, 1), 0, "reap without a request must return 0");
 	cr_expect_eq(uring->close(h), 0);
 }
 
@@ -168,7 +179,9 @@ Test(uring, closed_with_requests_in_flight)
 
 		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 		for (unsigned i = 0; i < 16; i++) {
-			io[i] = (struct ummap_io){ .buf = buf + i * BLOCK, .len = BLOCK, .off = i * BLOCK };
+			io[i] = (struct ummap_io){ .buf = buf + i * BLOCK,
+						   .len = BLOCK,
+						   .off = i * BLOCK };
 			list[i] = &io[i];
 		}
 		cr_assert_eq(uring->submit(h, list, 16), 16);
@@ -176,7 +189,7 @@ Test(uring, closed_with_requests_in_flight)
 		memset(buf, 0x5a, 16 * BLOCK);
 		usleep(2000);
 		for (size_t i = 0; i < 16 * BLOCK; i += 511)
-			cr_assert_eq(buf[i], 0x5a, "the memory is the caller's again");
+			cr_assert_eq(buf[i], 0x5a, "the kernel wrote to memory after close");
 	}
 }
 
@@ -213,7 +226,8 @@ Test(uring, more_threads_than_rings)
 		without = 0;
 		pthread_barrier_init(&crowd, NULL, THREADS);
 		for (int i = 0; i < THREADS; i++)
-			cr_assert_eq(pthread_create(&thread[i], NULL, hold_a_ring, buf + i * BLOCK), 0);
+			cr_assert_eq(pthread_create(&thread[i], NULL, hold_a_ring, buf + i * BLOCK),
+				     0);
 		for (int i = 0; i < THREADS; i++)
 			pthread_join(thread[i], NULL);
 		cr_expect(without > 0 && without < THREADS, "%u", without);
@@ -221,7 +235,7 @@ Test(uring, more_threads_than_rings)
 	cr_expect_eq(uring->close(crowd_h), 0);
 }
 
-/* And mappings do not notice. */
+/* Mappings work with more threads than rings. */
 static void *scan(void *m)
 {
 	uint64_t sum = 0;
@@ -244,9 +258,12 @@ Test(uring, mapping_with_more_threads_than_rings)
 	cr_assert_eq(fsync(fd), 0);
 	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 	setenv("UMMAP_MEM_LIMIT", "16M", 1);
-	cr_assert_eq(ummap((size_t)COPIES * 64 * BLOCK, BLOCK, PROT_READ, fd, 0, -1, 1, 0, &addr), 0, "%s", umerrormsg());
+	cr_assert_eq(ummap((size_t)COPIES * 64 * BLOCK, BLOCK, PROT_READ, fd, 0, -1, 1, 0, &addr),
+		     0, "%s", umerrormsg());
 	for (int i = 0; i < THREADS; i++)
-		cr_assert_eq(pthread_create(&thread[i], NULL, scan, (uint8_t *)addr + (size_t)i * 64 * BLOCK), 0);
+		cr_assert_eq(pthread_create(&thread[i], NULL, scan,
+					    (uint8_t *)addr + (size_t)i * 64 * BLOCK),
+			     0);
 	for (int i = 0; i < THREADS; i++) {
 		pthread_join(thread[i], &sum);
 		cr_expect_eq((uintptr_t)sum, 64);
@@ -261,12 +278,14 @@ static void use_in_child(void *h)
 	struct ummap_geom geom;
 	uint8_t *buf = memory(2 * BLOCK);
 	int fd = temp_file(2 * BLOCK);
-	struct ummap_io io[2] = { { .op = UMMAP_IO_WRITE, .buf = buf, .len = BLOCK },
-				  { .op = UMMAP_IO_WRITE, .buf = buf, .len = BLOCK, .off = BLOCK } };
+	struct ummap_io io[2] = {
+		{ .op = UMMAP_IO_WRITE, .buf = buf, .len = BLOCK },
+		{ .op = UMMAP_IO_WRITE, .buf = buf, .len = BLOCK, .off = BLOCK }
+	};
 	void *own = open_fd(fd, UMMAP_O_WRITE, NULL, &geom);
 
 	memset(buf, 7, 2 * BLOCK);
-	run(own, io, 2);
+	transfer_all(own, io, 2);
 	check(pread(fd, buf + BLOCK, BLOCK, BLOCK) == (ssize_t)BLOCK && buf[BLOCK] == 7);
 	check(uring->close(own) == 0);
 	check(uring->close(h) == 0);
@@ -281,13 +300,13 @@ Test(uring, forked_child)
 
 	for (unsigned i = 0; i < 8; i++)
 		io[i] = (struct ummap_io){ .buf = memory(BLOCK), .len = BLOCK, .off = i * BLOCK };
-	run(h, io, 8);
+	transfer_all(h, io, 8);
 	check_exits(run_child(use_in_child, h), 0);
-	run(h, io, 8);
+	transfer_all(h, io, 8);
 	cr_expect_eq(uring->close(h), 0);
 }
 
-/* ---- Where it is forbidden ---- */
+/* ---- Kernels that forbid io_uring ---- */
 
 static void forbid(long call)
 {
@@ -314,19 +333,22 @@ static void without_io_uring(void *call)
 	unsetenv("UMMAP_DRIVER");
 	setenv("UMMAP_LOG", "info", 1);
 	check(pipe(log) == 0 && dup2(log[1], 2) == 2);
-	check(ummap(4 * BLOCK, BLOCK, PROT_READ | PROT_WRITE, fd, 0, -1, 1, 0, &addr) == 0, "%s", umerrormsg());
+	check(ummap(4 * BLOCK, BLOCK, PROT_READ | PROT_WRITE, fd, 0, -1, 1, 0, &addr) == 0, "%s",
+	      umerrormsg());
 	*(uint8_t *)addr = 42;
 	check(umsync(addr, 0) == 0);
 	check(umunmap(addr, 0) == 0);
 	check(read(log[0], said, sizeof(said) - 1) > 0);
 	check(strstr(said, "cannot use io_uring") && strstr(said, "posix"), "%s", said);
 	snprintf(path, sizeof(path), "uring:/proc/self/fd/%d", fd);
-	check(ummap_open(path, BLOCK, 0, PROT_READ, &attr, &addr) == -1 && errno == EOPNOTSUPP, "%d", errno);
-	check(strstr(umerrormsg(), "cannot use io_uring") && strstr(umerrormsg(), "kernel.io_uring_disabled"), "%s",
-	      umerrormsg());
+	check(ummap_open(path, BLOCK, 0, PROT_READ, &attr, &addr) == -1 && errno == EOPNOTSUPP,
+	      "%d", errno);
+	check(strstr(umerrormsg(), "cannot use io_uring") &&
+		      strstr(umerrormsg(), "kernel.io_uring_disabled"),
+	      "%s", umerrormsg());
 }
 
-/* A sandbox that closes when all is open. */
+/* A sandbox that forbids the calls after the opening. */
 static void forbidden_later(void *unused)
 {
 	int fd = temp_file(8 * BLOCK);
@@ -336,12 +358,14 @@ static void forbidden_later(void *unused)
 
 	(void)unused;
 	for (unsigned i = 0; i < 8; i++)
-		io[i] = (struct ummap_io){ .buf = memory(BLOCK), .len = BLOCK, .off = i * BLOCK, .op = UMMAP_IO_WRITE };
-	run(h, io, 4);
+		io[i] = (struct ummap_io){
+			.buf = memory(BLOCK), .len = BLOCK, .off = i * BLOCK, .op = UMMAP_IO_WRITE
+		};
+	transfer_all(h, io, 4);
 	forbid(SYS_io_uring_enter);
 	for (unsigned i = 0; i < 8; i++)
 		memset(io[i].buf, (int)i + 1, BLOCK);
-	run(h, io, 8);
+	transfer_all(h, io, 8);
 	for (unsigned i = 0; i < 8; i++) {
 		uint8_t byte;
 
@@ -349,7 +373,7 @@ static void forbidden_later(void *unused)
 		io[i].op = UMMAP_IO_READ;
 		memset(io[i].buf, 0, BLOCK);
 	}
-	run(h, io, 8);
+	transfer_all(h, io, 8);
 	for (unsigned i = 0; i < 8; i++)
 		check(io[i].res == 0 && *(uint8_t *)io[i].buf == i + 1);
 	check(uring->close(h) == 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Read-ahead: which runs of faults are found, and that other access is left alone. */
 #include "common.h"
-#include "paging/readahead.h"
-#include "paging/lookup.h"
+#include "paging/residency/readahead.h"
+#include "paging/mapping/lookup.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>

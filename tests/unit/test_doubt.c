@@ -9,9 +9,9 @@
 
 #include "common.h"
 #include "uffd.h"
-#include "paging/lookup.h"
-#include "paging/segment.h"
-#include "paging/writeback.h"
+#include "paging/mapping/lookup.h"
+#include "paging/fault/segment.h"
+#include "paging/sync/writeback.h"
 
 #define SEG (16 * KIB)
 #define SEGS ((size_t)64)

@@ -2,7 +2,7 @@
 /* Groups: one policy and one budget over several mappings; what others that press cannot take; joining. */
 #include "common.h"
 
-#include "paging/lookup.h"
+#include "paging/mapping/lookup.h"
 
 #include <criterion/criterion.h>
 

@@ -1,0 +1,779 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Moves segments between their states: lib/STATES.md has the states, the events and the orders that must hold. A
+ * segment's lock is held from the first read to the last change, I/O included. While one is held, another is only
+ * trylocked. Nothing here allocates or logs on the fault path.
+ */
+#include "paging/fault/segment.h"
+
+#include "paging/residency/readahead.h"
+#include "paging/residency/recycle.h"
+#include "base/scratch.h"
+#include "engine/engine.h"
+#include "engine/uffd.h"
+#include "paging/residency/evict.h"
+#include "paging/residency/pagecache.h"
+#include "paging/sync/twin.h"
+#include "paging/sync/writeback.h"
+
+#include <string.h>
+#include <ummap.h>
+
+/* ---- Page in: what goes into the frame of an absent segment, the bytes of its store or zeros ---- */
+
+/* A frame in the pool may be written from then on. */
+static int make_writable(struct mapping *map, uint32_t frame)
+{
+	int err;
+
+	do
+		err = frame_make_writable(frame, 1);
+	while (err == -ENOMEM && evict_shed(map));
+	return err;
+}
+
+static bool request(struct mapping *map, size_t i, struct seg *s, char *buf, bool blank, struct ummap_io *io)
+{
+	const struct backing *t = &map->backings[seg_backing(s)];
+	uint64_t off = t->offset + ((uint64_t)i << map->shift);
+	size_t len = map_len(map, i), read = map_reads(map, s) && !io_is_hole(t->store, off, len) ? len : 0;
+
+	if (!blank)
+		memset(buf + read, 0, map_place_len(map, i) - read);
+	if (!read)
+		return false;
+	*io = (struct ummap_io){ .op = UMMAP_IO_READ, .buf = buf, .len = len, .off = off, .owner = s };
+	return true;
+}
+
+bool seg_request(struct mapping *map, size_t i, struct seg *s, uint32_t frame, struct ummap_io *io)
+{
+	return request(map, i, s, frame_addr(frame), frame_use_blank(frame), io);
+}
+
+/* What leaves the thread free while storage works makes up for the frame that was taken. */
+static int load(struct mapping *map, struct ummap_io *io, struct store *store)
+{
+	struct ummap_io *one = io, *done;
+	int n;
+
+	engine_hand_off();
+	if (!io_overlaps(store) || io_begin(store, &one, 1) == 0)
+		return io_run(store, io, 1, false, &map->stat.io);
+	evict_resupply(map, 1);
+	n = io_end(store, &done, 1);
+	if (n < 0)
+		io->res = n;
+	io_count(&map->stat.io, io, 1);
+	return io->res;
+}
+
+/* Fills `buf`, memory of zeros if it is blank, with what belongs into segment i, which the caller has locked. */
+static int fill(struct mapping *map, size_t i, struct seg *s, char *buf, bool blank)
+{
+	struct ummap_io io;
+
+	return request(map, i, s, buf, blank, &io) ? load(map, &io, map->backings[seg_backing(s)].store) : 0;
+}
+
+/* The same for the frame, in the pool. */
+static int page_in(struct mapping *map, size_t i, struct seg *s, uint32_t frame)
+{
+	int err = make_writable(map, frame);
+
+	return err ? err : fill(map, i, s, frame_addr(frame), frame_use_blank(frame));
+}
+
+/* Where the mapped range gets a copy anyway, the bytes need not be in the frame first, whose memory would have to come
+ * and go: memory that only passes them on takes its place. NULL: they do. */
+static char *take_instead(const struct mapping *map, uint32_t frame)
+{
+	return map->engine->drops && map->seg_size <= SCRATCH_SIZE && frame_is_blank(frame) ? scratch_take(&errno) : NULL;
+}
+
+/* ---- Map: from the pool to the mapped range, with final rights ---- */
+
+/* Whether an engine that lacked a VMA has one now. Where places take none, memory itself is short,
+ * and a caller that may wait for more of it tries again (seg_fault). */
+static bool found_mapping(struct mapping *map, int err)
+{
+	return err == -ENOMEM && map->engine->vma_each && evict_shed(map);
+}
+
+/* `from`: the frame in the pool, or what has its bytes instead. */
+static int map_frame(struct mapping *map, size_t i, uint32_t frame, char *from, bool writable)
+{
+	size_t len = map_place_len(map, i);
+	int err;
+
+	if (from != frame_addr(frame))
+		return map->engine->copy_in(map->engine, map_place(map, i), from, len, writable);
+
+	do {
+		/* What of a frame stays in the pool has no rights that are noted: it can always be written. */
+		err = len < map->seg_size ? frame_make_writable(frame, 1) : 0;
+		if (!err)
+			err = map->engine->map(map->engine, map_place(map, i), frame_addr(frame), len, frame_writable(frame),
+					     writable);
+	} while (found_mapping(map, err));
+	if (!err)
+		frame_set_writable(frame, 1, writable);
+	if (!err && len == map->seg_size)
+		frame_set_away(frame, true);
+	return err;
+}
+
+static int protect(struct mapping *map, size_t i, const struct seg *s, bool writable)
+{
+	int err;
+
+	do
+		err = map->engine->protect(map->engine, map_place(map, i), map_place_len(map, i), writable);
+	while (found_mapping(map, err));
+	if (!err)
+		frame_note_split(s->frame, 1);
+	return err;
+}
+
+/* What has to be undone is undone by this: only the holder of the lock changes it. */
+static void put_head(const struct mapping *map, struct seg *s, uint64_t head)
+{
+	map_await(map, s);
+	atomic_store_explicit(&s->head, head, memory_order_relaxed);
+}
+
+static int make_twin(struct mapping *map, size_t i, const char *buf)
+{
+	uint32_t frame;
+	int err;
+
+	if (!map->writers || twin_has(map, i))
+		return 0;
+	frame = evict_take_frame(map, false);
+	if (frame == FRAME_NONE)
+		return -ENOMEM;
+	do
+		err = frame_make_writable(frame, 1);
+	while (found_mapping(map, err));
+	if (err)
+		evict_return_frame(map, frame);
+	else
+		twin_keep(map, i, buf, frame);
+	return err;
+}
+
+/* Present mapped, but perhaps without the right that was wanted. Whoever gets it may look at the counters at
+ * once, so they come first. */
+static int upgrade(struct mapping *map, size_t i, struct seg *s, bool write)
+{
+	uint64_t before = seg_head(s);
+	int err;
+
+	if (!write || seg_has(s, SEG_WRITABLE)) {
+		add(map->stat.spurious_faults, 1);
+		/* Nothing should be missing, but a call that failed half-way may have left less. */
+		return protect(map, i, s, seg_has(s, SEG_WRITABLE));
+	}
+	err = make_twin(map, i, map_place(map, i));
+	if (err)
+		return err;
+	map_mark_dirty(map, i, s);
+	seg_change(s, 0, SEG_WRITABLE | SEG_EXPOSED);
+	if (!(before & SEG_DIRTY))
+		cache_touch(&map->member, s, UMMAP_EV_DIRTIED);
+	add(map->stat.upgrade_faults, 1);
+	err = protect(map, i, s, true);
+	if (!err)
+		return 0;
+	if (!(before & SEG_DIRTY))
+		cache_touch(&map->member, s, UMMAP_EV_CLEANED);
+	put_head(map, s, before | SEG_EXPOSED); /* some of its pages may be */
+	return err;
+}
+
+/* The segment, which was in no list, is resident from now on. */
+static void arrive(struct mapping *map, struct seg *s, bool write, enum ummap_event why)
+{
+	bool ahead = seg_has(s, SEG_AHEAD), inactive = seg_has(s, SEG_INACTIVE);
+	bool writable = seg_has(s, SEG_DIRTY);
+
+	seg_change(s, SEG_INACTIVE | SEG_AHEAD | SEG_EXPOSED | SEG_PAGECACHE, writable ? SEG_WRITABLE | SEG_EXPOSED : 0);
+	cache_insert(&map->member, s, why);
+	if (inactive && !ahead)
+		cache_touch(&map->member, s, UMMAP_EV_RETURN);
+	add(*(write ? &map->stat.write_faults : &map->stat.read_faults), 1);
+	if (inactive)
+		add(*(ahead ? &map->stat.readahead_hits : &map->stat.inactive_hits), 1);
+	if (ahead)
+		readahead_used(map);
+	else if (inactive)
+		readahead_pressed(map);
+}
+
+int seg_unpoison(struct mapping *map, size_t i, struct seg *s)
+{
+	int err = map->engine->unpoison(map->engine, map_place(map, i), map_place_len(map, i));
+
+	if (!err)
+		seg_change(s, SEG_POISONED | SEG_POISON_OLD, 0);
+	return err;
+}
+
+/* Its frame is in the pool, or its bytes are where `from` is, and it is in no list. */
+static int map_segment(struct mapping *map, size_t i, struct seg *s, char *from, bool write)
+{
+	int err = seg_has(s, SEG_POISONED) ? seg_unpoison(map, i, s) : 0;
+	uint64_t before = seg_head(s);
+
+	if (!err && before & SEG_PAGECACHE && map->engine->drops)
+		err = engine_reset(map->engine, map_place(map, i), map_place_len(map, i));
+	if (!err && write)
+		err = make_twin(map, i, from);
+	if (err)
+		return err;
+	if (write)
+		map_mark_dirty(map, i, s);
+	arrive(map, s, write, seg_has(s, SEG_DIRTY) ? UMMAP_EV_WRITE : UMMAP_EV_READ);
+	err = map_frame(map, i, s->frame, from, seg_has(s, SEG_WRITABLE));
+	if (err) {
+		cache_remove(&map->member, s);
+		put_head(map, s, before);
+	} else if (before & SEG_PAGECACHE) {
+		pagecache_uncount(map, 1);
+	}
+	return err;
+}
+
+static int map_cluster(struct mapping *map, size_t i, struct seg **list, unsigned n)
+{
+	uint32_t first = list[0]->frame;
+	uint64_t before[CLUSTER_MAX];
+	int err;
+
+	for (unsigned k = 0; k < n; k++) {
+		before[k] = seg_head(list[k]);
+		arrive(map, list[k], false, k ? UMMAP_EV_AHEAD : UMMAP_EV_READ);
+	}
+	err = map->engine->is_one(frame_addr(first), n << map->shift) ? 0 : -EFAULT;
+	if (!err)
+		err = map->engine->map(map->engine, map_place(map, i), frame_addr(first), n << map->shift,
+				     frame_writable(first), false);
+	if (!err)
+		frame_set_writable(first, n, false);
+	for (unsigned k = 0; k < n && err; k++) {
+		cache_remove(&map->member, list[k]);
+		put_head(map, list[k], before[k]);
+	}
+	return err;
+}
+
+/* ---- Unmap: back to the pool; and inactive: unmapped, and near ---- */
+
+int seg_unmap(struct mapping *map, size_t i, struct seg **list, unsigned n)
+{
+	bool writable = seg_has(list[0], SEG_WRITABLE);
+	size_t len = map_places_len(map, i, n);
+	int err = n == 1 || map->engine->is_one(map_place(map, i), len) ? 0 : -EFAULT;
+
+	if (!err)
+		err = map->engine->unmap(map->engine, map_place(map, i), frame_addr(list[0]->frame), len, writable,
+				     seg_has(list[0], SEG_EXPOSED));
+	if (err)
+		return err;
+	frame_set_writable(list[0]->frame, n, writable);
+	for (unsigned k = 0; k < n; k++)
+		frame_set_away(list[k]->frame, false);
+	add(map->stat.evictions, n);
+	return 0;
+}
+
+int seg_drop(struct mapping *map, size_t i, struct seg *s)
+{
+	int err;
+
+	if (!map->engine->drops)
+		return seg_unmap(map, i, &s, 1);
+	err = map->engine->discard(map_place(map, i), map_place_len(map, i));
+	if (!err)
+		add(map->stat.evictions, 1);
+	return err;
+}
+
+/* For those that are clean. */
+static enum inactive place(const struct mapping *map)
+{
+	return readahead_is_in_order(map) ? INACTIVE_FIRST : INACTIVE_CLEAN;
+}
+
+int seg_deactivate(struct mapping *map, size_t i, struct seg *s)
+{
+	int err = seg_unmap(map, i, &s, 1);
+
+	if (err) {
+		seg_put_back(map, s);
+		return err;
+	}
+	seg_change(s, SEG_WRITABLE, SEG_INACTIVE);
+	cache_deactivate(&map->member, s, seg_has(s, SEG_DIRTY) ? INACTIVE_DIRTY : place(map));
+	return 0;
+}
+
+int seg_deactivate_cluster(struct mapping *map, size_t i, struct seg **list, unsigned n)
+{
+	int err = seg_unmap(map, i, list, n);
+
+	if (err)
+		return err;
+	for (unsigned k = 0; k < n; k++)
+		seg_change(list[k], 0, SEG_INACTIVE);
+	cache_deactivate_all(&map->member, list, n, place(map));
+	return 0;
+}
+
+void seg_put_back(struct mapping *map, struct seg *s)
+{
+	cache_insert(&map->member, s, seg_has(s, SEG_DIRTY) ? UMMAP_EV_WRITE : UMMAP_EV_READ);
+}
+
+/* ---- Faults, pins, eviction, migration ---- */
+
+static bool waits_ahead(const struct seg *s)
+{
+	return seg_has(s, SEG_VALID | SEG_INACTIVE | SEG_AHEAD) && !seg_has(s, SEG_POISONED);
+}
+
+static bool waits_too(const struct seg *first, const struct seg *s)
+{
+	(void)first;
+	return waits_ahead(s);
+}
+
+/* A load of a segment that was read ahead also maps what was read with it, which is accessed next. false: it has to be
+ * mapped by itself. */
+static bool return_cluster(struct mapping *map, size_t i, struct seg *s)
+{
+	struct seg *list[CLUSTER_MAX] = { s };
+	unsigned n = waits_ahead(s) ? map_lock_cluster(map, i, list, CLUSTER_MAX, waits_too) : 1;
+	bool done = false;
+
+	if (n > 1) {
+		for (unsigned k = 0; k < n; k++)
+			cache_remove(&map->member, list[k]);
+		done = map_cluster(map, i, list, n) == 0;
+		for (unsigned k = 0; k < n && !done; k++)
+			cache_deactivate(&map->member, list[k], INACTIVE_AHEAD);
+	}
+	map_unlock_cluster(map, i, list, n);
+	return done;
+}
+
+static int return_inactive(struct mapping *map, size_t i, struct seg *s, bool write)
+{
+	bool ahead = seg_has(s, SEG_AHEAD);
+	int err;
+
+	if (ahead && !write && return_cluster(map, i, s)) {
+		evict_expect(map);
+		return 0;
+	}
+	cache_remove(&map->member, s);
+	err = map_segment(map, i, s, frame_addr(s->frame), write);
+	if (err)
+		cache_deactivate(&map->member, s, seg_has(s, SEG_DIRTY) ? INACTIVE_DIRTY : ahead ? INACTIVE_AHEAD :
+			    INACTIVE_CLEAN);
+	else if (ahead)
+		evict_expect(map);
+	return err;
+}
+
+/* The frame, or what has its bytes instead, has been filled (err: or not), and the segment appears. */
+static int install(struct mapping *map, size_t i, struct seg *s, uint32_t frame, char *from, bool write, int err)
+{
+	if (!err) {
+		s->frame = frame;
+		seg_change(s, 0, SEG_VALID);
+		map_touch(map, i);
+		err = map_segment(map, i, s, from, write);
+	}
+	if (err) {
+		map_await(map, s);
+		seg_change(s, SEG_VALID, 0);
+		evict_return_frame(map, frame);
+	}
+	return err;
+}
+
+static int bring_in(struct mapping *map, size_t i, struct seg *s, bool write)
+{
+	uint32_t frame = evict_take_frame(map, false);
+	char *instead;
+	int err;
+
+	if (frame == FRAME_NONE)
+		return -ENOMEM;
+	recycle_look(map, s);
+	instead = take_instead(map, frame);
+	if (!instead)
+		return install(map, i, s, frame, frame_addr(frame), write, page_in(map, i, s, frame));
+	err = install(map, i, s, frame, instead, write, fill(map, i, s, instead, false));
+	scratch_give(&errno, instead);
+	return err;
+}
+
+static int bring_locked(struct mapping *map, size_t i, struct seg *s, bool write)
+{
+	if (!seg_has(s, SEG_VALID))
+		return bring_in(map, i, s, write);
+	if (seg_has(s, SEG_INACTIVE))
+		return return_inactive(map, i, s, write);
+	return upgrade(map, i, s, write);
+}
+
+int seg_fault(struct mapping *map, size_t i, bool write)
+{
+	struct seg *s = map_seg(map, i);
+	int err;
+
+	if (!seg_trylock(s)) {
+		engine_hand_off();
+		seg_lock(s);
+	}
+	do
+		err = bring_locked(map, i, s, write);
+	while (err == -ENOMEM && evict_shed(map));
+	map_unlock(map, i, s);
+	return err;
+}
+
+int seg_load_begin(struct mapping *map, size_t i, bool write, struct seg_load *l)
+{
+	struct seg *s = map_seg(map, i);
+	uint32_t frame;
+	int err;
+
+	if (!seg_trylock(s))
+		return -EAGAIN;
+	*l = (struct seg_load){ .map = map, .i = i, .write = write };
+	frame = seg_has(s, SEG_VALID) ? FRAME_NONE : evict_take_frame(map, true);
+	if (seg_has(s, SEG_VALID))
+		err = bring_locked(map, i, s, write);
+	else if (frame == FRAME_NONE)
+		err = -EAGAIN;
+	else if (recycle_look(map, s), seg_request(map, i, s, frame, &l->io))
+		err = 1;
+	else
+		err = install(map, i, s, frame, frame_addr(frame), write, 0);
+	l->frame = frame;
+	if (err != 1)
+		map_unlock(map, i, s);
+	return err;
+}
+
+int seg_load_end(struct seg_load *l)
+{
+	io_count(&l->map->stat.io, &l->io, 1);
+	return install(l->map, l->i, l->io.owner, l->frame, frame_addr(l->frame), l->write, l->io.res);
+}
+
+void seg_load_unlock(struct seg_load *l)
+{
+	map_unlock(l->map, l->i, l->io.owner);
+}
+
+int seg_pin(struct mapping *map, size_t i, bool write)
+{
+	struct seg *s = map_seg(map, i);
+	int err = 0;
+
+	seg_lock(s);
+	if (seg_pins(s) == SEG_PINS_MAX)
+		err = -EAGAIN;
+	else if (!seg_has(s, SEG_VALID) || seg_has(s, SEG_INACTIVE) || (write && !seg_has(s, SEG_WRITABLE)))
+		err = bring_locked(map, i, s, write);
+	if (!err) {
+		if (seg_pins(s) == 0)
+			map_count_pin(map, true);
+		seg_set_pins(s, seg_pins(s) + 1);
+		seg_change(s, 0, write ? SEG_DEVICE : 0);
+	}
+	map_unlock(map, i, s);
+	return err;
+}
+
+void seg_unpin(struct mapping *map, size_t i)
+{
+	struct seg *s = map_seg(map, i);
+
+	seg_lock(s);
+	if (seg_pins(s) > 0) {
+		seg_set_pins(s, seg_pins(s) - 1);
+		if (seg_pins(s) == 0) {
+			seg_change(s, SEG_DEVICE, 0);
+			map_count_pin(map, false);
+		}
+	}
+	map_unlock(map, i, s);
+}
+
+static int evict_one(struct mapping *map, size_t i, struct seg *s)
+{
+	if (seg_has(s, SEG_DIRTY) || seg_pins(s))
+		return 0;
+	cache_remove(&map->member, s);
+	if (!seg_has(s, SEG_INACTIVE) && seg_drop(map, i, s) < 0) {
+		seg_put_back(map, s);
+		return 0;
+	}
+	frame_free_to_system(evict_let_go(map, s));
+	return 0;
+}
+
+void seg_evict(struct mapping *map, size_t first, size_t last)
+{
+	map_for_valid(map, first, last, evict_one);
+	pagecache_unmap(map, first, last);
+}
+
+/* What it holds is needed nowhere: neither written, nor read back, nor counted where a flush fails. */
+static int discard_one(struct mapping *map, size_t i, struct seg *s)
+{
+	int err = 0;
+
+	if (seg_pins(s))
+		return -EBUSY;
+	if (seg_has(s, SEG_VALID)) {
+		cache_remove(&map->member, s);
+		if (!seg_has(s, SEG_INACTIVE))
+			err = seg_drop(map, i, s);
+		if (err) {
+			seg_put_back(map, s);
+			return err;
+		}
+	}
+	seg_change(s, SEG_STORED, 0);
+	seg_set_backing(s, map->current);
+	if (seg_has(s, SEG_VALID))
+		frame_free(evict_let_go(map, s));
+	return 0;
+}
+
+int seg_discard(struct mapping *map, size_t first, size_t last)
+{
+	int err = pagecache_unmap(map, first, last), busy = 0;
+
+	for (size_t i = map_next_touched(map, first); i < last && !err; i = map_next_touched(map, i + 1)) {
+		struct seg *s = map_seg(map, i);
+
+		seg_lock(s);
+		err = discard_one(map, i, s);
+		map_unlock(map, i, s);
+		if (err == -EBUSY) {
+			busy = err;
+			err = 0;
+		}
+	}
+	return err ? err : busy;
+}
+
+static bool is_idle(const struct seg *s)
+{
+	return seg_has(s, SEG_VALID) && !seg_has(s, SEG_INACTIVE) && !seg_has(s, SEG_DIRTY) && !seg_pins(s);
+}
+
+static bool is_idle_too(const struct seg *first, const struct seg *s)
+{
+	return is_idle(s) && seg_as_loaded(s) && seg_as_loaded(first);
+}
+
+/* n from segment i on, which are locked. */
+static void leave_behind(struct mapping *map, size_t i, struct seg **list, unsigned n)
+{
+	bool gone;
+
+	for (unsigned k = 0; k < n; k++)
+		cache_remove(&map->member, list[k]);
+	gone = (n > 1 ? seg_unmap(map, i, list, n) : seg_drop(map, i, list[0])) == 0;
+	for (unsigned k = n; k-- > 0;) {
+		/* For the next segment, while the processor's caches have the frame. */
+		if (!gone) {
+			seg_put_back(map, list[k]);
+			continue;
+		}
+		frame_free(evict_let_go(map, list[k]));
+		recycle_leave(map, list[k]);
+	}
+}
+
+/* The cluster that begins with list[0], as far as its policy expects no other use of it; `all`: the whole of it. 0: of the
+ * first one it does. All but that are locked here. */
+static unsigned lock_idle(struct mapping *map, size_t i, struct seg **list, size_t most, bool all)
+{
+	unsigned n, k = 0;
+
+	if (!all && cache_label(&map->member, list[0]))
+		return 0;
+	n = map_lock_cluster(map, i, list, most, is_idle_too);
+	do
+		k++;
+	while (k < n && (all || !cache_label(&map->member, list[k])));
+	for (; n > k; n--)
+		map_unlock(map, i + n - 1, list[n - 1]);
+	return n;
+}
+
+void seg_drop_behind(struct mapping *map, size_t first, size_t count, bool all)
+{
+	struct seg *list[CLUSTER_MAX];
+	size_t end = first + count;
+	unsigned n;
+
+	for (size_t i = first; i < end; i += n) {
+		list[0] = map_seg(map, i);
+		n = 1;
+		if (!is_idle(list[0]) || !seg_trylock(list[0]))
+			continue;
+		n = is_idle(list[0]) ? lock_idle(map, i, list, end - i, all) : 0;
+		if (n) {
+			leave_behind(map, i, list, n);
+			map_unlock_cluster(map, i, list, n);
+		}
+		map_unlock(map, i, list[0]);
+		n = n ? n : 1;
+	}
+}
+
+/* Brings an absent segment as far as inactive. */
+static int bring_inactive(struct mapping *map, size_t i, struct seg *s)
+{
+	uint32_t frame = evict_take_frame(map, false);
+	int err;
+
+	if (frame == FRAME_NONE)
+		return -ENOMEM;
+	err = page_in(map, i, s, frame);
+	if (err) {
+		evict_return_frame(map, frame);
+		return err;
+	}
+	s->frame = frame;
+	seg_change(s, 0, SEG_VALID | SEG_INACTIVE);
+	map_touch(map, i);
+	cache_deactivate(&map->member, s, INACTIVE_FIRST);
+	return 0;
+}
+
+int seg_migrate(struct mapping *map, size_t first, size_t last, bool descending)
+{
+	int err = 0;
+
+	for (size_t n = first; n < last && !err; n++) {
+		size_t i = descending ? last - 1 - (n - first) : n;
+		struct seg *s = map_seg(map, i);
+
+		if (seg_backing(s) == map->current)
+			continue;
+		seg_lock(s);
+		if (seg_backing(s) != map->current && !seg_has(s, SEG_VALID))
+			err = bring_inactive(map, i, s);
+		if (!err && seg_backing(s) != map->current)
+			err = writeback_locked(map, i, descending ? i + 1 : last);
+		map_unlock(map, i, s);
+	}
+	return err;
+}
+
+static int unmap_one(struct mapping *map, size_t i, struct seg *s)
+{
+	if (seg_has(s, SEG_INACTIVE))
+		return 0;
+	cache_remove(&map->member, s);
+	return seg_deactivate(map, i, s);
+}
+
+static bool backing_is(const struct mapping *map, const struct seg *s, const struct store *store, uint64_t offset)
+{
+	const struct backing *t = &map->backings[seg_backing(s)];
+
+	return seg_backing(s) == map->current && t->store == store && t->offset == offset;
+}
+
+/* The segment, which is in the pool, has gained bytes behind its first len, and may be what no store holds as a whole.
+ * Where others write, too, the bytes gained from its own store do not count as stored; if the segment is going to
+ * migrate, all of it does. */
+static int count_as_dirty(struct mapping *map, size_t i, struct seg *s, size_t len, size_t more, bool own)
+{
+	int err;
+
+	if (map->writers && own && !twin_has(map, i))
+		return 0;
+	err = make_twin(map, i, frame_addr(s->frame));
+	if (err)
+		return err;
+	if (map->writers)
+		memcpy(twin_addr(map, i) + len, frame_addr(s->frame) + len, more);
+	cache_remove(&map->member, s);
+	seg_change(s, SEG_AHEAD, 0);
+	map_mark_dirty(map, i, s);
+	cache_deactivate(&map->member, s, INACTIVE_DIRTY);
+	return 0;
+}
+
+int seg_lengthen(struct mapping *map, size_t size, struct store *store, uint64_t offset)
+{
+	size_t i = map->segs - 1, len = map_len(map, i), more = size - map->size;
+	struct seg *s = map_seg(map, i);
+	struct ummap_io io = { .op = UMMAP_IO_READ, .len = more, .off = offset + map->size };
+	bool zeros;
+	int err = 0;
+
+	if (!more)
+		return 0;
+	seg_lock(s);
+	/* One of zeros that nobody has stored to goes on to be one, and is not written. */
+	zeros = !map_reads(map, s) && !map->backings[map->current].read && !seg_has(s, SEG_DIRTY);
+	if (!seg_has(s, SEG_VALID) && zeros) {
+		map_unlock(map, i, s);
+		return 0;
+	}
+	if (!seg_has(s, SEG_VALID))
+		err = bring_inactive(map, i, s);
+	else if (!seg_has(s, SEG_INACTIVE))
+		err = unmap_one(map, i, s);
+	if (!err)
+		err = make_writable(map, s->frame);
+	if (!err) {
+		io.buf = frame_addr(s->frame) + len;
+		memset(io.buf, 0, more);
+		if (map->backings[map->current].read)
+			err = io_run(store, &io, 1, false, &map->stat.io);
+	}
+	if (!err && map->writable && !zeros)
+		err = count_as_dirty(map, i, s, len, more, backing_is(map, s, store, offset));
+	map_unlock(map, i, s);
+	return err;
+}
+
+static int pass_by(struct mapping *map, size_t i, struct seg *s)
+{
+	(void)map;
+	(void)i;
+	(void)s;
+	return 0;
+}
+
+void seg_hide(struct mapping *map)
+{
+	cache_hide(&map->member, true);
+	/* Whoever found one of its segments before that, and works on it, holds its lock. */
+	map_for_valid(map, 0, map->segs, pass_by);
+}
+
+void seg_show(struct mapping *map)
+{
+	cache_hide(&map->member, false);
+}
+
+int seg_unmap_all(struct mapping *map, size_t first, size_t last)
+{
+	return map_for_valid(map, first, last, unmap_one);
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Mappings in place: the driver has mapped the store's own pages into the mapped range, and loads and stores access
+ * them without the library. Nothing is paged in or evicted: no segment is ever valid, the library does not know what
+ * has changed, and the headers only count pins. Never touches the mapped range itself. Takes the locks of segments, to
+ * count; entering and leaving is for the only user of a mapping.
+ */
+#include "paging/mapping/inplace.h"
+
+#include "engine/engine.h"
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+static bool is_device_dax(int fd)
+{
+	static const char wanted[] = "/dax";
+	char path[64], kind[256];
+	struct stat st;
+	ssize_t len;
+
+	if (fstat(fd, &st) < 0 || !S_ISCHR(st.st_mode))
+		return false;
+	snprintf(path, sizeof(path), "/sys/dev/char/%u:%u/subsystem", major(st.st_rdev), minor(st.st_rdev));
+	len = readlink(path, kind, sizeof(kind));
+	return len >= (ssize_t)strlen(wanted) &&
+	       memcmp(kind + len - strlen(wanted), wanted, strlen(wanted)) == 0;
+}
+
+#ifdef STATX_ATTR_DAX
+static bool is_dax_file(int fd)
+{
+	struct statx stx;
+
+	return statx(fd, "", AT_EMPTY_PATH, STATX_TYPE, &stx) == 0 && stx.stx_attributes & STATX_ATTR_DAX;
+}
+#else
+/* musl before 1.2.4 has no statx: files on DAX are files. */
+static bool is_dax_file(int fd)
+{
+	(void)fd;
+	return false;
+}
+#endif
+
+bool inplace_suits(int fd)
+{
+	return is_dax_file(fd) || is_device_dax(fd);
+}
+
+/* What the store need not have cannot be in place: zeros instead of its contents, parts of pages, bytes behind
+ * its end, which appear only when they are written. */
+static bool fits(const struct mapping *map)
+{
+	const struct backing *t = &map->backings[map->current];
+
+	return t->read && t->offset % sys_page() == 0 && io_size(t->store) >= t->offset + map->size;
+}
+
+/* How often mappings were put in place. */
+static _Atomic uint64_t placed;
+
+int inplace_enter(struct mapping *map)
+{
+	const struct backing *t = &map->backings[map->current];
+	size_t len = round_up(map->size, sys_page());
+	int err;
+
+	if (!io_maps(t->store) || !fits(map))
+		return 0;
+	err = io_map(t->store, map->range, len, t->offset, map->writable ? PROT_READ | PROT_WRITE : PROT_READ);
+	if (err == -ENOTSUP)
+		return 0;
+	if (!err && raw_madvise(map->range, len, MADV_DONTFORK) < 0)
+		err = -errno;
+	if (err) {
+		engine_reset(map->engine, map->range, len);
+		return fail(-err, "cannot map the store '%s' in place: %s", map->name,
+			    strerror(-err));
+	}
+	map->in_place = true;
+	map->life.placed = atomic_fetch_add(&placed, 1) + 1;
+	map->life.persisted = sys_now();
+	log_line(LOG_INFO, "inplace", "the store '%s' is mapped in place at %p", map->name,
+		 (void *)map->range);
+	return 0;
+}
+
+/* On pages of the store, which are no engine's. */
+static int set_rights(char *at, size_t len, bool writable)
+{
+	return mprotect(at, len, writable ? PROT_READ | PROT_WRITE : PROT_READ) < 0 ? -errno : 0;
+}
+
+int inplace_leave(struct mapping *map)
+{
+	size_t len = round_up(map->size, sys_page());
+	/* No store may come between: later syncs do not know of it. */
+	int err = set_rights(map->range, len, false);
+
+	if (!err)
+		err = inplace_sync(map, 0, map->size);
+	if (!err)
+		err = engine_reset(map->engine, map->range, len);
+	if (err) {
+		set_rights(map->range, len, map->writable);
+		return fail(-err, "cannot change the mapping of '%s' in place: %s", map->name,
+			    strerror(-err));
+	}
+	map->in_place = false;
+	return 0;
+}
+
+int inplace_sync(struct mapping *map, size_t at, size_t len)
+{
+	int err;
+
+	if (!map->writable)
+		return 0;
+	if (len == map->size)
+		map->life.persisted = sys_now();
+	err = io_persist(map->backings[map->current].store, map->range + at, len, &map->stat.io);
+	return err ? fail(-err, "cannot make changes to '%s' durable: %s", map->name,
+			  strerror(-err)) : 0;
+}
+
+int inplace_sync_old(struct mapping *map, uint64_t interval)
+{
+	if (sys_now() - map->life.persisted < interval)
+		return 0;
+	return inplace_sync(map, 0, map->size);
+}
+
+/*
+ * With an engine that reports by SIGBUS, an access to what was one of segments is raised as the store's own errors are, but not a
+ * second time: so a thread tries once for each time that a mapping is put in place.
+ */
+static bool may_be_over(const struct mapping *map)
+{
+	static _Thread_local uint64_t tried __attribute__((tls_model("initial-exec")));
+	bool first = tried != map->life.placed;
+
+	tried = map->life.placed;
+	return map->engine->by_bus && first;
+}
+
+int inplace_fault(struct mapping *map, void *addr, bool bus)
+{
+	size_t page = (size_t)((char *)addr - map->range) & ~(sys_page() - 1);
+
+	if (bus)
+		return may_be_over(map) ? 0 : -EFAULT;
+	/* While the mapping was changed, it had fewer rights or was one of segments. */
+	return set_rights(map->range + page, sys_page(), map->writable);
+}
+
+int inplace_pin(struct mapping *map, size_t i)
+{
+	struct seg *s = map_seg(map, i);
+	int err = 0;
+
+	seg_lock(s);
+	if (seg_pins(s) == SEG_PINS_MAX)
+		err = -EAGAIN;
+	else if (seg_pins(s) == 0)
+		map->life.pinned += map->seg_size;
+	if (!err)
+		seg_set_pins(s, seg_pins(s) + 1);
+	seg_unlock(s);
+	return err;
+}
+
+void inplace_unpin(struct mapping *map, size_t i)
+{
+	struct seg *s = map_seg(map, i);
+
+	seg_lock(s);
+	if (seg_pins(s) > 0) {
+		seg_set_pins(s, seg_pins(s) - 1);
+		if (seg_pins(s) == 0)
+			map->life.pinned -= map->seg_size;
+	}
+	seg_unlock(s);
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Adds up the counters of mappings that exist and of those that have ended; prints them (from one table of all
+ * counters), and publishes them in the registry. One leaf lock, around the sums of ended mappings.
+ */
+#include "paging/mapping/stats.h"
+
+#include "budget/budget.h"
+#include "base/log.h"
+#include "engine/engine.h"
+#include "paging/mapping/lookup.h"
+#include "paging/residency/pagecache.h"
+#include "paging/sync/flush.h"
+#include "paging/sync/writeback.h"
+#include "node/node.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct umstat ended;   /* counters of mappings that are no more */
+static _Atomic uint32_t lock;
+
+#define FIELD(name) { #name, offsetof(struct umstat, name) }
+
+static const struct {
+	const char *name;
+	size_t offset;
+} fields[] = {
+	FIELD(read_faults), FIELD(write_faults), FIELD(upgrade_faults), FIELD(spurious_faults),
+	FIELD(inactive_hits), FIELD(readahead_hits), FIELD(readahead_waste), FIELD(readahead_loads), FIELD(evictions),
+	FIELD(read_bytes), FIELD(read_requests), FIELD(write_bytes), FIELD(write_requests), FIELD(flushes),
+	FIELD(read_errors), FIELD(write_errors), FIELD(resident_bytes), FIELD(inactive_bytes),
+	FIELD(dirty_bytes), FIELD(pinned_bytes), FIELD(budget_bytes), FIELD(held_bytes),
+	FIELD(over_budget_peak), FIELD(mappings), FIELD(pagecache_bytes), FIELD(lost_bytes),
+	FIELD(waiting_bytes),
+};
+
+void stats_print(const char *where, const struct umstat *st)
+{
+	bool person = strcmp(where, "1") == 0;
+	size_t n = sizeof(fields) / sizeof(*fields);
+	FILE *f = person ? stderr : fopen(where, "we");
+
+	if (!f) {
+		log_line(LOG_ERROR, "stats", "cannot write the counters to '%s' (UMMAP_STATS): %s",
+			 where, strerror(errno));
+		return;
+	}
+	if (!person)
+		fprintf(f, "{\n");
+	for (size_t i = 0; i < n; i++) {
+		uint64_t value;
+
+		memcpy(&value, (const char *)st + fields[i].offset, sizeof(value));
+		if (person)
+			fprintf(f, "ummap: %-16s %" PRIu64 "\n", fields[i].name, value);
+		else
+			fprintf(f, "  \"%s\": %" PRIu64 "%s\n", fields[i].name, value, i + 1 < n ? "," : "");
+	}
+	if (!person) {
+		fprintf(f, "}\n");
+		fclose(f);
+	}
+}
+
+/* Adds what one mapping counts. */
+static void count(const struct mapping *map, struct umstat *st)
+{
+	const struct map_stat *s = &map->stat;
+	struct cache_bytes b = cache_count_bytes(&map->member);
+
+	st->read_faults += s->read_faults;
+	st->write_faults += s->write_faults;
+	st->upgrade_faults += s->upgrade_faults;
+	st->spurious_faults += s->spurious_faults;
+	st->inactive_hits += s->inactive_hits;
+	st->readahead_hits += s->readahead_hits;
+	st->readahead_waste += s->readahead_waste;
+	st->readahead_loads += s->readahead_loads;
+	st->evictions += s->evictions;
+	st->read_bytes += s->io.read_bytes;
+	st->read_requests += s->io.read_requests;
+	st->write_bytes += s->io.write_bytes;
+	st->write_requests += s->io.write_requests;
+	st->flushes += s->io.flushes;
+	st->read_errors += s->io.read_errors;
+	st->write_errors += s->io.write_errors;
+	st->resident_bytes += b.resident;
+	st->inactive_bytes += b.inactive;
+	st->dirty_bytes += b.dirty;
+	st->waiting_bytes += writeback_error(map) ? b.dirty : 0;
+	st->pinned_bytes += map->life.pinned;
+	st->pagecache_bytes += pagecache_bytes(map);
+	st->lost_bytes += flush_lost(map);
+}
+
+void stats_map(const struct mapping *map, struct umstat *st)
+{
+	size_t budget = map->member.group->budget;
+
+	count(map, st);
+	st->budget_bytes = budget ? budget : budget_bytes();
+	st->engine = map->in_place ? 0 : engine_number(map->engine);
+	st->kernel = map->in_place || engine_sees_kernel(map->engine);
+}
+
+void stats_ending(const struct mapping *map)
+{
+	futex_lock(&lock);
+	count(map, &ended);
+	ended.resident_bytes = ended.inactive_bytes = ended.dirty_bytes = ended.pinned_bytes = 0;
+	ended.pagecache_bytes = 0;
+	ended.waiting_bytes = 0;
+	futex_unlock(&lock);
+}
+
+/* All that is not counted by mappings that are. */
+static void begin(struct umstat *st)
+{
+	futex_lock(&lock);
+	*st = ended;
+	futex_unlock(&lock);
+	st->budget_bytes = budget_bytes();
+	st->held_bytes = frame_held();
+	st->over_budget_peak = budget_peak_excess();
+}
+
+void stats_process(struct umstat *st)
+{
+	struct mapping *map;
+
+	begin(st);
+	for (size_t n = 0; (map = map_nth(n)); n++) {
+		count(map, st);
+		map_leave(map);
+		st->mappings++;
+	}
+}
+
+void stats_forget(void)
+{
+	lock = 0;
+	memset(&ended, 0, sizeof(ended));
+}
+
+static void describe(const struct mapping *map, struct registry_map *row)
+{
+	memset(row, 0, sizeof(*row));
+	row->base = (uintptr_t)map->range;
+	row->size = map->size;
+	row->seg_size = map->seg_size;
+	memcpy(row->name, map->name, sizeof(row->name));
+	stats_map(map, &row->st);
+}
+
+void stats_publish(void)
+{
+	struct registry_page *page = node_page();
+	struct umstat st;
+	struct mapping *map;
+	uint32_t n = 0;
+
+	if (!page)
+		return;
+	atomic_store(&page->sequence, page->sequence | 1);
+	begin(&st);
+	for (; (map = map_nth(n)); n++) {
+		if (n < REGISTRY_MAPS)
+			describe(map, &page->map[n]);
+		count(map, &st);
+		map_leave(map);
+	}
+	st.mappings = n;
+	page->st = st;
+	page->count = n;
+	page->updated = sys_now();
+	atomic_store(&page->sequence, page->sequence + 1);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Absent -> inactive, for a list that the application has given. Decides how much of the list memory has room for: what
+ * comes first in it. That is sorted, so that neighbours are one request, and loaded by a few jobs. Each takes a part of
+ * the list at a time, and goes back into the queue between two, so that others need not wait for the whole list. A job
+ * has a use of the mapping, and gives up when somebody wants to have the mapping alone. No locks; never on the fault
+ * path.
+ */
+#include "paging/residency/prefetch.h"
+
+#include "base/worker.h"
+#include "budget/budget.h"
+#include "paging/residency/evict.h"
+#include "paging/residency/pagecache.h"
+#include "paging/residency/readahead.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+/* So many jobs work on a list. */
+#define JOBS 4
+/* Segments that were in the list several times leave room for others: used, if it is more than this part of the list. */
+#define GAIN_PART 8
+/* How often a part that finds no room is tried. */
+#define TRIES_MAX 32
+
+struct prefetch {
+	struct mapping *map;
+	size_t size;             /* bytes of this structure */
+	size_t most, count;      /* segments */
+	bool sorted;             /* each is behind the one before it */
+	_Atomic size_t taken;    /* by jobs; may be more than there are */
+	_Atomic bool ended;      /* nothing more is loaded */
+	_Atomic uint32_t users;  /* jobs, and who posts them */
+	size_t list[];           /* segments */
+};
+
+struct prefetch *prefetch_open(struct mapping *map, size_t most)
+{
+	size_t room = account_prefetch_room(map_account(map)) >> map->shift;
+	size_t n = min_size(most, room), size = sizeof(struct prefetch) + n * sizeof(size_t);
+	struct prefetch *p = sys_lazy(size);
+
+	if (!p)
+		return NULL;
+	p->map = map;
+	p->size = size;
+	p->most = n;
+	p->sorted = true;
+	p->users = 1;
+	return p;
+}
+
+static void let_go(struct prefetch *p)
+{
+	if (--p->users > 0)
+		return;
+	map_account(p->map)->coming -= (p->count - min_size(p->taken, p->count)) << p->map->shift;
+	raw_munmap(p, p->size);
+}
+
+static int compare(const void *a, const void *b)
+{
+	size_t i = *(const size_t *)a, k = *(const size_t *)b;
+
+	return i < k ? -1 : i > k;
+}
+
+static void sort(struct prefetch *p)
+{
+	size_t n = 0;
+
+	if (p->sorted)
+		return;
+	qsort(p->list, p->count, sizeof(*p->list), compare);
+	for (size_t k = 0; k < p->count; k++) {
+		if (n == 0 || p->list[n - 1] != p->list[k])
+			p->list[n++] = p->list[k];
+	}
+	p->count = n;
+	p->sorted = true;
+}
+
+static bool is_full(struct prefetch *p)
+{
+	if (p->count < p->most)
+		return false;
+	sort(p);
+	return p->most - p->count <= p->most / GAIN_PART;
+}
+
+bool prefetch_add(struct prefetch *p, size_t first, size_t last)
+{
+	if (pagecache_has(p->map, first, last))
+		return true;
+	for (size_t i = first; i < last; i++) {
+		if (!readahead_wants(p->map, i))
+			continue;
+		if (is_full(p))
+			return false;
+		p->sorted = p->sorted && (p->count == 0 || p->list[p->count - 1] < i);
+		p->list[p->count++] = i;
+	}
+	return true;
+}
+
+/* What others have in hands just now comes back. false: there was no room for some of them, again and again. */
+static bool load_all(struct prefetch *p, const size_t *list, size_t n)
+{
+	for (unsigned tries = 0; tries < TRIES_MAX && !p->ended; tries++) {
+		evict_expect(p->map);
+		if (readahead_load(p->map, list, n))
+			return true;
+		sched_yield();
+	}
+	return false;
+}
+
+/* Loads the next part of the list; false: there is none. */
+static bool load_part(struct prefetch *p)
+{
+	size_t at, n;
+
+	if (p->ended || map_is_frozen(p->map))
+		return false;
+	at = atomic_fetch_add(&p->taken, CLUSTER_MAX);
+	if (at >= p->count)
+		return false;
+	n = min_size(p->count - at, CLUSTER_MAX);
+	if (!load_all(p, p->list + at, n))
+		p->ended = true;
+	map_account(p->map)->coming -= n << p->map->shift;
+	return true;
+}
+
+static void load_job(void *arg, uint64_t none, uint64_t nothing)
+{
+	struct prefetch *p = arg;
+	struct mapping *map = p->map;
+
+	(void)none;
+	(void)nothing;
+	while (load_part(p)) {
+		if (worker_post(load_job, p, 0, 0))
+			return;
+	}
+	let_go(p);
+	map_leave(map);
+}
+
+void prefetch_start(struct prefetch *p)
+{
+	struct mapping *map = p->map;
+
+	sort(p);
+	map_account(map)->coming += p->count << map->shift;
+	if (p->count)
+		evict_expect(map);
+	for (size_t k = 0; k < JOBS && k * CLUSTER_MAX < p->count; k++) {
+		map_use(map);
+		p->users++;
+		if (!worker_post(load_job, p, 0, 0)) {
+			p->users--;
+			map_leave(map);
+			break;
+		}
+	}
+	let_go(p);
+}

@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Absent -> inactive, before an access. Its only state is the runs that it follows: faults at equal distances, forward
+ * or backward, several runs in a mapping at a time. Decides how far to read: the segments that all mappings of a budget
+ * have read ahead take a bounded part of it, which is smaller where evicted segments are accessed again; a mapping
+ * whose segments are reclaimed unused reads less far. Never evicts mapped segments. Segments that are loaded together
+ * are in one cluster in the pool, too, if possible, so that one call can map them. Each mapping has one lock for its
+ * runs, which is only trylocked: a second thread at the same time does not read ahead. Segments are trylocked, too, and
+ * the lock for taking frames is not held during I/O.
+ */
+#include "paging/residency/readahead.h"
+
+#include "base/config.h"
+#include "base/worker.h"
+#include "budget/budget.h"
+#include "memory/freelist.h"
+#include "paging/residency/evict.h"
+#include "paging/residency/pagecache.h"
+#include "paging/residency/recycle.h"
+#include "paging/fault/segment.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <ummap.h>
+
+/* A run begins with so many segments, and one job loads about so many bytes. */
+#define WINDOW_MIN 2
+#define JOB_BYTES ((size_t)2 << 20)
+/* How far behind a fault segments (or clusters, where these are read) are dropped in a sequential scan. */
+#define BEHIND_FIRST 2
+#define BEHIND_LAST 4
+/* A segment that was lost unused takes back of a run's window what so many that were used have given; and of
+ * what all runs have together more, as does one that was in use, had to leave and came back: where memory is
+ * enough, none does. */
+#define WASTE_WEIGHT 2
+#define SHORT_WEIGHT 16
+/* Two faults that are farther apart than this many segments are not taken for the begin of a run. */
+#define STRIDE_MAX 256
+/* Faults in a row that make a run: neighbours soon, for others it takes one more. */
+#define SEEN_NEXT 2
+#define SEEN_STRIDE 3
+
+_Static_assert(FREELIST_BLOCK == CLUSTER_MAX, "whole clusters find whole huge pages");
+
+/* So many times as many frames as are on a huge page are looked at for one. */
+#define TRIES 4
+
+/* ---- Loading ---- */
+
+static bool is_wanted(const struct mapping *map, const struct seg *s)
+{
+	return !seg_has(s, SEG_VALID) && !seg_has(s, SEG_PAGECACHE) && map_reads(map, s);
+}
+
+/* Segments to be loaded, in the order of their addresses: those of a list, or every `step`th from `first` on. */
+struct wanted {
+	const size_t *list;      /* NULL: there is none */
+	size_t first, step;
+};
+
+static size_t nth(const struct wanted *w, size_t k)
+{
+	return w->list ? w->list[k] : w->first + k * w->step;
+}
+
+/* Locks absent segments that are read from one backing store: the first ones of `count` from the `at`th on. Returns how
+ * many. */
+static unsigned lock_absent(struct mapping *map, const struct wanted *w, size_t at, size_t count, struct seg **list)
+{
+	size_t most = min_size(min_size(count, CLUSTER_MAX), max_size(HUGE_PAGE >> map->shift, 1));
+	unsigned n = 0;
+
+	for (; n < most; n++) {
+		struct seg *s = map_seg(map, nth(w, at + n));
+
+		if (!is_wanted(map, s) || !seg_trylock(s))
+			break;
+		if (!is_wanted(map, s) || (n && seg_backing(s) != seg_backing(list[0]))) {
+			seg_unlock(s);
+			break;
+		}
+		list[n] = s;
+	}
+	return n;
+}
+
+/* Makes frames writable that are sorted: one call for each stretch. Returns for how many. */
+static unsigned make_writable(const uint32_t *frames, unsigned n)
+{
+	unsigned first, end;
+
+	for (first = 0; first < n; first = end) {
+		for (end = first + 1; end < n && frame_follows(frames[end - 1], frames[end]); end++)
+			;
+		if (frame_make_writable(frames[first], end - first) < 0)
+			return first;
+	}
+	return n;
+}
+
+/* Whether n of `got` sorted frames are a huge page; then it begins at *first. */
+static bool find_block(const uint32_t *frames, unsigned got, unsigned n, unsigned *first)
+{
+	for (unsigned k = 0; k + n <= got; k++) {
+		if (frames[k] % n == 0 && frames[k + n - 1] == frames[k] + n - 1) {
+			*first = k;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Puts a frame among `got` sorted ones. */
+static void sort_in(uint32_t *frames, unsigned got, uint32_t frame)
+{
+	for (; got > 0 && frames[got - 1] > frame; got--)
+		frames[got] = frames[got - 1];
+	frames[got] = frame;
+}
+
+/* Takes up to n frames, sorted. Where n are a huge page, more are tried for one: remains of other huge pages come
+ * first, so that mixed frames become sorted in time. The rest serves requests for single frames. *whole: whether it is
+ * a huge page. */
+static unsigned gather_frames(struct mapping *map, uint32_t *frames, unsigned n, bool *whole)
+{
+	size_t limit = budget_frame_limit(map->member.least);
+	bool wanted = n > 1 && frame_block(map_frames(map), map->seg_size, limit) == n;
+	unsigned most = wanted ? TRIES * n - 1 : n, got = 0, first = 0;
+	uint32_t frame;
+
+	*whole = false;
+	while (got < most && !*whole && (frame = evict_take_frame(map, true)) != FRAME_NONE) {
+		sort_in(frames, got++, frame);
+		*whole = wanted && find_block(frames, got, n, &first);
+	}
+	for (unsigned k = 0; k < got; k++) {
+		if (k < first || k >= first + n)
+			evict_return_frame(map, frames[k]);
+	}
+	got = got - first < n ? got - first : n;
+	memmove(frames, frames + first, got * sizeof(*frames));
+	return got;
+}
+
+/* Where something is changed, clusters do not stay whole: it is written, and leaves, by itself. */
+static bool is_dirty(const struct mapping *map)
+{
+	return map_next_dirty(map, 0) < map->segs;
+}
+
+/* Up to n writable frames, in the order of their pool addresses; *full: there are no more. */
+static unsigned take_frames(struct mapping *map, uint32_t *frames, unsigned n, bool *full)
+{
+	unsigned got, ok;
+	bool whole;
+
+	if (n == 0)
+		return 0;
+	/* One at a time, so that what one takes is of one cluster. */
+	futex_lock(&map->residency.take_lock);
+	got = gather_frames(map, frames, n, &whole);
+	futex_unlock(&map->residency.take_lock);
+	if (whole && frame_is_split(frames[0]) && !is_dirty(map))
+		frame_collapse(frames[0], n);
+	ok = make_writable(frames, got);
+	*full = ok < n;
+	while (got > ok)
+		evict_return_frame(map, frames[--got]);
+	return got;
+}
+
+/* Absent segments get frames, and are locked then. Returns how many; *requests: for those whose contents are in the store. */
+static unsigned prepare_batch(struct mapping *map, const struct wanted *w, size_t at, size_t count, struct seg **list,
+			      struct ummap_io *io, unsigned *requests, bool *full)
+{
+	uint32_t frames[TRIES * CLUSTER_MAX];
+	unsigned locked = lock_absent(map, w, at, count, list), n = take_frames(map, frames, locked, full);
+
+	for (unsigned k = locked; k-- > n;)
+		seg_unlock(list[k]);
+	*requests = 0;
+	for (unsigned k = 0; k < n; k++) {
+		recycle_look(map, list[k]);
+		list[k]->frame = frames[k];
+		*requests += seg_request(map, nth(w, at + k), list[k], frames[k], &io[*requests]);
+	}
+	return n;
+}
+
+/* Loaded, or not: a fault on a segment that failed will get the error itself. */
+static void become_inactive(struct mapping *map, size_t i, struct seg *s, int res)
+{
+	if (res == 0) {
+		seg_change(s, 0, SEG_VALID | SEG_INACTIVE | SEG_AHEAD);
+		map_touch(map, i);
+		cache_deactivate(&map->member, s, INACTIVE_AHEAD);
+		add(map->stat.readahead_loads, 1);
+	} else {
+		evict_return_frame(map, s->frame);
+	}
+}
+
+/* Loads absent segments, the first of up to `count` from the `at`th on. Returns how many. */
+static unsigned load_batch(struct mapping *map, const struct wanted *w, size_t at, size_t count, bool *full)
+{
+	struct seg *list[CLUSTER_MAX];
+	struct ummap_io io[CLUSTER_MAX], *next = io;
+	unsigned requests, n = prepare_batch(map, w, at, count, list, io, &requests, full);
+
+	if (requests)
+		io_run(map->backings[seg_backing(list[0])].store, io, requests, true, &map->stat.io);
+	for (unsigned k = 0; k < n; k++) {
+		bool read = next < io + requests && next->owner == list[k];
+
+		become_inactive(map, nth(w, at + k), list[k], read ? next->res : 0);
+		next += read;
+	}
+	/* A thread that waits for the first segment then finds the others, too. */
+	for (unsigned k = n; k-- > 0;)
+		seg_unlock(list[k]);
+	return n;
+}
+
+/* Loads the absent ones of `count` segments, as far as there is room without evicting what nobody has asked to go.
+ * false: there is no more. */
+static bool load_wanted(struct mapping *map, const struct wanted *w, size_t count)
+{
+	bool full = false;
+
+	for (size_t at = 0; at < count && !full && !map_is_frozen(map);) {
+		unsigned n = load_batch(map, w, at, count - at, &full);
+
+		at += n ? n : 1;
+	}
+	return !full;
+}
+
+static void load(struct mapping *map, size_t first, size_t count, size_t step)
+{
+	load_wanted(map, &(struct wanted){ .first = first, .step = step }, count);
+}
+
+bool readahead_wants(const struct mapping *map, size_t i)
+{
+	return is_wanted(map, map_seg(map, i));
+}
+
+bool readahead_load(struct mapping *map, const size_t *list, size_t n)
+{
+	return load_wanted(map, &(struct wanted){ .list = list }, n);
+}
+
+/* ---- How far ---- */
+
+static size_t job_segs(const struct mapping *map)
+{
+	return max_size(JOB_BYTES >> map->shift, 1);
+}
+
+static void load_job(void *arg, uint64_t first, uint64_t how)
+{
+	struct mapping *map = arg;
+	size_t count = how >> 32, step = (uint32_t)how;
+
+	/* A copy of pages that can be mapped would take a frame for nothing. */
+	if (step > 1 || !pagecache_has(map, first, first + count))
+		load(map, first, count, step);
+	map_account(map)->coming -= (how >> 32) << map->shift;
+	map_leave(map);
+}
+
+/* Loads `count` segments from first on, every `step`th, if neighbours, by jobs that end where the next one could begin:
+ * they are clusters of the mapped range. The caller uses the mapping; so does each job. */
+static void post(struct mapping *map, size_t first, size_t count, size_t step)
+{
+	size_t most = job_segs(map);
+
+	for (size_t n; count > 0; first += n * step, count -= n) {
+		n = min_size(count, step == 1 ? most - first % most : most);
+		map_use(map);
+		map_account(map)->coming += n << map->shift;
+		if (!worker_post(load_job, map, first, (uint64_t)n << 32 | step)) {
+			map_account(map)->coming -= n << map->shift;
+			map_leave(map);
+			return;
+		}
+	}
+}
+
+void readahead_want(struct mapping *map, size_t first, size_t last)
+{
+	last = min_size(last, map->segs);
+	if (first < last)
+		post(map, first, last - first, 1);
+}
+
+/* How many steps a run has been read ahead from its last fault on. */
+static long lead(const struct stream *r)
+{
+	return r->stride ? ((long)r->until - (long)r->last) / r->stride : 0;
+}
+
+static bool goes_on(const struct stream *r, size_t i)
+{
+	long d = (long)i - (long)r->last, steps;
+
+	if (!r->used || !r->stride || d % r->stride != 0)
+		return false;
+	steps = d / r->stride;
+	return steps >= 1 && (steps == 1 || steps <= lead(r));
+}
+
+/* The run that a fault continues, else the nearest that it may be the second fault of, else a new one. NULL: it is the
+ * last fault of a run again. */
+static struct stream *find(struct mapping *map, size_t i)
+{
+	struct stream *oldest = map->residency.streams, *near = NULL;
+	long best = STRIDE_MAX + 1;
+
+	for (struct stream *r = map->residency.streams; r < map->residency.streams + STREAMS; r++) {
+		long d = labs((long)i - (long)r->last);
+
+		if (r->used && d == 0)
+			return NULL;
+		if (goes_on(r, i))
+			return r;
+		if (r->seen == 1 && d < best) {
+			best = d;
+			near = r;
+		}
+		if (r->used < oldest->used)
+			oldest = r;
+	}
+	if (near) {
+		near->stride = (long)i - (long)near->last;
+		near->until = near->last;
+		return near;
+	}
+	*oldest = (struct stream){ .last = i, .until = i, .began = i, .stride = map->residency.advice == UMMAP_ADV_SEQUENTIAL };
+	return oldest;
+}
+
+static bool is_run(const struct mapping *map, const struct stream *r)
+{
+	if (r->stride == 1 && map->residency.advice == UMMAP_ADV_SEQUENTIAL)
+		return true;
+	return r->seen >= (r->stride == 1 ? SEEN_NEXT : SEEN_STRIDE);
+}
+
+/* Segments that may be read ahead now: as many as all runs that share the budget have left. */
+static size_t room(const struct mapping *map)
+{
+	return account_readahead_room(map_account(map)) >> map->shift;
+}
+
+/* How far one run may be read ahead, in segments, as long as nothing is lost. */
+static size_t window_most(const struct mapping *map)
+{
+	return min_size(max_size(config.readahead >> map->shift, WINDOW_MIN),
+			account_readahead_window(map_account(map)) >> map->shift);
+}
+
+static size_t window_now(const struct mapping *map)
+{
+	size_t most = window_most(map), lost = map->residency.ahead_lost;
+
+	return min_size(most, most > lost + WINDOW_MIN ? most - lost : WINDOW_MIN);
+}
+
+void readahead_used(struct mapping *map)
+{
+	size_t lost = map->residency.ahead_lost;
+
+	/* A change by another thread at the same time may be lost, which does no harm. */
+	if (lost)
+		map->residency.ahead_lost = lost - 1;
+	account_restore_readahead(map_account(map), map->seg_size);
+}
+
+/* What cannot be lost need not be won back. */
+void readahead_pressed(struct mapping *map)
+{
+	account_cut_readahead(map_account(map), SHORT_WEIGHT * map->seg_size);
+}
+
+void readahead_wasted(struct mapping *map)
+{
+	map->residency.ahead_lost = min_size(map->residency.ahead_lost + WASTE_WEIGHT, window_most(map));
+	readahead_pressed(map);
+	add(map->stat.readahead_waste, 1);
+}
+
+/* Makes a run's window larger, and says which steps from its last fault on are to be loaded now: (*from, *to]. */
+static void advance(const struct mapping *map, struct stream *r, long *from, long *to)
+{
+	size_t most = window_now(map);
+
+	*from = lead(r) > 0 ? lead(r) : 0;
+	r->window = min_size(r->window ? r->window * 2 : WINDOW_MIN, most);
+	*to = (long)min_size(r->window, (size_t)*from + room(map));
+	/* So that the store always has something to do, but not for little: where others have taken the room, it waits. */
+	if (*to - *from < (long)min_size(job_segs(map), r->window / 2))
+		*to = *from;
+}
+
+/* The last step up to `to` that ends a job; `from`, and nothing is to be loaded yet, if there is none. */
+static long whole_jobs(const struct mapping *map, size_t i, long from, long to)
+{
+	size_t job = job_segs(map), end = i + (size_t)to + 1;
+	long last = (long)(end - end % job - i) - 1;
+
+	if (end >= map->segs)
+		return to;
+	return last > from ? last : from;
+}
+
+/* A fault that has overtaken readahead pages in the rest of its cluster itself: a single segment would be a hole in
+ * it. */
+static void catch_up(struct mapping *map, size_t i)
+{
+	size_t cluster = map_cluster_size(map);
+
+	if (cluster > 1 && !seg_has(map_seg(map, i), SEG_VALID))
+		load(map, i, min_size(cluster - i % cluster, map->segs - i), 1);
+}
+
+/* Drops a few more than the last ones, which other threads may just have locked; `all`: what its policy would keep, too. */
+static void let_go_behind(struct mapping *map, size_t i, size_t cluster, bool all)
+{
+	i -= i % cluster;
+	for (size_t k = BEHIND_FIRST; k <= BEHIND_LAST && k * cluster <= i; k++)
+		seg_drop_behind(map, i - k * cluster, cluster, all);
+}
+
+/* Whether the run has left more behind than stays there. */
+static bool is_long(const struct mapping *map, const struct stream *r, size_t i)
+{
+	return r->stride == 1 && i > r->began && i - r->began >= RECYCLE_BEHIND >> map->shift;
+}
+
+/* Loads what lies from one step behind segment i to another: (from, to]. */
+static void post_steps(struct mapping *map, size_t i, long stride, long from, long to)
+{
+	if (to > from && stride > 0)
+		post(map, (size_t)((long)i + (from + 1) * stride), (size_t)(to - from), (size_t)stride);
+	else if (to > from)
+		post(map, (size_t)((long)i + to * stride), (size_t)(to - from), (size_t)-stride);
+}
+
+/* Reads ahead if segment i continues a run. Returns the number of segments in a cluster of that run; 0: unknown. *far:
+ * whether it has come far. */
+static size_t follow(struct mapping *map, size_t i, bool *far)
+{
+	bool in_jobs = false, overtaken = false;
+	long from = 0, to = 0, stride = 0, end;
+	struct stream *r;
+
+	if (config.readahead == 0 || map->residency.advice == UMMAP_ADV_RANDOM)
+		return 1;
+	if (!futex_trylock(&map->residency.stream_lock))
+		return 0;
+	r = find(map, i);
+	if (r) {
+		r->last = i;
+		r->seen += r->seen < SEEN_STRIDE;
+		r->used = ++map->residency.stream_clock;
+		stride = r->stride;
+	}
+	if (stride && is_run(map, r)) {
+		in_jobs = stride == 1 && r->window >= job_segs(map);
+		*far = is_long(map, r, i);
+		overtaken = in_jobs && i <= r->until;
+		advance(map, r, &from, &to);
+		/* As far as there are segments. */
+		end = stride > 0 ? ((long)map->segs - 1 - (long)i) / stride : (long)i / -stride;
+		to = to < end ? to : end;
+		to = in_jobs ? whole_jobs(map, i, from, to) : to;
+		if (to > from)
+			r->until = (size_t)((long)i + to * stride);
+	}
+	futex_unlock(&map->residency.stream_lock);
+	post_steps(map, i, stride, from, to);
+	if (overtaken)
+		catch_up(map, i);
+	if (!r)
+		return 0;
+	return in_jobs ? map_cluster_size(map) : 1;
+}
+
+void readahead_fault(struct mapping *map, size_t i)
+{
+	bool far = false;
+	size_t cluster = follow(map, i, &far);
+
+	if (cluster && map->residency.advice == UMMAP_ADV_SEQUENTIAL)
+		let_go_behind(map, i, cluster, true);
+	else if (cluster && far && recycle_now(map))
+		let_go_behind(map, i - (RECYCLE_BEHIND >> map->shift), cluster, false);
+}

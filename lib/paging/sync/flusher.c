@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Once a second: writes segments that have been dirty for longer than their mapping's flush interval and makes them
+ * durable, writes dirty inactive segments that no job has written, allows failed loads to be tried again, checks the
+ * signal handler and page-cache mappings, assembles huge pages, frees idle memory to the system, and publishes the counters.
+ * When the budget has shrunk: evicts what exceeds it. Errors are kept with the mapping. Holds no lock between mappings.
+ */
+#include "paging/sync/flusher.h"
+
+#include "budget/budget.h"
+#include "engine/sigsegv.h"
+#include "paging/residency/assemble.h"
+#include "paging/residency/evict.h"
+#include "paging/sync/flush.h"
+#include "paging/mapping/inplace.h"
+#include "paging/residency/pagecache.h"
+#include "base/log.h"
+#include "paging/mapping/lookup.h"
+#include "budget/share.h"
+#include "node/node.h"
+#include "paging/fault/fault.h"
+#include "base/spare.h"
+#include "paging/fault/stall.h"
+#include "paging/mapping/stats.h"
+#include "paging/sync/sync.h"
+#include "paging/sync/writeback.h"
+
+#include <string.h>
+
+#define PERIOD_MS 1000
+/* Requests for one mapping in one round, so that all get their turn. */
+#define STRAGGLERS 64
+/* After so many rounds, memory that was not used since the last time is freed to the system. */
+#define IDLE_ROUNDS 3
+/* Frames of one mapping that go before the others on the node hear of it, and how long to wait when none can. */
+#define SLICE 16
+#define STUCK_MS 20
+
+static void keep_error(struct mapping *map, int err)
+{
+	bool first = err && writeback_keep_error(map, err);
+
+	if (err && !map->in_place && !flush_has_lost(map))
+		stall_note_failure(map, err);
+	else if (first)
+		log_line(LOG_WARN, "flusher", "cannot make changes to '%s' durable: %s. %s", map->name, strerror(-err),
+			 flush_has_lost(map) ? "The next sync says what is lost" : "Try to repair the storage, and sync again");
+}
+
+/* Segments that were changed at least an interval ago. */
+static void flush_old(struct mapping *map)
+{
+	uint64_t interval = (uint64_t)map->flush_interval * 1000, now = sys_now();
+	int err;
+
+	if (map->flush_interval == 0 || now < interval)
+		return;
+	if (map->in_place) {
+		keep_error(map, inplace_sync_old(map, interval));
+		return;
+	}
+	err = map_in_order(map) ? sync_migrate(map, 0, map->segs) : 0;
+	if (!err)
+		err = writeback_range(map, 0, map->segs, now - interval + 1);
+	if (!err)
+		err = flush_background(map);
+	keep_error(map, err);
+}
+
+/* A short segment's frame is in the pool in part. */
+static int empty_home(struct mapping *map, size_t i, struct seg *s)
+{
+	if (!seg_has(s, SEG_INACTIVE) && map_place_len(map, i) == map->seg_size)
+		frame_drop_memory(s->frame);
+	return 0;
+}
+
+/* The program has locked all memory that it has, ours included, which would not go any more. */
+static void unlock_memory(void)
+{
+	struct mapping *map;
+
+	for (size_t n = 0; (map = map_nth(n)); n++) {
+		if (!map->in_place) {
+			sys_unlock(map->range, round_up(map->size, sys_page()));
+			map_for_valid(map, 0, map->segs, empty_home);
+		}
+		map_leave(map);
+	}
+	frame_unlock();
+}
+
+/* Faults go on without, but not fast. */
+static void look_for_mappings(void)
+{
+	static bool told;
+
+	spare_keep();
+	if (!spare_was_needed() || told)
+		return;
+	told = true;
+	log_line(LOG_WARN, "flusher", "the process has reached the limit on kernel mappings, so "
+		 "few segments are in memory, and accesses are slow. Try a larger vm.max_map_count "
+		 "(sysctl(8)), larger segments, or UMMAP_ENGINE=uffd");
+}
+
+static void make_round(void)
+{
+	static unsigned rounds;
+	struct mapping *map;
+
+	sigsegv_keep();
+	chain_look();
+	look_for_mappings();
+	if (sys_look_for_locks())
+		unlock_memory();
+	for (size_t n = 0; (map = map_nth(n)); n++) {
+		for (int i = 0; i < STRAGGLERS && writeback_inactive(map); i++)
+			;
+		flush_old(map);
+		stall_look(map);
+		fault_unpoison(map, false);
+		pagecache_look(map);
+		assemble_look(map);
+		map_leave(map);
+	}
+	while (share_is_dynamic() && frame_shrink(FRAME_MAPPED, 0))
+		;
+	if (++rounds % IDLE_ROUNDS == 0)
+		frame_age();
+	stats_publish();
+}
+
+/* The bytes that any mapping needs at least. */
+static size_t largest_least(void)
+{
+	size_t least = 0;
+	struct mapping *map;
+
+	for (size_t n = 0; (map = map_nth(n)); n++) {
+		least = max_size(least, map->member.least);
+		map_leave(map);
+	}
+	return least;
+}
+
+/* Frees a part of the memory beyond the budget. Returns in how many ms to go on. */
+static int shrink(int idle)
+{
+	size_t before, least;
+	struct mapping *map;
+
+	if (budget_has_total_room(0))
+		return idle;
+	pagecache_shrink();
+	least = largest_least();
+	before = budget_excess(least);
+	while (budget_excess(least) && frame_shrink(FRAME_MAPPED, 0))
+		;
+	for (size_t n = 0; (map = map_nth(n)); n++) {
+		evict_shrink(map, least, SLICE);
+		map_leave(map);
+	}
+	if (!budget_excess(least))
+		return idle;
+	return budget_excess(least) < before ? 0 : min_size(idle, STUCK_MS);
+}
+
+static void *run(void *unused)
+{
+	uint64_t next_round = 0, now;
+
+	(void)unused;
+	node_attend();
+	for (;;) {
+		int wait = shrink(share_adjust());
+
+		if (stall_release())
+			wait = min_size(wait, STUCK_MS);
+		now = sys_now();
+		if (now >= next_round) {
+			make_round();
+			next_round = now + PERIOD_MS;
+		}
+		share_wait(min_size(wait, next_round - now));
+	}
+	return NULL;
+}
+
+int flusher_start(void)
+{
+	int err = sys_thread(run, NULL);
+
+	return err ? fail(-err, "cannot start the background thread: %s" SYS_THREAD_LIMITS,
+			  strerror(-err)) : 0;
+}
