@@ -299,7 +299,7 @@ static void probe_engine(const void *arg, FILE *result)
 	    umstat(base, &st) < 0)
 		fprintf(result, "cannot be used: %s", umerrormsg());
 	else if (trial->engine != UMMAP_ENGINE_DEFAULT)
-		fprintf(result, "works; system calls on absent segments %s",
+		fprintf(result, "works; system calls on segments that are not resident %s",
 			st.kernel ? "work" : "fail with EFAULT");
 	else
 		fputs(engine_names[st.engine], result);

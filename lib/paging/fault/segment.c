@@ -162,8 +162,9 @@ static int make_twin(struct mapping *map, size_t i, const char *buf)
 	return err;
 }
 
-/* Present mapped, but perhaps without the right that was wanted. Whoever gets it may look at the counters at
- * once, so they come first. */
+/* Step 1 of the cycle in STATES.md, for a resident segment. The access may also have been served by
+ * another thread meanwhile. The program may read the counters as soon as the access succeeds, so the
+ * counters change first. */
 static int upgrade(struct mapping *map, size_t i, struct seg *s, bool write)
 {
 	uint64_t before = seg_head(s);

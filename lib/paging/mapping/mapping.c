@@ -245,20 +245,13 @@ void map_reset(struct mapping *map, size_t first)
 	}
 }
 
-const struct extent *map_extent(const struct mapping *map, size_t i)
+const struct extent *map_find_extent(const struct mapping *map, size_t i)
 {
-	const struct extent *e = map->life.extents;
+	const struct extent *e = &map->life.extents[map->life.extents_used - 1];
 
-	while (i - e->first >= e->count)
-		e++;
+	while (i < e->first)
+		e--;
 	return e;
-}
-
-struct seg *map_seg(const struct mapping *map, size_t i)
-{
-	const struct extent *e = map_extent(map, i);
-
-	return &e->segs[i - e->first];
 }
 
 size_t map_index(const struct mapping *map, const struct seg *s)

@@ -205,9 +205,19 @@ void map_wait(struct mapping *map);
 /* Resets the segments from `first` on, none of which is valid, to the state of never having been touched. */
 void map_reset(struct mapping *map, size_t first);
 
-/* The extent that contains segment i. */
-const struct extent *map_extent(const struct mapping *map, size_t i);
-struct seg *map_seg(const struct mapping *map, size_t i);
+/* The extent that contains segment i. Each extent of a mapping that grew has more segments than all
+ * before it, so the search from the last one on is short; and most mappings have one extent. */
+const struct extent *map_find_extent(const struct mapping *map, size_t i);
+static inline const struct extent *map_extent(const struct mapping *map, size_t i)
+{
+	return i < map->life.extents->count ? map->life.extents : map_find_extent(map, i);
+}
+static inline struct seg *map_seg(const struct mapping *map, size_t i)
+{
+	const struct extent *e = map_extent(map, i);
+
+	return &e->segs[i - e->first];
+}
 size_t map_index(const struct mapping *map, const struct seg *s);
 
 static inline struct mapping *map_of(struct member *m)

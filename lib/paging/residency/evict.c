@@ -81,8 +81,8 @@ static size_t frame_limit(const struct mapping *map)
 	return budget_frame_limit(map->member.least);
 }
 
-/* A segment that is in no list gives up its frame, whose contents are in storage or not wanted. The frame stays
- * charged. */
+/* Step 7 of the cycle in STATES.md: a segment that is in no list becomes absent. The store has the
+ * contents of its frame, or nobody needs them. The frame stays charged. */
 static uint32_t let_go(struct mapping *map, struct seg *s)
 {
 	if (seg_has(s, SEG_AHEAD))

@@ -52,8 +52,8 @@ void flush_lose(struct mapping *map, uint64_t bytes, int err)
 	map->sync.flush.lost += bytes;
 }
 
-/* A flush failed, and what it lost is unknown. Segments that were read ahead had been reclaimed before, and are
- * counted. */
+/* A flush has failed, and which of the bytes are durable is unknown: resident and inactive segments
+ * become dirty again. Those that were reclaimed are counted. */
 static void doubt(struct mapping *map)
 {
 	for (size_t i = map_next_touched(map, 0); i < map->segs; i = map_next_touched(map, i + 1)) {

@@ -125,7 +125,8 @@ static unsigned stretch(const struct run *run, unsigned k)
 	return n;
 }
 
-/* Takes the right to store from all of the run: one call for each stretch mapped. */
+/* Step 2 of the cycle in STATES.md, for all segments of the run, with one call for each stretch of
+ * resident segments. */
 static int make_readonly(struct run *run)
 {
 	struct mapping *map = run->map;
@@ -154,7 +155,7 @@ static int make_readonly(struct run *run)
 	return 0;
 }
 
-/* What other processes store is in this write, or finds the segment clean. */
+/* Step 3: stores of other processes are part of this write, or find the segment clean. */
 static void await_accessors(const struct run *run)
 {
 	for (unsigned k = 0; k < run->n; k++)
@@ -234,7 +235,7 @@ static void prepare(struct run *run)
 	fill_gaps(run);
 }
 
-/* The segment is in storage now. */
+/* Step 6: the store has the segment. */
 static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy)
 {
 	bool dirty = seg_has(s, SEG_DIRTY);
@@ -306,11 +307,12 @@ static int write_run(struct run *run, bool keep)
 	err = make_readonly(run);
 	if (!err) {
 		await_accessors(run);
+		/* Step 4. */
 		part = write_parts(run);
 		prepare(run);
 		if (run->requests)
 			io_run(map->backings[map->current].store, run->io, run->requests, map->bulk, &map->stat.io);
-		/* Only now: a flush that ran meanwhile did not cover it. */
+		/* Step 5, after the write: a flush that ran meanwhile did not cover it. */
 		map->sync.flush.due = true;
 	}
 	err = run_end(run, err, part);
@@ -361,16 +363,28 @@ struct scan {
 	int err;          /* the first error */
 };
 
-/* One group of segments between two marks; says how far it came. */
-static size_t write_group(struct mapping *map, size_t i, size_t end, struct scan *scan, bool *later)
+/* The first segment of [i, end) that may have to be written; end: there is none. Looks at headers
+ * without their locks. */
+static size_t next_unwritten(const struct mapping *map, size_t i, size_t end)
 {
 	while (i < end) {
+		const struct extent *e = map_extent(map, i);
+		const struct seg *s = &e->segs[i - e->first];
+
+		for (size_t stop = min_size(end, e->first + e->count); i < stop; i++, s++) {
+			if (belongs(map, s, false))
+				return i;
+		}
+	}
+	return end;
+}
+
+/* Writes a group of segments with one mark. Returns the first segment that was not looked at. */
+static size_t write_group(struct mapping *map, size_t i, size_t end, struct scan *scan, bool *later)
+{
+	for (; (i = next_unwritten(map, i, end)) < end;) {
 		long n;
 
-		if (!belongs(map, map_seg(map, i), false)) {
-			i++;
-			continue;
-		}
 		n = write_from(map, i, scan->last, scan->before, later);
 		if (n < 0) {
 			/* What lies behind may still be written. */
