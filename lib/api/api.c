@@ -7,7 +7,8 @@
  */
 #include "api/api.h"
 
-#include "memory/budget.h"
+#include "budget/budget.h"
+#include "budget/machine.h"
 #include "memory/shared_pool.h"
 #include "engine/sigsegv.h"
 #include "base/config.h"
@@ -173,10 +174,10 @@ static int check_plan(struct plan *p, void **addr)
 	if (a->on_full < UMMAP_FULL_DEFAULT || a->on_full > UMMAP_FULL_SIGBUS)
 		return fail(EINVAL, "cannot create the mapping: on_full is %d. Try one of "
 			    "UMMAP_FULL_*", a->on_full);
-	if (a->seg_size > min_size(SEG_SIZE_MAX, budget_ram() / FRAMES_MIN))
+	if (a->seg_size > min_size(SEG_SIZE_MAX, machine_ram() / MIN_FRAMES))
 		return fail(ENOMEM, "cannot create the mapping: memory has %zu bytes, too few for "
-			    "%d segments of %zu bytes. Try smaller segments", budget_ram(),
-			    FRAMES_MIN, a->seg_size);
+			    "%d segments of %zu bytes. Try smaller segments", machine_ram(),
+			    MIN_FRAMES, a->seg_size);
 	return 0;
 }
 
@@ -294,7 +295,7 @@ static int build(struct mapping *map, const struct plan *p)
 						   "sizes of segments in this process");
 	if (!err) {
 		map->member.cluster = map_cluster_size(map);
-		map->member.least = FRAMES_MIN * map_hold(map);
+		map->member.least = MIN_FRAMES * map_hold(map);
 		err = engine_attach(map->engine, map->size, map->seg_size, p->attr.before,
 				    p->attr.after, map->writable, &map->range);
 		if (!err)

@@ -226,9 +226,10 @@ static void leave(struct server *v, struct seg_load *l, int err)
 /* Loads that are done appear together. */
 static void finish(struct server *v, struct ummap_io **done, unsigned n)
 {
+	const struct mapping *map = container_of(done[0], struct seg_load, io)->map;
 	int err[MOST];
 
-	discard_batch_begin(evict_twice(container_of(done[0], struct seg_load, io)->map));
+	discard_batch_begin(budget_batch_bytes(map->member.least));
 	for (unsigned k = 0; k < n; k++)
 		err[k] = seg_load_end(container_of(done[k], struct seg_load, io));
 	discard_batch_end();

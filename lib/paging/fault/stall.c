@@ -12,7 +12,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "memory/budget.h"
+#include "budget/budget.h"
 #include "paging/residency/evict.h"
 #include "paging/mapping/lookup.h"
 #include "paging/sync/flush.h"
@@ -20,8 +20,6 @@
 
 #include <string.h>
 
-/* The default bound leaves this part of the memory beside the limit to everything else. */
-#define SPARE_MEMORY_PART 2
 #define WAIT_MS 50
 #define REPORT_INTERVAL_MS 60000
 /* How long the background thread tries to write one mapping, and how long it pauses when nothing
@@ -29,48 +27,15 @@
 #define TRY_MS 20
 #define RETRY_INTERVAL_MS 1000
 
-static size_t spare_memory;        /* bytes that the default bound may add to the limit */
 static _Atomic bool has_waiting;   /* stall.waiting of some mapping is set */
 static _Atomic uint32_t sleeping;  /* never changes: stall_sleep only waits for its timeout */
 
-void stall_start(void)
-{
-	size_t memory = budget_memory(), limit = budget_limit();
-
-	spare_memory = memory > limit ? (memory - limit) / SPARE_MEMORY_PART : 0;
-}
-
-/* The number of bytes that may be held beyond a budget. */
-static size_t allowance(size_t budget)
-{
-	double bytes = config.over_share * (double)budget;
-
-	if (config.over_bytes)
-		return config.over_bytes;
-	if (!config.over_is_default)
-		return bytes < (double)SIZE_MAX ? (size_t)bytes : SIZE_MAX;
-	return min_size(budget, spare_memory);
-}
-
-/* Whether the budget is exceeded, and `more` bytes of changes would exceed the bound. Clean
- * segments do not count, because they can be evicted. */
-static bool exceeds_bound(size_t held, size_t dirty, size_t more, size_t budget)
-{
-	return held > budget && dirty + more > budget && dirty + more - budget > allowance(budget);
-}
-
 bool stall_is_full(const struct mapping *map)
 {
-	const struct account *account = map_account(map);
-	size_t more = map_hold(map);
-
 	/* An ordered migration is written by a sync only: no background write could end the
 	 * wait. */
-	if (map_in_order(map))
-		return false;
-	return exceeds_bound(frame_held(), cache_dirty(), more, evict_limit(map)) ||
-	       exceeds_bound(account->bytes, account->dirty, more,
-			     max_size(account->most, map->member.least));
+	return !map_in_order(map) &&
+	       account_must_stall(map_account(map), map_hold(map), map->member.least);
 }
 
 void stall_note_failure(struct mapping *map, int err)
@@ -119,7 +84,7 @@ static bool is_due(uint64_t *last)
 static void report(struct mapping *map, bool waiting)
 {
 	int failure = atomic_exchange(&map->fault.stall.unreported, 0), error = writeback_error(map);
-	size_t dirty = cache_count(&map->member).dirty;
+	size_t dirty = cache_count_bytes(&map->member).dirty;
 
 	if (waiting && error && is_due(&map->fault.stall.wait_reported)) {
 		log_line(LOG_WARN, "stall",
@@ -145,12 +110,12 @@ static void report(struct mapping *map, bool waiting)
 static void try_write(struct mapping *map)
 {
 	uint64_t begin = sys_now();
-	size_t before = cache_count(&map->member).dirty;
+	size_t before = cache_count_bytes(&map->member).dirty;
 
 	if (begin < map->fault.stall.next_try)
 		return;
 	writeback_some(map, &map->fault.stall.at, map->segs, begin + TRY_MS);
-	map->fault.stall.progress |= cache_count(&map->member).dirty < before;
+	map->fault.stall.progress |= cache_count_bytes(&map->member).dirty < before;
 	if (map->fault.stall.at < map->segs)
 		return;
 	map->fault.stall.next_try = map->fault.stall.progress ? 0 : sys_now() + RETRY_INTERVAL_MS;
@@ -208,7 +173,7 @@ void stall_report_lost(void)
 	struct mapping *map;
 
 	for (size_t n = 0; (map = map_nth(n)); n++) {
-		size_t kept = writeback_error(map) ? cache_count(&map->member).dirty : 0;
+		size_t kept = writeback_error(map) ? cache_count_bytes(&map->member).dirty : 0;
 		size_t gone = flush_lost(map);
 		int error = kept ? writeback_error(map) : flush_error(map);
 

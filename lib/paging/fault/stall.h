@@ -6,9 +6,6 @@
 #include "paging/mapping/mapping.h"
 #include "paging/sync/writeback.h"
 
-/* Reads how much memory the limit leaves. Called once, after budget_start. */
-void stall_start(void);
-
 /* Records that a write of the mapping has failed (err: -errno) without a caller that gets the
  * error. The background thread reports it. */
 void stall_note_failure(struct mapping *map, int err);

@@ -15,7 +15,6 @@
 /* Bytes; one cache line. */
 #define END_SLACK 64
 
-static _Atomic size_t pinned; /* bytes, of all mappings */
 
 static size_t count_segs(const struct mapping *map, size_t size)
 {
@@ -99,7 +98,7 @@ static int add_extent(struct mapping *map, size_t first, size_t count)
 		return err;
 	}
 	map->life.extents_used++;
-	if (!cache_own(&map->member, e->segs, count)) {
+	if (!cache_add_headers(&map->member, e->segs, count)) {
 		drop_headers(map, --map->life.extents_used);
 		return fail(ENOMEM, "cannot list the segments of the mapping: no memory");
 	}
@@ -156,7 +155,7 @@ int map_create(struct mapping *map)
 void map_destroy(struct mapping *map)
 {
 	drop_marks(map);
-	cache_disown(&map->member);
+	cache_remove_headers(&map->member);
 	for (unsigned i = 0; i < map->life.extents_used; i++)
 		drop_headers(map, i);
 	map->life.extents_used = 0;
@@ -485,19 +484,6 @@ void map_set_migration(struct mapping *map, enum migration how)
 void map_count_pin(struct mapping *map, bool more)
 {
 	/* Unsigned numbers wrap: this adds or takes away. */
-	size_t change = more ? map_hold(map) : -map_hold(map);
-
-	map->life.pinned += change;
-	map_account(map)->pinned += change;
-	pinned += change;
-}
-
-size_t map_pinned(void)
-{
-	return pinned;
-}
-
-void map_forget_pins(void)
-{
-	pinned = 0;
+	map->life.pinned += more ? map_hold(map) : -map_hold(map);
+	account_count_pin(map_account(map), map_hold(map), more);
 }

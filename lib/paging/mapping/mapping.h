@@ -283,11 +283,6 @@ static inline bool map_in_order(const struct mapping *map)
 	return map->migration >= MIGRATE_ASCENDING;
 }
 
-/* Pinned bytes of all mappings. */
-size_t map_pinned(void);
-/* In a forked child: nothing is pinned. */
-void map_forget_pins(void);
-
 /* Called before VALID or DIRTY is cleared in a segment that the caller has locked: waits until no other process
  * accesses it. */
 static inline void map_await(const struct mapping *map, const struct seg *s)

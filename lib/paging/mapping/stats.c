@@ -5,7 +5,7 @@
  */
 #include "paging/mapping/stats.h"
 
-#include "memory/budget.h"
+#include "budget/budget.h"
 #include "base/log.h"
 #include "engine/engine.h"
 #include "paging/mapping/lookup.h"
@@ -68,7 +68,7 @@ void stats_print(const char *where, const struct umstat *st)
 static void count(const struct mapping *map, struct umstat *st)
 {
 	const struct map_stat *s = &map->stat;
-	struct cache_bytes b = cache_count(&map->member);
+	struct cache_bytes b = cache_count_bytes(&map->member);
 
 	st->read_faults += s->read_faults;
 	st->write_faults += s->write_faults;
@@ -118,14 +118,12 @@ void stats_ending(const struct mapping *map)
 /* All that is not counted by mappings that are. */
 static void begin(struct umstat *st)
 {
-	size_t peak = frame_peak();
-
 	futex_lock(&lock);
 	*st = ended;
 	futex_unlock(&lock);
 	st->budget_bytes = budget_bytes();
 	st->held_bytes = frame_held();
-	st->over_budget_peak = peak > budget_peak() ? peak - budget_peak() : 0;
+	st->over_budget_peak = budget_peak_excess();
 }
 
 void stats_process(struct umstat *st)

@@ -6,10 +6,10 @@
  */
 #include "paging/mapping/teardown.h"
 
-#include "memory/budget.h"
+#include "budget/budget.h"
 #include "paging/residency/evict.h"
 #include "paging/residency/pagecache.h"
-#include "node/mode.h"
+#include "budget/share.h"
 #include "paging/fault/fault.h"
 
 #define STRETCH 256 /* segments that leave their places at a time: whole clusters */
@@ -63,7 +63,7 @@ static int keep_frames(struct mapping *map, size_t i, struct seg *s)
 	struct seg *list[CLUSTER_MAX] = { s };
 	unsigned n;
 
-	if (seg_pins(s) || mode_yields() || frame_held() > budget_frames())
+	if (seg_pins(s) || share_is_dynamic() || !budget_has_room(0, 0))
 		return 0;
 	n = map_lock_cluster(map, i, list, CLUSTER_MAX, alike);
 	if (bring_to_pool(map, i, list, n)) {

@@ -164,7 +164,7 @@ static bool put_together(struct mapping *map, size_t first)
 		collapse(map_place(map, first));
 	if (!apart)
 		return true;
-	frame = frame_take_huge(map->frames, max_size(evict_limit(map), frame_held() + evict_twice(map)));
+	frame = frame_take_huge(map->frames, budget_batch_limit(map->member.least));
 	if (frame != FRAME_NONE)
 		move_to(map, first, frame);
 	return frame != FRAME_NONE;

@@ -7,12 +7,12 @@
 #include "paging/residency/evict.h"
 
 #include "paging/residency/readahead.h"
-#include "memory/budget.h"
+#include "budget/budget.h"
 #include "engine/engine.h"
 #include "engine/discard.h"
 #include "engine/messages.h"
 #include "paging/sync/flush.h"
-#include "node/mode.h"
+#include "budget/share.h"
 #include "paging/residency/pagecache.h"
 #include "paging/fault/segment.h"
 #include "base/spare.h"
@@ -51,8 +51,6 @@
  * locks meanwhile. */
 #define TOGETHER 8
 #define TOGETHER_MOST (TOGETHER + CLUSTER_MAX)
-/* What a batch has twice for a moment is not in the budget: as much as this part of it, for each thread. */
-#define TWICE_PART 256
 /* Where they are dropped, so many at a time, and no more bytes than this or this part of what the account holds. */
 #define DROP_TOGETHER 32
 #define DROP_BYTES ((size_t)512 << 10)
@@ -68,8 +66,8 @@
 /* A request for a frame, and its progress. */
 struct request {
 	struct mapping *map;
-	size_t limit;    /* of the process */
 	bool ahead;      /* it only reads ahead */
+	bool only_frees; /* every frame that it finds is freed */
 	bool charged;    /* its account has promised it the frame's bytes */
 	bool over;       /* ... beyond its budget, or the frame is beyond the process's */
 	unsigned waits;  /* how often it has waited for what others have in hands, since the last segment came */
@@ -78,16 +76,9 @@ struct request {
 	uint32_t frame;
 };
 
-size_t evict_limit(const struct mapping *map)
+static size_t frame_limit(const struct mapping *map)
 {
-	/* Page-cache mappings that can be unmapped leave the frames that are needed at least. */
-	return pagecache_can_yield() ? budget_frames() : max_size(budget_frames(),
-	       map->member.least);
-}
-
-size_t evict_twice(const struct mapping *map)
-{
-	return evict_limit(map) / TWICE_PART;
+	return budget_frame_limit(map->member.least);
 }
 
 /* Step 7 of the cycle in STATES.md: a segment that is in no list becomes absent. The store has the
@@ -101,13 +92,13 @@ static uint32_t let_go(struct mapping *map, struct seg *s)
 	if (map->writers)
 		twin_drop(map, map_index(map, s));
 	seg_change(s, SEG_VALID | SEG_INACTIVE | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD | SEG_LEFT_BEHIND, 0);
-	cache_gone(&map->member, s);
+	cache_note_absent(&map->member, s);
 	return s->frame;
 }
 
 uint32_t evict_let_go(struct mapping *map, struct seg *s)
 {
-	map_account(map)->bytes -= map->seg_size;
+	account_refund(map_account(map), map->seg_size);
 	return let_go(map, s);
 }
 
@@ -149,13 +140,14 @@ static bool discard(struct mapping *map, size_t i, struct seg *s)
 }
 
 /* Out of any account: those without a budget come first. */
-static struct seg *any_victim(const struct mapping *wanted, bool clean, struct member **from)
+static struct seg *any_victim(const struct mapping *wanted, enum cache_kind kind,
+	struct member **from)
 {
 	struct account *account;
 	struct seg *s = NULL;
 
 	for (size_t n = 0; !s && (account = account_nth(n)); n++)
-		s = cache_victim(account, &wanted->member, clean, from);
+		s = cache_take_segment(account, kind, &wanted->member, from);
 	return s;
 }
 
@@ -163,12 +155,12 @@ static struct seg *any_victim(const struct mapping *wanted, bool clean, struct m
 static int shed_one(struct mapping *wanted, bool *mapped)
 {
 	struct member *m;
-	struct seg *s = any_victim(wanted, true, &m);
+	struct seg *s = any_victim(wanted, CACHE_RESIDENT_CLEAN, &m);
 	struct mapping *map;
 	bool done;
 
 	if (!s)
-		s = any_victim(wanted, false, &m);
+		s = any_victim(wanted, CACHE_RESIDENT, &m);
 	if (!s)
 		return -1;
 	map = map_of(m);
@@ -232,16 +224,17 @@ static int send_one(struct mapping *map, struct seg *s, struct account *giver, b
 	if (drop && frames_are_copied(map->frames) && !seg_has(s, SEG_DIRTY) && !seg_label(s))
 		return drop_one(map, s);
 	err = seg_deactivate(map, map_index(map, s), s);
-	if (!err && seg_has(s, SEG_DIRTY) && giver->dirty_inactive >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
+	if (!err && seg_has(s, SEG_DIRTY) &&
+	    giver->dirty_inactive >= min_size(account_frames(giver) / BEHIND_PART, BEHIND_MOST))
 		writeback_behind(map);
 	return err ? err : 1;
 }
 
 /* Sends a resident segment to the inactive ones, so that its frame can be had: 1, or -errno; 0: there is none. */
-static int send_off(struct mapping *wanted, struct account *giver, bool clean)
+static int send_off(struct mapping *wanted, struct account *giver, enum cache_kind kind)
 {
 	struct member *m;
-	struct seg *s = cache_victim(giver, &wanted->member, clean, &m);
+	struct seg *s = cache_take_segment(giver, kind, &wanted->member, &m);
 	int done;
 
 	if (!s)
@@ -258,9 +251,9 @@ static bool has_moved(struct mapping *wanted, int done)
 	return done == -ENOMEM ? evict_shed(wanted) : done > 0;
 }
 
-static bool retire(struct mapping *wanted, struct account *giver, bool clean)
+static bool retire(struct mapping *wanted, struct account *giver, enum cache_kind kind)
 {
-	return has_moved(wanted, send_off(wanted, giver, clean));
+	return has_moved(wanted, send_off(wanted, giver, kind));
 }
 
 /*
@@ -276,7 +269,8 @@ static void empty_frames(struct request *r, struct account *giver)
 	struct member *m;
 	struct seg *s;
 
-	for (; n < EMPTY_TOGETHER && n < spare && (s = cache_reclaim(giver, &r->map->member, &m)); n++) {
+	for (; n < EMPTY_TOGETHER && n < spare &&
+	     (s = cache_take_segment(giver, CACHE_CLEAN, &r->map->member, &m)); n++) {
 		frames[n] = evict_let_go(map_of(m), s);
 		seg_unlock(s);
 	}
@@ -287,22 +281,23 @@ static void empty_frames(struct request *r, struct account *giver)
 }
 
 /* Takes the frame of a segment that is inactive and clean; true without one: try again, something has moved. */
-static bool reclaim(struct request *r, struct account *giver, bool unused)
+static bool reclaim(struct request *r, struct account *giver, enum cache_kind kind)
 {
 	const struct member *wanted = &r->map->member;
 	struct member *m;
-	struct seg *s = unused ? cache_reclaim_ahead(giver, wanted, &m) : cache_reclaim(giver, wanted, &m);
+	struct seg *s = cache_take_segment(giver, kind, wanted, &m);
 	uint32_t got;
 	bool fits;
 
 	if (!s)
 		return false;
 	got = let_go(map_of(m), s);
-	fits = map_of(m)->frames == r->map->frames && (frame_held() <= r->limit || !r->help) &&
-	       (r->charged || giver->bytes <= account_frames(giver));
+	fits = !r->only_frees && map_of(m)->frames == r->map->frames &&
+	       (!r->help || budget_has_room(0, wanted->least)) &&
+	       (r->charged || account_has_room(giver, 0));
 	/* Within a full account the charge passes on with the frame, so that no other thread can take it. */
 	if (!fits || r->charged)
-		giver->bytes -= m->len;
+		account_refund(giver, m->len);
 	/* Once it is unlocked, the other mapping may end at any moment. */
 	seg_unlock(s);
 	r->charged |= fits;
@@ -319,19 +314,19 @@ static bool reclaim(struct request *r, struct account *giver, bool unused)
 
 static bool has_backlog(const struct account *account)
 {
-	return account->dirty_inactive >= account->bytes / DIRTY_INACTIVE_PART;
+	return account->dirty_inactive >= account_frames(account) / DIRTY_INACTIVE_PART;
 }
 
 /* What waits to be written becomes a supply of clean frames; more of it would not come sooner. */
 static bool has_supply(const struct account *account, size_t part)
 {
-	return account->clean >= account->bytes / part || has_backlog(account);
+	return account->clean >= account_frames(account) / part || has_backlog(account);
 }
 
 /* Bytes that the supply lacks. */
 static size_t lacking(const struct account *account)
 {
-	size_t wanted = account->bytes / INACTIVE_PART, clean = account->clean;
+	size_t wanted = account_frames(account) / INACTIVE_PART, clean = account->clean;
 
 	return clean >= wanted || has_backlog(account) ? 0 : wanted - clean;
 }
@@ -372,8 +367,8 @@ static int send_together(struct mapping *wanted, struct account *giver, size_t b
 	struct seg *list[TOGETHER_MOST];
 	int done;
 
-	n = cache_victims(giver, &wanted->member, bytes, list, from, n, TOGETHER_MOST);
-	discard_batch_begin(evict_twice(wanted));
+	n = cache_take_victims(giver, &wanted->member, bytes, list, from, n, TOGETHER_MOST);
+	discard_batch_begin(budget_batch_bytes(wanted->member.least));
 	done = send_all(list, from, n, giver, drop);
 	discard_batch_end();
 	while (n-- > 0) {
@@ -394,11 +389,11 @@ static int send_some(struct mapping *wanted, struct account *giver, unsigned n)
 /* What has been inactive for long gives its memory back, as one of so many that leave. */
 static void expire_some(struct mapping *wanted, struct account *giver, size_t leaving)
 {
-	unsigned n = leaving / EXPIRE_PART + (giver->came % EXPIRE_PART < leaving % EXPIRE_PART);
+	unsigned n = leaving / EXPIRE_PART + (giver->arrivals % EXPIRE_PART < leaving % EXPIRE_PART);
 	struct member *m;
 	struct seg *s;
 
-	for (; n > 0 && (s = cache_reclaim(giver, &wanted->member, &m)); n--) {
+	for (; n > 0 && (s = cache_take_segment(giver, CACHE_CLEAN, &wanted->member, &m)); n--) {
 		frame_free(evict_let_go(map_of(m), s));
 		seg_unlock(s);
 	}
@@ -407,7 +402,7 @@ static void expire_some(struct mapping *wanted, struct account *giver, size_t le
 /* The next faults find room: 1, or -errno; 0: there is nothing to give. */
 static int drop_some(struct mapping *wanted, struct account *giver)
 {
-	size_t bytes = min_size(giver->bytes / DROP_PART, DROP_BYTES);
+	size_t bytes = min_size(account_frames(giver) / DROP_PART, DROP_BYTES);
 	int done = send_together(wanted, giver, bytes, DROP_TOGETHER, true);
 
 	expire_some(wanted, giver, min_size(bytes / wanted->seg_size, DROP_TOGETHER));
@@ -417,8 +412,8 @@ static int drop_some(struct mapping *wanted, struct account *giver)
 /* Whether dropping comes before what is inactive gives its frame: that has its chance until there is enough of it. */
 static bool drops_first(const struct mapping *wanted, const struct account *giver)
 {
-	return drops(wanted, giver) && giver->clean < giver->bytes / INACTIVE_PART &&
-	       giver->bytes / DROP_PART >= wanted->seg_size && !has_backlog(giver);
+	return drops(wanted, giver) && giver->clean < account_frames(giver) / INACTIVE_PART &&
+	       account_frames(giver) / DROP_PART >= wanted->seg_size && !has_backlog(giver);
 }
 
 /* Filling the supply takes several system calls a segment: a worker makes them while faults wait for I/O. */
@@ -450,15 +445,14 @@ static struct account *giver_for(const struct mapping *map, bool room)
 {
 	struct account *mine = map_account(map);
 
-	return room ? account_giver(mine, evict_limit(map), map->member.least) : mine;
+	return room ? account_choose_giver(mine, map->member.least) : mine;
 }
 
 void evict_expect(struct mapping *map)
 {
-	struct account *mine = map_account(map);
-	bool room = mine->bytes + map->seg_size <= account_frames(mine);
+	bool room = account_has_room(map_account(map), map->seg_size);
 
-	if (!room || frame_held() + map->seg_size > evict_limit(map))
+	if (!room || !budget_has_room(map->seg_size, map->member.least))
 		call_supply(map, giver_for(map, room));
 }
 
@@ -468,7 +462,7 @@ static bool make_room(struct request *r, struct account *giver)
 	/* a. What is inactive and clean gives its frame, unless what gets no second chance is to go first. */
 	if (!r->ahead && drops_first(r->map, giver) && has_moved(r->map, drop_some(r->map, giver)))
 		return true;
-	if (reclaim(r, giver, false))
+	if (reclaim(r, giver, CACHE_CLEAN))
 		return true;
 	/* b. Readahead evicts no mapped segment, unless a fault has asked for more inactive ones anyway; and it does not wait
 	 * for writes. */
@@ -478,20 +472,21 @@ static bool make_room(struct request *r, struct account *giver)
 	/* c. What is in use becomes inactive; only what is clean, where much waits to be written already. */
 	if (drops(r->map, giver) && !has_backlog(giver) && has_moved(r->map, drop_some(r->map, giver)))
 		return true;
-	if ((!has_backlog(giver) && retire(r->map, giver, false)) || retire(r->map, giver, true))
+	if ((!has_backlog(giver) && retire(r->map, giver, CACHE_RESIDENT)) ||
+	    retire(r->map, giver, CACHE_RESIDENT_CLEAN))
 		return true;
 	/* d. Nothing clean is left: what is inactive and dirty is written, */
 	messages_hand_off();
 	if (writeback_account(giver))
 		return true;
 	/* e. what was read ahead just now goes unused, */
-	if (reclaim(r, giver, true))
+	if (reclaim(r, giver, CACHE_AHEAD))
 		return true;
 	/* f. what others are writing is waited for, */
 	if (giver->dirty_inactive && writeback_wait())
 		return true;
 	/* g. and what is in use and dirty joins what waits to be written. */
-	return retire(r->map, giver, false);
+	return retire(r->map, giver, CACHE_RESIDENT);
 }
 
 /* Other threads load or write the segments that an account could give up. false: the wait has been long enough, or all
@@ -501,10 +496,10 @@ static bool wait_for_hands(struct request *r, unsigned naps)
 	const struct account *mine = map_account(r->map);
 	_Atomic uint32_t nobody = 0;
 
-	if (mine->pinned + r->map->seg_size > min_size(mine->most, r->limit))
+	if (!account_fits_beside_pinned(mine, r->map->seg_size, r->map->member.least))
 		return false;
-	if (mine->came != r->came) {
-		r->came = mine->came;
+	if (mine->arrivals != r->came) {
+		r->came = mine->arrivals;
 		r->waits = min_size(r->waits, YIELDS);
 	}
 	if (r->waits >= YIELDS + naps)
@@ -539,7 +534,8 @@ static bool waits_for_own(struct request *r, const struct account *giver)
 {
 	const struct account *mine = map_account(r->map);
 
-	if (!r->charged || giver != mine || mine->bytes <= r->map->member.least || !account_nth(1))
+	if (!r->charged || giver != mine || !account_can_give(mine, r->map->member.least) ||
+	    !account_nth(1))
 		return false;
 	return wait_for_hands(r, NAPS);
 }
@@ -580,7 +576,7 @@ static void go_over(struct request *r)
 {
 	r->over = true;
 	if (!r->charged) {
-		map_account(r->map)->bytes += r->map->seg_size;
+		account_charge_beyond(map_account(r->map), r->map->seg_size);
 		r->charged = true;
 	} else if (!take_free(r, FRAME_ONE_MORE) && !spare_give()) {
 		sched_yield();
@@ -591,24 +587,23 @@ static void go_over(struct request *r)
  * a time, which would evict each other without end. */
 static bool lacks_clean_frames(const struct request *r)
 {
-	const struct account *mine = map_account(r->map);
-	size_t kept = mine->dirty + r->map->member.least;
-
-	return writeback_error(r->map) && mine->bytes < kept && kept > min_size(mine->most, r->limit);
+	return writeback_error(r->map) &&
+	       account_lacks_clean_frames(map_account(r->map), r->map->member.least);
 }
 
 uint32_t evict_take_frame(struct mapping *map, bool ahead)
 {
-	struct request r = { .map = map, .limit = evict_limit(map), .ahead = ahead, .help = HELP, .frame = FRAME_NONE };
+	struct request r = { .map = map, .ahead = ahead, .help = HELP, .frame = FRAME_NONE };
 	bool keeps_clean;
+	size_t limit;
 
-	mode_expect(frame_held() + map->seg_size);
+	share_expect(map->seg_size);
 	for (unsigned tries = 0; r.frame == FRAME_NONE && tries < PATIENCE; tries++) {
 		/* 1. The account promises the bytes, if it has room for them. */
 		r.charged = r.charged || account_charge(map_account(map), map->seg_size);
 		/* 2. A free frame, within the budget of the process. */
-		r.limit = evict_limit(map);
-		if (r.limit && take_free(&r, r.limit))
+		limit = frame_limit(map);
+		if (limit && take_free(&r, limit))
 			break;
 		/* 3. The memory of free frames of other sizes. It may take many small ones. */
 		if (r.charged && frame_shrink(map->frames)) {
@@ -633,7 +628,7 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 		go_over(&r);
 	}
 	if (r.charged && r.frame == FRAME_NONE)
-		map_account(map)->bytes -= map->seg_size;
+		account_refund(map_account(map), map->seg_size);
 	if (r.frame != FRAME_NONE && !r.over && map_account(map)->stuck)
 		map_account(map)->stuck = false;
 	return r.frame;
@@ -642,11 +637,11 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 /* The next fault finds a frame that is free, and may be written. What it held loses its second chance: one of many. */
 static void keep_ready(struct mapping *map, struct account *giver)
 {
-	struct request r = { .map = map, .limit = evict_limit(map), .charged = true, .frame = FRAME_NONE };
+	struct request r = { .map = map, .charged = true, .frame = FRAME_NONE };
 
 	if (giver->clean < MANY * map->seg_size || frame_is_available(map->frames, 0))
 		return;
-	if (!reclaim(&r, giver, false) || r.frame == FRAME_NONE)
+	if (!reclaim(&r, giver, CACHE_CLEAN) || r.frame == FRAME_NONE)
 		return;
 	frame_make_writable(r.frame, 1);
 	frame_free(r.frame);
@@ -655,10 +650,10 @@ static void keep_ready(struct mapping *map, struct account *giver)
 void evict_resupply(struct mapping *map, unsigned n)
 {
 	struct account *mine = map_account(map), *giver;
-	bool room = mine->bytes + map->seg_size <= account_frames(mine);
+	bool room = account_has_room(mine, map->seg_size);
 
-	if (room && frame_is_available(map->frames, evict_limit(map))) {
-		frame_stock(map->frames, evict_limit(map));
+	if (room && frame_is_available(map->frames, frame_limit(map))) {
+		frame_stock(map->frames, frame_limit(map));
 		return;
 	}
 	giver = giver_for(map, room);
@@ -672,16 +667,15 @@ void evict_resupply(struct mapping *map, unsigned n)
 		keep_ready(map, giver);
 }
 
-bool evict_shrink(struct mapping *map, size_t limit, unsigned frames)
+bool evict_shrink(struct mapping *map, size_t least, unsigned frames)
 {
-	/* No frame is within a limit of 0: all of them are freed. */
 	const struct account *mine = map_account(map);
-	struct request r = { .map = map, .help = UINT_MAX, .waits = YIELDS + NAPS,
-		.came = mine->came, .frame = FRAME_NONE };
+	struct request r = { .map = map, .only_frees = true, .waits = YIELDS + NAPS,
+		.came = mine->arrivals, .frame = FRAME_NONE };
 
 	for (; frames > 0; frames--) {
-		r.charged = mine->bytes <= max_size(account_frames(mine), map->member.least);
-		if (r.charged && frame_held() <= limit)
+		r.charged = !account_exceeds_limit(mine, map->member.least);
+		if (r.charged && !budget_excess(least))
 			break;
 		if (!frame_shrink(NULL) && !find_room(&r))
 			return false;
@@ -691,6 +685,6 @@ bool evict_shrink(struct mapping *map, size_t limit, unsigned frames)
 
 void evict_return_frame(struct mapping *map, uint32_t frame)
 {
-	map_account(map)->bytes -= map->seg_size;
+	account_refund(map_account(map), map->seg_size);
 	frame_free(frame);
 }

@@ -29,8 +29,6 @@ static inline size_t pagecache_bytes(const struct mapping *map)
 {
 	return map->residency.pagecached << map->shift;
 }
-/* Whether the process has more page-cache mappings than it may always have. */
-bool pagecache_can_yield(void);
 /* Unmaps page-cache mappings until they are within their part of the budget, which may have shrunk,
  * or frames leave enough of it. */
 void pagecache_shrink(void);

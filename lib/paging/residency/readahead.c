@@ -12,7 +12,7 @@
 
 #include "base/config.h"
 #include "base/worker.h"
-#include "memory/budget.h"
+#include "budget/budget.h"
 #include "memory/freelist.h"
 #include "paging/residency/evict.h"
 #include "paging/residency/pagecache.h"
@@ -29,11 +29,6 @@
 /* How far behind a fault segments (or clusters, where these are read) are dropped in a sequential scan. */
 #define BEHIND_FIRST 2
 #define BEHIND_LAST 4
-/* Parts of the budget, its group's or the process's, that may be taken by what was read ahead and not asked for yet: of
- * one run; and of all together, where what is in use needs the rest, and where it does not. */
-#define WINDOW_PART 8
-#define AHEAD_PART 8
-#define AHEAD_MOST_PART 2
 /* A segment that was lost unused takes back of a run's window what so many that were used have given; and of
  * what all runs have together more, as does one that was in use, had to leave and came back: where memory is
  * enough, none does. */
@@ -128,7 +123,8 @@ static void sort_in(uint32_t *frames, unsigned got, uint32_t frame)
  * a huge page. */
 static unsigned gather_frames(struct mapping *map, uint32_t *frames, unsigned n, bool *whole)
 {
-	bool wanted = n > 1 && frame_block(map->frames, evict_limit(map)) == n;
+	size_t limit = budget_frame_limit(map->member.least);
+	bool wanted = n > 1 && frame_block(map->frames, limit) == n;
 	unsigned most = wanted ? TRIES * n - 1 : n, got = 0, first = 0;
 	uint32_t frame;
 
@@ -351,25 +347,17 @@ static bool is_run(const struct mapping *map, const struct stream *r)
 	return r->seen >= (r->stride == 1 ? SEEN_NEXT : SEEN_STRIDE);
 }
 
-static size_t budget(const struct mapping *map)
-{
-	return min_size(budget_bytes(), map_account(map)->most);
-}
-
 /* Segments that may be read ahead now: as many as all runs that share the budget have left. */
 static size_t room(const struct mapping *map)
 {
-	const struct account *account = map_account(map);
-	size_t most = budget(map) / AHEAD_MOST_PART, least = budget(map) / AHEAD_PART, less = account->ahead_less;
-	size_t all = most > less + least ? most - less : least, taken = account->ahead + account->coming;
-
-	return all > taken ? (all - taken) >> map->shift : 0;
+	return account_readahead_room(map_account(map)) >> map->shift;
 }
 
 /* How far one run may be read ahead, in segments, as long as nothing is lost. */
 static size_t window_most(const struct mapping *map)
 {
-	return min_size(max_size(config.readahead >> map->shift, WINDOW_MIN), (budget(map) / WINDOW_PART) >> map->shift);
+	return min_size(max_size(config.readahead >> map->shift, WINDOW_MIN),
+			account_readahead_window(map_account(map)) >> map->shift);
 }
 
 static size_t window_now(const struct mapping *map)
@@ -379,27 +367,20 @@ static size_t window_now(const struct mapping *map)
 	return min_size(most, most > lost + WINDOW_MIN ? most - lost : WINDOW_MIN);
 }
 
-/* Counts down, by n or as far as it goes: to miss some that another thread counts is no harm. */
-static void relax(_Atomic size_t *counter, size_t n)
-{
-	size_t now = *counter;
-
-	if (now)
-		*counter = now > n ? now - n : 0;
-}
-
 void readahead_used(struct mapping *map)
 {
-	relax(&map->residency.ahead_lost, 1);
-	relax(&map_account(map)->ahead_less, map->seg_size);
+	size_t lost = map->residency.ahead_lost;
+
+	/* A change by another thread at the same time may be lost, which does no harm. */
+	if (lost)
+		map->residency.ahead_lost = lost - 1;
+	account_restore_readahead(map_account(map), map->seg_size);
 }
 
 /* What cannot be lost need not be won back. */
 void readahead_pressed(struct mapping *map)
 {
-	_Atomic size_t *less = &map_account(map)->ahead_less;
-
-	*less = min_size(*less + SHORT_WEIGHT * map->seg_size, budget(map) / AHEAD_MOST_PART);
+	account_cut_readahead(map_account(map), SHORT_WEIGHT * map->seg_size);
 }
 
 void readahead_wasted(struct mapping *map)

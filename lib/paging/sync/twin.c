@@ -71,7 +71,7 @@ void twin_drop(struct mapping *map, size_t i)
 	if (map->sync.unsure)
 		mark_sure(map, i, 0, map->seg_size);
 	twin = place(map, i);
-	map_account(map)->bytes -= map->seg_size;
+	account_refund(map_account(map), map->seg_size);
 	frame_free(*twin - 1);
 	*twin = 0;
 }

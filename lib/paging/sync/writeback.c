@@ -483,7 +483,8 @@ static bool write_inactive(struct mapping *map, struct seg *s)
 
 bool writeback_inactive(struct mapping *map)
 {
-	struct seg *s = cache_dirty_inactive(&map->member, sys_now());
+	struct member *m = &map->member;
+	struct seg *s = cache_lock_dirty_inactive(map_account(map), m, sys_now(), &m);
 
 	return s && write_inactive(map, s);
 }
@@ -491,7 +492,7 @@ bool writeback_inactive(struct mapping *map)
 bool writeback_account(struct account *account)
 {
 	struct member *m;
-	struct seg *s = cache_dirty_inactive_any(account, sys_now(), &m);
+	struct seg *s = cache_lock_dirty_inactive(account, NULL, sys_now(), &m);
 
 	return s && write_inactive(map_of(m), s);
 }
