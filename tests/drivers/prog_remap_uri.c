@@ -251,6 +251,66 @@ static void try_pair(const struct way *from, const struct way *to, int sync)
 	check_exits(run_child(look_again, &t), 0);
 }
 
+/* ---- cache+ over wal+, whose log has commits when cache+ opens it ---- */
+
+static const struct way logged = { "wal+posix", "", NO_CHANGES, true };
+static const struct way cached = { "cache+wal+posix", "cache.path={store}.near2&cache.size=2M",
+				   NO_CHANGES, false };
+
+static void commit_and_die(void *unused)
+{
+	uint64_t *m = open_way(&logged, READ_WRITE);
+
+	(void)unused;
+	for (size_t third = 0; third < 3; third++)
+		put_version(m, 2, third);
+	check(umsync(m, 0) == 0, "%s", umerrormsg());
+	raise(SIGKILL);
+}
+
+static uint64_t version_in_store(void)
+{
+	int fd = open(store, O_RDONLY | O_CLOEXEC);
+	uint64_t word;
+
+	check(pread(fd, &word, 8, 0) == 8);
+	close(fd);
+	return word >> 32;
+}
+
+static void await_apply_and_die(void *unused)
+{
+	double end = now() + 60;
+
+	(void)unused;
+	open_way(&cached, READ_WRITE);
+	while (version_in_store() != 2 && now() < end)
+		pause_ms(10);
+	check(version_in_store() == 2, "the commit is not applied");
+	raise(SIGKILL);
+}
+
+static void look_at_applied(void *unused)
+{
+	uint64_t *m = open_way(&cached, READ_WRITE);
+
+	(void)unused;
+	for (size_t i = 0; i < WORDS; i++)
+		check(m[i] == ((uint64_t)2 << 32 | i));
+	check(umunmap(m, 1) == 0, "%s", umerrormsg());
+}
+
+/* cache+ has written nothing to the store, but wal+ has. */
+static void apply_below_cache(void)
+{
+	for (size_t third = 0; third < 3; third++)
+		put_version(shared->synced, 1, third);
+	make_store();
+	check_killed(run_child(commit_and_die, NULL), SIGKILL);
+	check_killed(run_child(await_apply_and_die, NULL), SIGKILL);
+	check_exits(run_child(look_at_applied, NULL), 0);
+}
+
 /* ---- What cannot be opened ---- */
 
 static void remap_in_vain(void *trial)
@@ -522,6 +582,7 @@ int main(int argc, char **argv)
 			try_all(&ways[from], step);
 	if (only)
 		return 0;
+	apply_below_cache();
 	check_exits(run_child(go_back, NULL), 0);
 	check_exits(run_child(use_descriptors, NULL), 0);
 	for (size_t from = 0; from < WAYS; from++)
