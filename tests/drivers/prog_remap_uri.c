@@ -5,6 +5,7 @@
  * left after kill -9, are those of a shadow copy; URIs that cannot be opened leave the mapping as
  * it was; and no other process could lock the file meanwhile.
  *
+ *	prog_remap_uri applied           only cache+ over a log of wal+ that is applied
  *	prog_remap_uri [all | DRIVERS]   all cases, or all those from URIs that begin with DRIVERS:
  */
 #include "beside.h"
@@ -580,9 +581,10 @@ int main(int argc, char **argv)
 	for (size_t from = 0; from < WAYS; from++)
 		if (works(&ways[from]) && (!only || strcmp(only, ways[from].scheme) == 0))
 			try_all(&ways[from], step);
+	if (!only || strcmp(only, "applied") == 0)
+		apply_below_cache();
 	if (only)
 		return 0;
-	apply_below_cache();
 	check_exits(run_child(go_back, NULL), 0);
 	check_exits(run_child(use_descriptors, NULL), 0);
 	for (size_t from = 0; from < WAYS; from++)
