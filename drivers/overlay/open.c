@@ -139,6 +139,9 @@ int overlay_open(struct overlay *o, const struct overlay_opening *how, struct um
 		err = read_head(o, geom);
 	if (!err)
 		err = overlay_find_newest(o);
+	/* The first header is in slot 1. Before the first commit, both slots are written. */
+	if (!err && o->slots.number == 1 && o->newest.number > o->head.base)
+		o->slots.damaged |= 1;
 	if (err < 0 && !*geom->why)
 		keys_refuse(geom, -err, "cannot read '%.140s': %s", how->path, strerror(-err));
 	if (err < 0)

@@ -349,18 +349,24 @@ int overlay_check_blocks(struct overlay *o, uint64_t *bad)
 
 /* ---- Which commit is the newest ---- */
 
-/* The newest commit is damaged: finds an older one that holds, or the base. */
+/* The newest commit is damaged: finds an older one that holds. If there is none, the base is the
+ * newest commit, and the floor is newer. */
 static int find_older(struct overlay *o, uint64_t number)
 {
-	uint64_t floor = max_u64(o->newest.floor, o->head.floor);
+	uint64_t floor = o->head.floor;
 	bool holds = false;
 	int err = 0;
 
+	for (unsigned i = 0; i < OVERLAY_COMMITS; i++)
+		if (o->commits[i].magic)
+			floor = max_u64(floor, o->commits[i].floor);
 	while (!err && !holds && number > floor && number-- > o->head.base)
 		if (overlay_find_commit(o, number, &o->newest))
 			err = overlay_scan(o, &o->newest, false, &holds);
-	if (!err && !holds)
+	if (!err && !holds) {
 		overlay_find_commit(o, o->head.base, &o->newest);
+		o->newest.floor = floor;
+	}
 	return err;
 }
 

@@ -39,8 +39,10 @@ static inline int open_overlay(const struct job *job, const struct overlay_polic
 	o->policy = policy;
 	err = overlay_open(o, &how, &geom);
 	/* A log without a header has no commits: a crash has interrupted its creation. */
-	if (err == 1 && policy->id == OVERLAY_WAL)
+	if (err == 1 && policy->id == OVERLAY_WAL) {
+		o->head.block = OVERLAY_BLOCK;
 		return 0;
+	}
 	if (err == 1)
 		refuse("cannot read '%s': it was never used", job->file);
 	/* If no commit is whole, the slots are those of none. */
