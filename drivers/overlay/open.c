@@ -285,6 +285,9 @@ int overlay_create(struct overlay *o)
 	o->head.home = o->head.floor = o->head.base;
 	overlay_find_commit(o, o->head.base, &o->newest);
 	err = overlay_write_head(o);
+	/* The next attempt must not find a header that a failed flush has lost. */
+	if (err)
+		side_resize(&o->file, 0);
 	return err ? err : overlay_load(o);
 }
 

@@ -197,6 +197,7 @@ struct overlay {
 	uint32_t first_taken;              /* first group of the commit under way, + 1 */
 	uint64_t nchanged;                 /* number of changed slots */
 	uint64_t failures;                 /* number of flushes that have failed */
+	uint64_t unstarted;                /* blocks written since side_start was called */
 	uint32_t old[OVERLAY_COMMITS];     /* lists of slots that commit n makes old, at n % 32 */
 	uint64_t released;                 /* lists up to this commit were retired, or are held */
 	uint64_t hold;                     /* lists of later commits are held */

@@ -13,7 +13,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define MAX_PIECES 60 /* pieces of memory in one draft */
+#define MAX_PIECES 60    /* pieces of memory in one draft */
+#define START_BLOCKS 2048 /* written blocks with which storage begins before the next flush */
 
 /* ---- Reading ---- */
 
@@ -154,16 +155,22 @@ void overlay_grow(struct overlay *o, uint64_t end)
 static bool publish(struct overlay *o, struct overlay_draft *d, uint32_t slot, unsigned n,
 		    uint64_t end, uint64_t *failures)
 {
-	bool lost;
+	bool lost, starts;
 
 	futex_lock(&o->lock);
 	lost = o->failures != *failures;
 	*failures = o->failures;
 	for (unsigned k = 0; k < n && !lost; k++, d->done++)
 		overlay_publish(o, slot + k, d->first + d->done, d->sums[d->done]);
-	if (!lost)
+	if (!lost) {
 		o->size = max_u64(o->size, min_u64(end, (d->first + d->done) * OVERLAY_BLOCK));
+		o->unstarted += n;
+	}
+	starts = o->unstarted >= START_BLOCKS;
+	o->unstarted = starts ? 0 : o->unstarted;
 	futex_unlock(&o->lock);
+	if (starts)
+		side_start(&o->file, 0, 0);
 	return !lost;
 }
 

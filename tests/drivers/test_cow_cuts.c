@@ -440,3 +440,108 @@ Test(cow_cuts, full)
 		close_store(&h);
 	}
 }
+
+/* ---- Errors of the file of changes ---- */
+
+static struct ummap_driver failing;
+static size_t calls_left = SIZE_MAX;   /* calls before the one that fails; SIZE_MAX: none fails */
+
+static bool fails_now(void)
+{
+	return calls_left != SIZE_MAX && calls_left-- == 0;
+}
+
+static int failing_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	return fails_now() ? -EIO : power_read(h, buf, len, off);
+}
+
+static int failing_write(void *h, const void *buf, size_t len, uint64_t off)
+{
+	if (!fails_now())
+		return power_write(h, buf, len, off);
+	power_write(h, buf, len / 2, off);
+	return -EIO;
+}
+
+static int failing_flush(void *h, uint64_t off, uint64_t len)
+{
+	power_bad_flushes = fails_now();
+	return power_flush(h, off, len);
+}
+
+static void open_again(struct handle *h)
+{
+	memset(h, 0, sizeof(*h));
+	h->driver.struct_size = sizeof(h->driver);
+	for (int tries = 0; ummap_driver_open("cow+power:store?cow.path=changes", UMMAP_O_WRITE, &h->driver, &h->cow,
+					      &h->geom) < 0; tries++)
+		check(tries == 0 && *umerrormsg(), "%s", umerrormsg());
+}
+
+/* One call fails, and is repeated. Then all is there, also after a loss of power. Returns whether a call has failed. */
+static bool run_with_error(void)
+{
+	bool failed;
+
+	struct power_replay replay;
+	struct handle h;
+
+	make_store();
+	power_record_begin(&record);
+	open_again(&h);
+	for (int i = 0; i < 12; i++) {
+		struct image *image = next_image();
+		struct write w;
+
+		choose_write(&w);
+		w.len = w.len < 60000 ? w.len : 60000;
+		fill(image->bytes + w.off, w.len, w.off, next_random(&seed) % 1000);
+		image->size = w.off + w.len > image->size ? w.off + w.len : image->size;
+		if (h.driver.write(h.cow, image->bytes + w.off, w.len, w.off) != 0)
+			check(h.driver.write(h.cow, image->bytes + w.off, w.len, w.off) == 0);
+		/* Before the handle ends, too: its own flush could not be repeated. */
+		if (i % 3 == 2 && h.driver.flush(h.cow, 0, UINT64_MAX) != 0)
+			check(h.driver.flush(h.cow, 0, UINT64_MAX) == 0);
+		if (i == 5) {
+			h.driver.close(h.cow);
+			open_again(&h);
+		}
+	}
+	failed = calls_left == SIZE_MAX;
+	calls_left = SIZE_MAX;
+	check(h.driver.flush(h.cow, 0, UINT64_MAX) == 0);
+	power_replay_begin(&replay, &record);
+	power_cut(&replay, record.n, seed);
+	power_replay_end(&replay);
+	close_store(&h);
+	return failed;
+}
+
+static void check_last(void)
+{
+	struct handle h;
+
+	open_store(&h);
+	read_image(&h);
+	check(found.size == now_image()->size && memcmp(found.bytes, now_image()->bytes, CAP) == 0);
+	close_store(&h);
+	power_record_free(&record);
+}
+
+Test(cow_cuts, errors)
+{
+	bool failed = true;
+
+	begin();
+	failing = power_driver;
+	failing.read = failing_read;
+	failing.write = failing_write;
+	failing.flush = failing_flush;
+	side_driver = &failing;
+	for (size_t n = 0; failed; n++) {
+		calls_left = n;
+		failed = run_with_error();
+		check_last();
+	}
+}
