@@ -61,7 +61,8 @@ ROOMS = $B/librooms.a
 # functions. tests/*/prog_*.c are programs, linked with the shared library: exit status 0 is a pass,
 # 77 a skip, others a failure. Their names are unique, because all are built in one folder.
 vpath test_%.c tests/unit tests/api tests/drivers tests/tools
-vpath prog_%.c tests/unit tests/api tests/drivers tests/tools tests/umalloc tests/umrun tests/object
+vpath prog_%.c tests/engine tests/unit tests/api tests/drivers tests/tools tests/umalloc \
+	tests/umrun tests/object
 SUITES = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(LEFT_OUT),$(wildcard tests/*/test_*.c))))
 # A sanitizer must come before preloaded libraries, and has replacements of its own.
 PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_hooks.c \
@@ -211,6 +212,12 @@ $B/tests/no_move.so: tests/kernels/no_move.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -fvisibility=default -fPIC -shared $(LDFLAGS) -o $@ $<
 
+# These programs have one more engine: the table of the tests replaces that of the library.
+$B/tests/prog_%_simulated: tests/engine/prog_%_simulated.c prog_%.c $(wildcard tests/engine/*) \
+		tests/access.h $(ROOMS)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests -I. -DENGINES='"tests/engine/engines.def"' $(CFLAGS) $(LDFLAGS) \
+		-o $@ $< tests/engine/simulated.c lib/engine/engines.c $(ROOMS) $(LIBS)
 $B/tests/prog_umtop: | $B/umtop $(TOP)
 $B/tests/prog_command: | $(TOOLS) $B/umrun $(PLUGINS)
 $B/tests/prog_preload: LINK_SO =

@@ -131,13 +131,13 @@ int umunmap_onto(void *addr, int sync, void *pages);
 
 /* Flags of a mapping: ummap_attr.flags. */
 #define UMMAP_CREATE 1u   /* create the store if it is missing; lengthen a file that is too short */
-#define UMMAP_KERNEL 2u   /* system calls, other processes may access absent segments */
+#define UMMAP_KERNEL 2u   /* system calls and other processes may cause faults */
 #define UMMAP_SHARED 4u   /* other processes may access resident segments (umexport); engine segv */
 #define UMMAP_BLANK 8u    /* segments that this mapping has not written read as zeros */
 #define UMMAP_WRITERS 16u /* several mappings write: write only bytes that were stored */
 #define UMMAP_GROWS 32u   /* with UMMAP_CREATE: the file grows as segments are written */
 
-/* Engines: how the library detects accesses to absent segments (ummap_attr.engine). */
+/* ummap_attr.engine: how the library detects accesses to segments that are not resident. */
 enum {
 	UMMAP_ENGINE_DEFAULT = 0, /* value of the environment variable UMMAP_ENGINE */
 	UMMAP_ENGINE_AUTO = 1,    /* uffd with UMMAP_KERNEL, sigbus for small segments, else segv */
@@ -343,7 +343,7 @@ struct umstat {
 	uint64_t pagecache_bytes; /* bytes of page-cache mappings, which use the budget, now */
 	uint64_t lost_bytes;      /* bytes that failed flushes may have lost; not 0: syncs fail */
 	uint64_t engine;          /* engine UMMAP_ENGINE_*; 0: mapped in place; mapping only */
-	uint64_t kernel;          /* 1: system calls may access absent segments; mapping only */
+	uint64_t kernel;          /* 1: system calls may cause faults; mapping only */
 	uint64_t waiting_bytes;   /* dirty bytes of mappings whose last write failed, now */
 };
 

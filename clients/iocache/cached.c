@@ -36,8 +36,7 @@ static void find_path(struct cached *c, const char *name, struct error *e)
 		real = realpath(config_plain_name(name), NULL);
 	if (c->rank == 0 && !real)
 		error_errno(e, errno,
-			    "cannot cache '%s': %s. Try a path that can be opened without MPI, or "
-			    "pmem_io_mode=1",
+			    "cannot cache '%s': %s. Try a path that can be opened without MPI",
 			    name, strerror(errno));
 	else if (c->rank == 0 && strlen(real) >= sizeof(path))
 		error_errno(e, ENAMETOOLONG, "cannot cache '%.150s...': %s", real,
@@ -57,8 +56,7 @@ static void open_file(struct cached *c, const char *name, struct error *e)
 			    strerror(ENOMEM));
 	else if (*c->path && c->nodes.owns && open_file_fd(c) < 0)
 		error_errno(e, errno,
-			    "cannot cache '%s': %s. Try a path that can be opened without MPI, or "
-			    "pmem_io_mode=1",
+			    "cannot cache '%s': %s. Try a path that can be opened without MPI",
 			    c->path, strerror(errno));
 }
 

@@ -155,18 +155,8 @@ static void read_path(struct config *c, MPI_Info info, const char *name, struct 
 
 static void read_all(struct config *c, MPI_Info info, const char *name, struct error *e)
 {
-	char mode[CONFIG_PATH];
-
 	memset(c, 0, sizeof(*c));
 	read_path(c, info, name, e);
-	/* A file in UMMAP_IOCACHE_ALL, too. */
-	if (read_word(info, HINT_IO_MODE, "0", "1", e))
-		memset(c, 0, sizeof(*c));
-	else if (!c->wanted && get(info, HINT_IO_MODE, mode) && strcmp(mode, "0") == 0)
-		error_set(e, MPI_ERR_INFO_VALUE,
-			  "cannot cache '%.80s', as pmem_io_mode=0 requires: pmem_path is not set. "
-			  "Try a folder of each node",
-			  name);
 	if (!c->wanted)
 		return;
 	c->durable_write = read_word(info, HINT_DURABLE, "sync", "write", e);

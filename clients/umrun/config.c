@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* UMMAP_RUN has a line "KEY=VALUE" for each option that the user has given. */
+/* UMRUN_OPTIONS has a line "KEY=VALUE" for each option that the user has given. */
 #include "umrun/config.h"
 
 #include "common/size.h"
@@ -43,7 +43,7 @@ static void read_option(const char *line)
 
 void config_read(void)
 {
-	const char *engine = secure_getenv("UMMAP_ENGINE"), *text = secure_getenv("UMMAP_RUN");
+	const char *engine = secure_getenv("UMMAP_ENGINE"), *text = secure_getenv("UMRUN_OPTIONS");
 	const char *segment = secure_getenv("UMMAP_SEG_SIZE");
 	static bool has_read;
 	char *rest, *line;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The options of ummap-run(1), which it passes in the environment variable UMMAP_RUN. */
+/* The options of ummap-run(1), which it passes in the environment variable UMRUN_OPTIONS. */
 #ifndef UMRUN_CONFIG_H
 #define UMRUN_CONFIG_H
 

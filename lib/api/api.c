@@ -7,7 +7,9 @@
  */
 #include "api/api.h"
 
-#include "memory/budget.h"
+#include "budget/budget.h"
+#include "budget/machine.h"
+#include "memory/shared_pool.h"
 #include "engine/sigsegv.h"
 #include "base/config.h"
 #include "api/start.h"
@@ -18,7 +20,7 @@
 #include "paging/mapping/inplace.h"
 #include "paging/mapping/lock.h"
 #include "base/log.h"
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 #include "paging/mapping/handover.h"
 #include "paging/residency/pagecache.h"
 #include "io/plugin.h"
@@ -35,8 +37,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Segments up to this size cost less with the engine sigbus than with segv. */
-#define SMALL_SEG ((size_t)16 << 10)
 /* Upper bound of `before` and `after`, more than the address space has; it avoids overflow. */
 #define BESIDE_MAX ((size_t)1 << 60)
 /* An arena has at least 16 frames and must fit into the address space. */
@@ -60,7 +60,7 @@ struct plan {
 	off_t offset;
 	int prot;
 	struct ummap_attr attr;
-	bool small;           /* the requested segments are small (SMALL_SEG) */
+	size_t wanted_seg_size; /* requested size of the segments */
 	bool writers;         /* other mappings write to the same bytes (UMMAP_WRITERS) */
 	const struct engine *engine;
 };
@@ -143,7 +143,7 @@ static int check_plan(struct plan *p, void **addr)
 	    p->size > (size_t)INT64_MAX - a->seg_size || p->size > (size_t)(INT64_MAX - p->offset))
 		return fail(EOVERFLOW, "cannot create the mapping: offset %lld + size %zu is "
 			    "larger than a file can be", (long long)p->offset, p->size);
-	p->small = a->seg_size <= SMALL_SEG;
+	p->wanted_seg_size = a->seg_size;
 	/* A segment larger than the mapping would only waste memory. */
 	while (a->seg_size / 2 >= p->size && a->seg_size > sys_page())
 		a->seg_size /= 2;
@@ -161,26 +161,23 @@ static int check_plan(struct plan *p, void **addr)
 		return fail(EINVAL, "cannot create the mapping: UMMAP_BLANK (read_file 0) excludes "
 			    "UMMAP_WRITERS, because other writers may change the bytes that have "
 			    "to read as zeros");
-	if (a->flags & UMMAP_SHARED && a->seg_size > FRAME_SHARED_MAX)
+	if (a->flags & UMMAP_SHARED && a->seg_size > SHARED_POOL_MAX_FRAME)
 		return fail(EINVAL, "cannot create the mapping: segments of %zu bytes are too "
 			    "large for UMMAP_SHARED. Try at most %zu", a->seg_size,
-			    FRAME_SHARED_MAX);
+			    SHARED_POOL_MAX_FRAME);
 	if (a->before % sys_page() || a->after % sys_page())
 		return fail(EINVAL, "cannot create the mapping: before is %zu and after is %zu. "
 			    "Try multiples of %zu", a->before, a->after, sys_page());
 	if (a->before > BESIDE_MAX || a->after > BESIDE_MAX)
 		return fail(ENOMEM, "cannot create the mapping: no address space for %zu bytes "
 			    "before it and %zu after it", a->before, a->after);
-	if (a->engine < UMMAP_ENGINE_DEFAULT || a->engine > UMMAP_ENGINE_SIGBUS)
-		return fail(EINVAL, "cannot create the mapping: there is no engine %d. Try one of "
-			    "UMMAP_ENGINE_*", a->engine);
 	if (a->on_full < UMMAP_FULL_DEFAULT || a->on_full > UMMAP_FULL_SIGBUS)
 		return fail(EINVAL, "cannot create the mapping: on_full is %d. Try one of "
 			    "UMMAP_FULL_*", a->on_full);
-	if (a->seg_size > min_size(SEG_SIZE_MAX, budget_ram() / FRAMES_MIN))
+	if (a->seg_size > min_size(SEG_SIZE_MAX, machine_ram() / MIN_FRAMES))
 		return fail(ENOMEM, "cannot create the mapping: memory has %zu bytes, too few for "
-			    "%d segments of %zu bytes. Try smaller segments", budget_ram(),
-			    FRAMES_MIN, a->seg_size);
+			    "%d segments of %zu bytes. Try smaller segments", machine_ram(),
+			    MIN_FRAMES, a->seg_size);
 	return 0;
 }
 
@@ -293,12 +290,14 @@ static int build(struct mapping *map, const struct plan *p)
 	map->bulk = config.bulk_sync;
 	map->engine = p->engine;
 	map->shared = p->attr.flags & UMMAP_SHARED;
-	map->stored = remap_stored(map->backings[0].store, map->backings[0].offset, map->size);
-	err = map_create(map);
+	map->frames = frame_find_class(map->engine->frames, map->shared, map->seg_size);
+	err = map->frames ? map_create(map) : fail(ENOMEM, "cannot create the mapping: too many "
+						   "sizes of segments in this process");
 	if (!err) {
 		map->member.cluster = map_cluster_size(map);
-		map->member.least = FRAMES_MIN * map_hold(map);
-		err = engine_attach(map->engine, map->size, map->seg_size, p->attr.before, p->attr.after, &map->range);
+		map->member.least = MIN_FRAMES * map_hold(map);
+		err = engine_attach(map->engine, map->size, map->seg_size, p->attr.before,
+				    p->attr.after, map->writable, &map->range);
 		if (!err)
 			err = group_join(&map->member, &p->attr, map->seg_size);
 		if (err) {
@@ -362,8 +361,8 @@ static const char *driver_for(int fd)
 static int choose_engine(struct plan *p)
 {
 	struct engine_wish wish = { .wanted = p->attr.engine, .kernel = p->attr.flags & UMMAP_KERNEL,
-				    .shared = p->attr.flags & UMMAP_SHARED, .small = p->small,
-				    .writable = p->prot & PROT_WRITE };
+				    .shared = p->attr.flags & UMMAP_SHARED,
+				    .seg_size = p->wanted_seg_size };
 
 	return engine_choose(&wish, &p->engine);
 }
@@ -527,7 +526,7 @@ static int unmap(void *addr, int sync, void *pages)
 	if (!map)
 		return api_leave(&g, api_no_mapping(addr));
 	/* The frozen mapping has no stores during the final sync, except through pins. */
-	if (pages && map->pinned)
+	if (pages && map_pinned_bytes(map))
 		err = fail(EBUSY, "cannot end the mapping at %p: part of it is pinned. Try umunpin "
 			   "first", addr);
 	if (!err && sync)
@@ -660,7 +659,7 @@ static int check_range(struct mapping *map, const struct change *c)
 	struct lock *lock;
 	int err;
 
-	if (map->pinned)
+	if (map_pinned_bytes(map))
 		return fail(EBUSY, "cannot change the mapping of '%s': part of it is pinned. Try "
 			    "umunpin first", map->name);
 	err = lock_range(map, map->backings[map->current].store, c->want.offset, c->want.size,

@@ -7,7 +7,7 @@
 #include "api/api.h"
 
 #include "base/log.h"
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 #include "memory/shared_pool.h"
 #include "peer/import.h"
 

@@ -12,7 +12,7 @@
 #include "io/io.h"
 #include "base/log.h"
 #include "engine/copy.h"
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 #include "paging/fault/segment.h"
 #include "paging/fault/stall.h"
 #include "base/worker.h"
@@ -219,7 +219,7 @@ int umadvise(void *addr, size_t len, int advice)
 	case UMMAP_ADV_NORMAL:
 	case UMMAP_ADV_RANDOM:
 	case UMMAP_ADV_SEQUENTIAL:
-		map->advice = advice;
+		readahead_advise(map, advice);
 		break;
 	case UMMAP_ADV_WILLNEED:
 		if (!map->in_place)
@@ -317,21 +317,20 @@ int umprefetch(const struct iovec *ranges, int n)
 static int check_pin(const struct range *r, int prot)
 {
 	const struct mapping *map = r->map;
-	const struct account *account = map_account(map);
-	bool own = account->most < start_budget(map);
+	size_t more = 0, most = 0, already = 0;
+	bool fits = true;
+
 	/* A mapping in place uses no frames, so no budget applies. */
-	size_t most = map->in_place ? SIZE_MAX : own ? account->most : start_budget(map);
-	size_t more = 0, already = own ? account->pinned : map_pinned();
-
-	for (size_t i = r->first; i < r->last && more <= most; i++)
+	for (size_t i = r->first; i < r->last && fits && !map->in_place; i++) {
 		more += seg_pins(map_seg(map, i)) ? 0 : map_hold(map);
-
+		fits = account_can_pin(map_account(map), more, map->member.least, &most, &already);
+	}
 	if (prot != PROT_READ && prot != (PROT_READ | PROT_WRITE))
 		return fail(EINVAL, "cannot pin the range: prot is %d. Try PROT_READ or PROT_READ "
 			    "| PROT_WRITE", prot);
 	if ((prot & PROT_WRITE) && !map->writable)
 		return fail(EACCES, "cannot pin the range for writing: the mapping is read-only");
-	if (more > most || already > most - more)
+	if (!fits)
 		return fail(ENOMEM, "cannot pin the range of %zu bytes: it does not fit into the "
 			    "%zu bytes that may be in memory, of which %zu are pinned already. Try "
 			    "umunpin of other ranges, or a larger budget", r->len, most, already);
@@ -365,7 +364,7 @@ static int wait_for_pin(struct guard *g, const void *addr, size_t len, struct ra
 		struct mapping *map = r->map;
 
 		if (map->bus_when_full) {
-			err = map->write_error ? map->write_error : EIO;
+			err = writeback_error(map) ? writeback_error(map) : EIO;
 			err = fail(err, "cannot pin the range for writing: writes to '%s' fail (%s), and the memory for changes is "
 				   "used up (UMMAP_OVER_BUDGET). Try again after a sync that succeeds", map->name, strerror(err));
 			map_leave(map);

@@ -5,9 +5,10 @@
  */
 #include "api/start.h"
 
-#include "memory/budget.h"
+#include "budget/budget.h"
 #include "base/config.h"
 #include "engine/engine.h"
+#include "engine/sigsegv.h"
 #include "paging/fault/fault.h"
 #include "common/fork.h"
 #include "cache/group.h"
@@ -17,9 +18,10 @@
 #include "io/plugin.h"
 #include "paging/mapping/lock.h"
 #include "base/log.h"
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 #include "paging/residency/pagecache.h"
-#include "node/mode.h"
+#include "budget/share.h"
+#include "node/node.h"
 #include "memory/shared_pool.h"
 #include "base/spare.h"
 #include "paging/fault/stall.h"
@@ -97,21 +99,21 @@ static void forget_in_child(void)
 		return;
 	map_fork_child(forget_map);
 	pagecache_forget_all();
-	group_forget();
-	cache_forget();
+	group_fork_child();
+	cache_fork_child();
 	frame_forget();
 	io_forget();
 	plugin_forget();
 	engine_forget();
 	worker_forget();
 	writeback_forget();
-	map_forget_pins();
 	lock_forget();
 	handover_fork_child();
 	sigsegv_fork_child();
 	spare_forget();
 	stats_forget();
-	mode_forget();
+	share_fork_child();
+	budget_fork_child();
 	sys_forget();
 	config.stats = NULL;
 	threads_started = false;
@@ -134,7 +136,7 @@ static void at_exit(void)
 		stats_process(&st);
 		stats_print(config.stats, &st);
 	}
-	mode_leave();
+	node_leave();
 }
 
 /* Runs after the destructors of libraries that use this one, because these may still sync. */
@@ -152,23 +154,6 @@ static int check_driver(void)
 	return fail(EINVAL, "cannot use UMMAP_DRIVER='%s': %s", config.driver, fail_message());
 }
 
-/* Checks sizes that are valid in themselves against this machine. The bound is the memory of the
- * machine and not of the cgroup, because processes of several cgroups may share the limit. */
-static int check_sizes(void)
-{
-	size_t limit = budget_limit(), least = FRAMES_MIN * sys_page();
-
-	if (limit < least || limit > budget_ram())
-		return fail(EINVAL, "UMMAP_MEM_LIMIT is \"%.100s\", which is %zu bytes: it must be between %zu (%d pages) and the "
-			    "machine's memory, %zu", config.limit_text ? config.limit_text : "not set", limit, least, FRAMES_MIN,
-			    budget_ram());
-	if (config.seg_size_text && config.seg_size > limit / FRAMES_MIN)
-		return fail(EINVAL, "cannot use UMMAP_SEG_SIZE='%s': %d segments must fit into the "
-			    "limit, %zu bytes (UMMAP_MEM_LIMIT). Try at most %zu",
-			    config.seg_size_text, FRAMES_MIN, limit, limit / FRAMES_MIN);
-	return 0;
-}
-
 static int start_process(void)
 {
 	int err = config_load();
@@ -177,11 +162,9 @@ static int start_process(void)
 		err = check_driver();
 	if (err)
 		return err;
-	budget_start(config.mem_limit, config.mem_share);
-	err = check_sizes();
+	err = budget_start();
 	if (err)
 		return err;
-	stall_start();
 	spare_keep();
 	frame_start(most_frames());
 	err = engine_start(fault_by_signal, fault_by_message);
@@ -205,7 +188,7 @@ int start_library(void)
 	if (!started)
 		err = start_process();
 	if (!err && !threads_started) {
-		err = mode_start();
+		err = share_start();
 		if (!err)
 			err = worker_start(WORKERS);
 		if (!err)
@@ -216,11 +199,6 @@ int start_library(void)
 	return err;
 }
 
-size_t start_budget(const struct mapping *map)
-{
-	return max_size(mode_due(), map->member.least);
-}
-
 int start_prepare(const struct mapping *map)
 {
 	int err = map->shared ? shared_pool_open() : 0;
@@ -228,7 +206,7 @@ int start_prepare(const struct mapping *map)
 	if (err)
 		return err;
 	sys_forget_failure();
-	if (!frame_prepare(map_frames(map), map->seg_size))
+	if (!frame_prepare(map->frames))
 		return sys_failure(&err) ?
 		       engine_fail(map->engine, "prepare memory for frames", err) :
 		       fail(ENOMEM, "cannot prepare frames of %zu bytes: no address space. Try "
@@ -236,39 +214,15 @@ int start_prepare(const struct mapping *map)
 	return trial(map->engine);
 }
 
-/* A budget of the mapping or of its group (attr.budget) that has no effect as it is. */
-static void warn_of_own_budget(const struct mapping *map)
-{
-	static _Atomic bool has_warned_small, has_warned_large;
-	size_t budget = map->member.group->budget;
-
-	if (budget && budget < map->member.least && !atomic_exchange(&has_warned_small, true))
-		log_line(LOG_WARN, "start", "the budget of '%s', %zu bytes, is too small for %d "
-			 "segments of %zu bytes, the minimum, so the mapping uses %zu bytes. Try "
-			 "smaller segments, or a larger budget", map->name, budget,
-			 (int)(map->member.least / map->seg_size), map->seg_size,
-			 map->member.least);
-	if (budget != SIZE_MAX && budget > budget_limit() &&
-	    !atomic_exchange(&has_warned_large, true))
-		log_line(LOG_WARN, "start", "the budget of '%s', %zu bytes, is more than the "
-			 "limit of all mappings, %zu bytes, which holds. Try a larger "
-			 "UMMAP_MEM_LIMIT", map->name, budget, budget_limit());
-}
-
 void start_note_mapping(const struct mapping *map)
 {
-	static _Atomic bool told_small, told_places;
+	static _Atomic bool has_told;
 	size_t most = (size_t)frame_most() * map->seg_size;
 
-	warn_of_own_budget(map);
-	mode_note_segment(map->seg_size);
-	if (start_budget(map) > mode_due() && !atomic_exchange(&told_small, true))
-		log_line(LOG_WARN, "start", "the budget, %zu bytes, is too small for %d segments "
-			 "of %zu bytes, the minimum, so the mapping uses %zu bytes. Try smaller "
-			 "segments, or a larger UMMAP_MEM_LIMIT", mode_due(),
-			 (int)(map->member.least / map->seg_size), map->seg_size,
-			 start_budget(map));
-	if (map->engine->vma_each && most < mode_due() && most < map->size && !atomic_exchange(&told_places, true))
+	budget_warn(map->name, map->member.group->budget, map->member.least, map->seg_size);
+	share_note_segment(map->seg_size);
+	if (frames_are_whole(map->frames) && most < map->size && budget_can_exceed(most) &&
+	    !atomic_exchange(&has_told, true))
 		log_line(LOG_INFO, "start", "vm.max_map_count limits segments of %zu bytes to %zu "
 			 "MiB in memory. Try larger segments, or a larger vm.max_map_count",
 			 map->seg_size, most >> 20);

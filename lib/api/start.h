@@ -17,7 +17,5 @@ struct mapping;
 int start_prepare(const struct mapping *map);
 /* Logs, once for each reason, if a new mapping has a smaller or larger budget than configured. */
 void start_note_mapping(const struct mapping *map);
-/* Bytes that the mapping may hold: the process's share, or a mapping's minimum if that is more. */
-size_t start_budget(const struct mapping *map);
 
 #endif

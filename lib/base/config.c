@@ -117,17 +117,9 @@ static int load_readahead(const char *text)
 
 static int load_engine(const char *text)
 {
-	static const char *const names[] = { "auto", "segv", "uffd", "sigbus", NULL };
-	int i = find_word(text, names, 0);
-
-	config.engine = UMMAP_ENGINE_AUTO + i;
-	return i < 0 ? REFUSED : 0;
+	config.engine = text;
+	return 0;
 }
-
-_Static_assert(UMMAP_ENGINE_SEGV == UMMAP_ENGINE_AUTO + 1 &&
-		       UMMAP_ENGINE_UFFD == UMMAP_ENGINE_AUTO + 2 &&
-		       UMMAP_ENGINE_SIGBUS == UMMAP_ENGINE_AUTO + 3,
-	       "load_engine has the engines in this order");
 
 static int load_fault_threads(const char *text)
 {

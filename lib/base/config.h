@@ -19,7 +19,7 @@ struct config {
 	const char *driver_path; /* folders of drivers and policies, with colons; or NULL */
 	const char *direct;      /* default of the key "direct" */
 	const char *cached;      /* default of the key "cached" */
-	int engine;              /* UMMAP_ENGINE_* of mappings that request none */
+	const char *engine;      /* engine of mappings that request none; checked by engine.c */
 	unsigned fault_threads;  /* threads that handle messages of userfaultfd */
 	size_t readahead;        /* maximum readahead in bytes; 0: none */
 	bool lock;               /* writable mappings lock their ranges of files */

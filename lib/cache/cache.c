@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Decides which segment is evicted next: within a group its policy decides; between groups of an account, it is the
- * group whose mapped segments were faulted longest ago. Does not deal with frames, storage or mapped ranges. One leaf
- * lock around lists and policies; segments are only ever trylocked under it.
+ * Decides which segment is evicted next. Within a group, its policy decides. Between groups of an
+ * account, the group is chosen whose resident segments were faulted longest ago. This file does not
+ * deal with frames, stores or mapped ranges. One leaf lock protects lists, policies and counters.
+ * Under it, segments are only trylocked.
  */
 #include "cache/cache.h"
 
@@ -10,20 +11,27 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* How many groups are compared for one victim. */
-#define SAMPLE 16
-/* Another group's frame is of the wrong size: take it only if it is this many times as cold. */
-#define WRONG_SIZE 2
+/* The number of groups that are compared for one victim. */
+#define SAMPLE_GROUPS 16
+/* A group whose frames have another size is chosen only if it is this many times as cold. */
+#define OTHER_SIZE_FACTOR 2
 
 static _Atomic uint32_t lock;
 
-/* What is looked for. */
+/* A search for a segment to evict. */
 struct search {
-	struct account *account;             /* here */
-	const struct member *wanted;     /* for this mapping */
-	bool clean;                      /* clean ones only */
-	struct seg *(*take)(const struct search *, struct group *, struct member **from);
+	struct account *account;         /* account to search */
+	const struct member *wanted;     /* mapping that needs a frame */
+	enum cache_kind kind;            /* kind of segments */
 };
+
+/* Under the lock: adds to a counter that other threads may read. Unsigned numbers wrap, so this
+ * also subtracts. The lock excludes other writers, so no atomic addition is needed. */
+static void add_to(_Atomic size_t *counter, size_t change)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + change,
+			      memory_order_relaxed);
+}
 
 static struct seg *seg_of(struct ummap_node *node)
 {
@@ -41,20 +49,21 @@ static struct member *member_of(struct ummap_node *link)
 }
 
 /*
- * ---- The reverse map: which mapping a segment header belongs to. ---- A header has no room to say so, and lists of a
- * group mix those of several mappings. A table of the arrays that headers lie in, searched on the way of a fault; it
- * changes only when mappings come, go and grow.
+ * ---- The mapping of a segment header ----
+ * A header has no room for its mapping, and the lists of a group contain headers of several
+ * mappings. Therefore, a table of the arrays of headers is searched on the fault path. The table
+ * changes only when mappings begin, end or grow.
  */
 
 struct span {
-	uintptr_t from, to;
-	struct member *owner;
+	uintptr_t from, to;   /* addresses of the headers */
+	struct member *owner; /* mapping of the headers */
 };
 
-static struct span *spans;  /* by address */
+static struct span *spans;  /* table, sorted by address */
 static size_t span_count, span_capacity;
 
-/* The first span that ends behind p. */
+/* Returns the index of the first span that ends after p. */
 static size_t find_span(uintptr_t p)
 {
 	size_t low = 0, high = span_count;
@@ -72,8 +81,8 @@ static size_t find_span(uintptr_t p)
 
 static bool grow_spans(void)
 {
-	size_t more = span_capacity ? span_capacity * 2 : 256;
-	struct span *bigger = sys_lazy(more * sizeof(*bigger));
+	size_t capacity = span_capacity ? span_capacity * 2 : 256;
+	struct span *bigger = sys_lazy(capacity * sizeof(*bigger));
 
 	if (!bigger)
 		return false;
@@ -82,89 +91,56 @@ static bool grow_spans(void)
 		raw_munmap(spans, span_capacity * sizeof(*spans));
 	}
 	spans = bigger;
-	span_capacity = more;
+	span_capacity = capacity;
 	return true;
-}
-
-/* What lies in [from, from + len) is the owner's. false: no memory for it. */
-static bool span_add(const void *from, size_t len, struct member *owner)
-{
-	size_t i;
-
-	if (span_count == span_capacity && !grow_spans())
-		return false;
-	i = find_span((uintptr_t)from);
-	memmove(&spans[i + 1], &spans[i], (span_count - i) * sizeof(*spans));
-	spans[i] = (struct span){ (uintptr_t)from, (uintptr_t)from + len, owner };
-	span_count++;
-	return true;
-}
-
-/* Nothing is the owner's any more. */
-static void span_drop(const struct member *owner)
-{
-	size_t kept = 0;
-
-	for (size_t i = 0; i < span_count; i++) {
-		if (spans[i].owner != owner)
-			spans[kept++] = spans[i];
-	}
-	span_count = kept;
-}
-
-static struct member *owner_of(const struct seg *s)
-{
-	return spans[find_span((uintptr_t)s)].owner;
 }
 
 /*
- * ---- The grace list: the segments that came last. ----
- * An instruction may touch several, and they must not make room for each other.
+ * ---- The newest segments ----
+ * One instruction may access several segments, which must not evict each other.
  */
 
-#define GRACE 8
-/* Segments that one instruction may touch. */
-#define INSTRUCTION 4
+#define NEWEST_SEGMENTS 8
 
-static uint64_t arrivals;  /* that there ever were: a clock */
+static uint64_t arrivals;  /* accesses that made a segment resident: a clock */
 static struct newcomer {
 	const struct seg *seg;
 	const struct account *account;
-} grace[GRACE];
+} newest[NEWEST_SEGMENTS];
+static size_t resident_count; /* resident segments of all accounts */
 
-/* s, which is charged to account, was asked for just now. */
-static void grace_add(const struct seg *s, const struct account *account)
+/* Records that s, which is charged to the account, has just been accessed. */
+static void add_newest(const struct seg *s, const struct account *account)
 {
-	grace[arrivals++ % GRACE] = (struct newcomer){ s, account };
+	newest[arrivals++ % NEWEST_SEGMENTS] = (struct newcomer){ s, account };
 }
 
-/* Whether s is one of the last of `there` segments, all in account unless that is NULL; the oldest of them never is. */
-static bool grace_has(const struct seg *s, const struct account *account, size_t there)
+/* Whether s is one of the newest of `count` segments, which are those of the account, or of all
+ * accounts if that is NULL. The oldest of the segments is not one of the newest. */
+static bool is_newest(const struct seg *s, const struct account *account, size_t count)
 {
-	for (uint64_t i = 1; i <= GRACE && i <= arrivals && there > 1; i++) {
-		const struct newcomer *r = &grace[(arrivals - i) % GRACE];
+	for (uint64_t i = 1; i <= NEWEST_SEGMENTS && i <= arrivals && count > 1; i++) {
+		const struct newcomer *n = &newest[(arrivals - i) % NEWEST_SEGMENTS];
 
-		if (account && r->account != account)
+		if (account && n->account != account)
 			continue;
-		if (r->seg == s)
+		if (n->seg == s)
 			return true;
-		there--;
+		count--;
 	}
 	return false;
 }
 
-/* ---- Who is resident ---- */
+/* ---- Groups and members ---- */
 
-static size_t resident_count;
-static _Atomic size_t all_dirty;     /* bytes of memory for dirty segments of all mappings */
-
-/* Under the lock: the mapping of the group that s belongs to. */
-static struct member *owner(struct group *g, const struct seg *s)
+/* Under the lock: returns the mapping of segment s, which is in the group. */
+static struct member *find_owner(struct group *g, const struct seg *s)
 {
-	return g->member_count == 1 ? member_of(g->members.next) : owner_of(s);
+	return g->member_count == 1 ? member_of(g->members.next) :
+				      spans[find_span((uintptr_t)s)].owner;
 }
 
-struct cache_bytes cache_count(const struct member *m)
+struct cache_bytes cache_count_bytes(const struct member *m)
 {
 	struct cache_bytes b;
 
@@ -176,10 +152,10 @@ struct cache_bytes cache_count(const struct member *m)
 	return b;
 }
 
-/* ---- Groups and members ---- */
-
-/* What counts something is 0 already: so it was when another group ended here, and late looks see no other. */
-void cache_open(struct group *g, const struct ummap_policy *policy, void *p, size_t budget, size_t len)
+/* All counters are 0 already, because they were 0 when the last group in this memory ended. A
+ * thread that still reads them sees no other values. */
+void cache_open(struct group *g, const struct ummap_policy *policy, void *p, size_t budget,
+	size_t len)
 {
 	futex_lock(&lock);
 	g->account = budget ? &g->own : account_common();
@@ -190,11 +166,12 @@ void cache_open(struct group *g, const struct ummap_policy *policy, void *p, siz
 	g->mean = arrivals;
 	list_init(&g->clean);
 	list_init(&g->ahead);
-	list_init(&g->unasked);
-	g->ahead_since = g->account->came;
+	list_init(&g->ahead_old);
+	g->ahead_since = g->account->arrivals;
 	list_init(&g->members);
 	list_init(&g->own.groups);
-	g->own.ahead_less = 0;
+	list_init(&g->own.pagecache_runs);
+	g->own.readahead_cut = 0;
 	list_insert(&g->account->groups, &g->link);
 	g->account->group_count++;
 	futex_unlock(&lock);
@@ -205,7 +182,8 @@ void cache_open(struct group *g, const struct ummap_policy *policy, void *p, siz
 void cache_close(struct group *g)
 {
 	futex_lock(&lock);
-	assert(!g->member_count && !g->hidden && !g->resident && !g->dirty && !g->own.bytes && !g->own.pinned);
+	assert(!g->member_count && !g->hidden && !g->resident && !g->dirty &&
+	       !account_frames(&g->own) && !account_pinned(&g->own));
 	list_remove(&g->link);
 	g->account->group_count--;
 	futex_unlock(&lock);
@@ -213,14 +191,15 @@ void cache_close(struct group *g)
 		account_close(&g->own);
 }
 
-/* Under the lock: each mapping of the group has to get on. */
-static void set_most(struct group *g)
+/* Under the lock: sets the limit of the group's account to the budget, or to the bytes that each of
+ * its mappings needs at least. */
+static void set_limit(struct group *g)
 {
-	size_t most = g->budget;
+	size_t limit = g->budget;
 
 	for (struct ummap_node *n = g->members.next; n != &g->members; n = n->next)
-		most = max_size(most, member_of(n)->least);
-	g->own.most = most;
+		limit = max_size(limit, member_of(n)->least);
+	account_set_limit(&g->own, limit);
 }
 
 void cache_join(struct member *m, struct group *g, size_t len)
@@ -231,7 +210,7 @@ void cache_join(struct member *m, struct group *g, size_t len)
 	list_init(&m->dirty_list);
 	list_insert(&g->members, &m->link);
 	g->member_count++;
-	set_most(g);
+	set_limit(g);
 	futex_unlock(&lock);
 }
 
@@ -240,24 +219,38 @@ void cache_leave(struct member *m)
 	futex_lock(&lock);
 	list_remove(&m->link);
 	m->group->member_count--;
-	set_most(m->group);
+	set_limit(m->group);
 	futex_unlock(&lock);
 }
 
-bool cache_own(struct member *m, const struct seg *segs, size_t n)
+bool cache_add_headers(struct member *m, const struct seg *segs, size_t n)
 {
-	bool ok;
+	uintptr_t from = (uintptr_t)segs, to = (uintptr_t)(segs + n);
+	bool has_room;
+	size_t i;
 
 	futex_lock(&lock);
-	ok = span_add(segs, n * sizeof(*segs), m);
+	has_room = span_count < span_capacity || grow_spans();
+	if (has_room) {
+		i = find_span(from);
+		memmove(&spans[i + 1], &spans[i], (span_count - i) * sizeof(*spans));
+		spans[i] = (struct span){ from, to, m };
+		span_count++;
+	}
 	futex_unlock(&lock);
-	return ok;
+	return has_room;
 }
 
-void cache_disown(struct member *m)
+void cache_remove_headers(struct member *m)
 {
+	size_t kept = 0;
+
 	futex_lock(&lock);
-	span_drop(m);
+	for (size_t i = 0; i < span_count; i++) {
+		if (spans[i].owner != m)
+			spans[kept++] = spans[i];
+	}
+	span_count = kept;
 	futex_unlock(&lock);
 }
 
@@ -270,31 +263,43 @@ void cache_hide(struct member *m, bool hidden)
 	futex_unlock(&lock);
 }
 
-void cache_forget(void)
+void cache_fork_child(void)
 {
 	lock = 0;
-	account_forget();
 	span_count = 0;
 	resident_count = 0;
-	all_dirty = 0;
-	memset(grace, 0, sizeof(grace));
+	memset(newest, 0, sizeof(newest));
 }
 
-/* ---- Segments come and go ---- */
+/* ---- Changes of segments ---- */
 
-/* Under the lock: one more dirty segment, or one less. */
+/* Under the lock: counts one more dirty segment, or one less. */
 static void count_dirty(struct member *m, bool more)
 {
-	/* The least that a mapping needs is in proportion to what a dirty segment takes, its twin included. */
-	size_t hold = m->least / FRAMES_MIN, change = more ? hold : -hold;
+	/* The bytes of a dirty segment, twin included, are a part of the bytes that its mapping
+	 * needs at least. */
+	size_t bytes = m->least / MIN_FRAMES;
 
-	m->group->account->dirty += change;
-	all_dirty += change;
+	add_to(&m->group->account->dirty, more ? bytes : -bytes);
 }
 
-size_t cache_dirty(void)
+/* Under the lock: counts one more dirty resident segment, or one less. */
+static void count_dirty_resident(struct member *m, int change)
 {
-	return all_dirty;
+	m->dirty += (size_t)change;
+	m->group->dirty += (size_t)change;
+	count_dirty(m, change > 0);
+}
+
+/* Under the lock: counts one more resident segment, or one less. */
+static void count_resident(struct member *m, const struct seg *s, int change)
+{
+	m->resident += (size_t)change;
+	m->group->resident += (size_t)change;
+	m->group->account->resident += (size_t)change;
+	resident_count += (size_t)change;
+	if (seg_has(s, SEG_DIRTY))
+		count_dirty_resident(m, change);
 }
 
 void cache_insert(struct member *m, struct seg *s, enum ummap_event why)
@@ -303,18 +308,10 @@ void cache_insert(struct member *m, struct seg *s, enum ummap_event why)
 
 	futex_lock(&lock);
 	g->policy->insert(g->p, &s->node, why);
-	m->resident++;
-	g->resident++;
-	g->account->resident++;
-	g->account->came++;
-	resident_count++;
-	if (seg_has(s, SEG_DIRTY)) {
-		m->dirty++;
-		g->dirty++;
-		count_dirty(m, true);
-	}
+	count_resident(m, s, 1);
+	add_to(&g->account->arrivals, 1);
 	if (why != UMMAP_EV_AHEAD)
-		grace_add(s, g->account);
+		add_newest(s, g->account);
 	g->mean += (arrivals - g->mean) / g->resident;
 	futex_unlock(&lock);
 }
@@ -324,15 +321,10 @@ void cache_touch(struct member *m, struct seg *s, enum ummap_event why)
 	struct group *g = m->group;
 
 	futex_lock(&lock);
-	if (why == UMMAP_EV_DIRTIED) {
-		m->dirty++;
-		g->dirty++;
-		count_dirty(m, true);
-	} else if (why == UMMAP_EV_CLEANED) {
-		m->dirty--;
-		g->dirty--;
-		count_dirty(m, false);
-	}
+	if (why == UMMAP_EV_DIRTIED)
+		count_dirty_resident(m, 1);
+	else if (why == UMMAP_EV_CLEANED)
+		count_dirty_resident(m, -1);
 	if (g->policy->touch)
 		g->policy->touch(g->p, &s->node, why);
 	futex_unlock(&lock);
@@ -347,15 +339,7 @@ static void remove_resident(struct member *m, struct seg *s)
 		seg_set_label(s, g->policy->label(g->p, &s->node));
 	g->policy->remove(g->p, &s->node);
 	s->node = (struct ummap_node){ NULL, NULL };
-	m->resident--;
-	g->resident--;
-	g->account->resident--;
-	resident_count--;
-	if (seg_has(s, SEG_DIRTY)) {
-		m->dirty--;
-		g->dirty--;
-		count_dirty(m, false);
-	}
+	count_resident(m, s, -1);
 }
 
 /* Under the lock. */
@@ -366,14 +350,14 @@ static void remove_inactive(struct member *m, struct seg *s)
 	list_remove(&s->node);
 	if (seg_has(s, SEG_AHEAD)) {
 		m->ahead--;
-		account->ahead -= m->len;
+		add_to(&account->ahead, -m->len);
 	} else if (seg_has(s, SEG_DIRTY)) {
 		m->dirty_inactive--;
-		account->dirty_inactive -= m->len;
+		add_to(&account->dirty_inactive, -m->len);
 		count_dirty(m, false);
 	} else {
 		m->inactive--;
-		account->clean -= m->len;
+		add_to(&account->clean, -m->len);
 	}
 }
 
@@ -400,7 +384,7 @@ unsigned cache_label(const struct member *m, struct seg *s)
 	return label;
 }
 
-void cache_gone(struct member *m, struct seg *s)
+void cache_note_absent(struct member *m, struct seg *s)
 {
 	struct group *g = m->group;
 
@@ -412,7 +396,7 @@ void cache_gone(struct member *m, struct seg *s)
 }
 
 /* Under the lock. */
-static void stand(struct member *m, struct seg *s, enum inactive how)
+static void add_inactive(struct member *m, struct seg *s, enum inactive how)
 {
 	struct group *g = m->group;
 
@@ -421,18 +405,18 @@ static void stand(struct member *m, struct seg *s, enum inactive how)
 	case INACTIVE_FIRST:
 		list_insert(how == INACTIVE_CLEAN ? &g->clean : g->clean.next, &s->node);
 		m->inactive++;
-		g->account->clean += m->len;
+		add_to(&g->account->clean, m->len);
 		break;
 	case INACTIVE_DIRTY:
 		list_insert(&m->dirty_list, &s->node);
 		m->dirty_inactive++;
-		g->account->dirty_inactive += m->len;
+		add_to(&g->account->dirty_inactive, m->len);
 		count_dirty(m, true);
 		break;
 	case INACTIVE_AHEAD:
 		list_insert(&g->ahead, &s->node);
 		m->ahead++;
-		g->account->ahead += m->len;
+		add_to(&g->account->ahead, m->len);
 		break;
 	}
 }
@@ -446,37 +430,41 @@ void cache_deactivate_all(struct member *m, struct seg **list, unsigned n, enum 
 {
 	futex_lock(&lock);
 	for (unsigned k = 0; k < n; k++)
-		stand(m, list[k], how);
+		add_inactive(m, list[k], how);
 	futex_unlock(&lock);
 }
 
-/* ---- Who goes next ---- */
+/* ---- The next segment to evict ---- */
 
-/* Of how many segments of an account the last ones are recent: not of those that are pinned, because they may be the only ones
- * left then; but what one instruction touches never makes room for itself. */
-static size_t not_pinned(const struct account *own, size_t len)
+/* Returns the number of segments of an account that can be evicted: all resident segments without
+ * the pinned ones, unless only as many remain as one instruction may access. */
+static size_t count_evictable(const struct account *account, size_t len)
 {
-	size_t pinned = own->pinned / len;
+	size_t pinned = account_pinned(account) / len;
 
-	return own->resident > pinned + INSTRUCTION ? own->resident - pinned : own->resident;
+	return account->resident > pinned + MIN_FRAMES ? account->resident - pinned :
+							 account->resident;
 }
 
-/* An account that makes room for itself always has something that may go. */
+/* Whether s is too new to be evicted. If an account evicts for itself, at least one of its segments
+ * is not. */
 static bool is_recent(const struct search *search, const struct seg *s)
 {
-	const struct account *own = search->wanted->group->account == search->account ? search->account : NULL;
+	const struct account *account = search->account;
 
-	return grace_has(s, own, own ? not_pinned(own, search->wanted->len) : resident_count);
+	if (search->wanted->group->account != account)
+		return is_newest(s, NULL, resident_count);
+	return is_newest(s, account, count_evictable(account, search->wanted->len));
 }
 
-/* The first unlocked segment of a group's inactive list. */
+/* Takes the first unlocked segment out of an inactive list of a group, and locks it. */
 static struct seg *lock_first(struct group *g, struct ummap_node *list, struct member **from)
 {
 	if (g->hidden == g->member_count)
 		return NULL;
 	for (struct ummap_node *n = list->next; n != list; n = n->next) {
 		struct seg *s = seg_of(n);
-		struct member *m = owner(g, s);
+		struct member *m = find_owner(g, s);
 
 		if (!m->hidden && seg_trylock(s)) {
 			remove_inactive(m, s);
@@ -487,54 +475,43 @@ static struct seg *lock_first(struct group *g, struct ummap_node *list, struct m
 	return NULL;
 }
 
-/* A segment that was read ahead, and not accessed while all of memory was replaced: it is not going to be used. */
+/* Takes a segment that was read ahead and not accessed while all segments of the account were
+ * replaced. The program is not going to use it. */
 static struct seg *take_stale(struct group *g, struct member **from)
 {
-	if (g->account->came - g->ahead_since <= g->account->bytes / g->len)
+	if (g->account->arrivals - g->ahead_since <= account_frames(g->account) / g->len)
 		return NULL;
-	if (list_empty(&g->unasked)) {
-		list_move_all(&g->unasked, &g->ahead);
-		g->ahead_since = g->account->came;
+	if (list_empty(&g->ahead_old)) {
+		list_move_all(&g->ahead_old, &g->ahead);
+		g->ahead_since = g->account->arrivals;
 		return NULL;
 	}
-	return lock_first(g, &g->unasked, from);
+	return lock_first(g, &g->ahead_old, from);
 }
 
-static struct seg *take_clean(const struct search *search, struct group *g, struct member **from)
+/* Whether a resident segment can be evicted. A check without the lock of the segment avoids taking
+ * it needlessly. The check under the lock decides. */
+static bool is_evictable(const struct search *search, const struct seg *s)
 {
-	struct seg *s = take_stale(g, from);
-
-	(void)search;
-	return s ? s : lock_first(g, &g->clean, from);
+	return !seg_pins(s) && !is_recent(search, s) &&
+	       (search->kind != CACHE_RESIDENT_CLEAN || !seg_has(s, SEG_DIRTY));
 }
 
-static struct seg *take_ahead(const struct search *search, struct group *g, struct member **from)
-{
-	struct seg *s = lock_first(g, &g->unasked, from);
-
-	(void)search;
-	return s ? s : lock_first(g, &g->ahead, from);
-}
-
-/* A first look without the segment's lock saves taking it; the look that counts is the one under it. */
-static bool may_go(const struct search *search, const struct seg *s)
-{
-	return !seg_pins(s) && !is_recent(search, s) && !(search->clean && seg_has(s, SEG_DIRTY));
-}
-
-static struct seg *take_victim(const struct search *search, struct group *g, struct member **from)
+static struct seg *take_resident(const struct search *search, struct group *g,
+	struct member **from)
 {
 	struct ummap_node *n = NULL;
 
-	if (g->hidden == g->member_count || g->resident == 0 || (search->clean && g->dirty >= g->resident))
+	if (g->hidden == g->member_count || g->resident == 0 ||
+	    (search->kind == CACHE_RESIDENT_CLEAN && g->dirty >= g->resident))
 		return NULL;
 	while ((n = g->policy->pick(g->p, n))) {
 		struct seg *s = seg_of(n);
 
-		if (!may_go(search, s) || owner(g, s)->hidden || !seg_trylock(s))
+		if (!is_evictable(search, s) || find_owner(g, s)->hidden || !seg_trylock(s))
 			continue;
-		if (may_go(search, s)) {
-			*from = owner(g, s);
+		if (is_evictable(search, s)) {
+			*from = find_owner(g, s);
 			remove_resident(*from, s);
 			return s;
 		}
@@ -543,20 +520,39 @@ static struct seg *take_victim(const struct search *search, struct group *g, str
 	return NULL;
 }
 
-/* How long ago its segments came; a frame of another size is worth less to `wanted`. */
-static uint64_t coldness(const struct group *g, const struct member *wanted)
+/* Takes a segment out of a group. */
+static struct seg *take_from_group(const struct search *search, struct group *g,
+	struct member **from)
 {
-	return (arrivals - g->mean + 1) * (g->len == wanted->len ? WRONG_SIZE : 1);
+	struct seg *s;
+
+	switch (search->kind) {
+	case CACHE_CLEAN:
+		s = take_stale(g, from);
+		return s ? s : lock_first(g, &g->clean, from);
+	case CACHE_AHEAD:
+		s = lock_first(g, &g->ahead_old, from);
+		return s ? s : lock_first(g, &g->ahead, from);
+	default:
+		return take_resident(search, g, from);
+	}
 }
 
-/* Under the lock: tries groups from the coldest on until one gives. */
+/* Returns how long ago the group's segments became resident. A frame of another size is worth less
+ * to `wanted`. */
+static uint64_t get_coldness(const struct group *g, const struct member *wanted)
+{
+	return (arrivals - g->mean + 1) * (g->len == wanted->len ? OTHER_SIZE_FACTOR : 1);
+}
+
+/* Under the lock: takes a segment from the coldest group of a sample that has one. */
 static struct seg *take_coldest(const struct search *search, struct member **from)
 {
 	struct ummap_node *ring = &search->account->groups, *at = ring->next;
-	struct group *sample[SAMPLE];
+	struct group *sample[SAMPLE_GROUPS];
 	unsigned n = 0;
 
-	for (; at != ring && n < SAMPLE; at = at->next)
+	for (; at != ring && n < SAMPLE_GROUPS; at = at->next)
 		sample[n++] = group_of(at);
 	if (at != ring) {
 		list_remove(ring);
@@ -567,10 +563,11 @@ static struct seg *take_coldest(const struct search *search, struct member **fro
 		struct seg *s;
 
 		for (unsigned i = 1; i < n; i++) {
-			if (coldness(sample[i], search->wanted) > coldness(sample[best], search->wanted))
+			if (get_coldness(sample[i], search->wanted) >
+			    get_coldness(sample[best], search->wanted))
 				best = i;
 		}
-		s = search->take(search, sample[best], from);
+		s = take_from_group(search, sample[best], from);
 		if (s)
 			return s;
 		sample[best] = sample[--n];
@@ -578,49 +575,44 @@ static struct seg *take_coldest(const struct search *search, struct member **fro
 	return NULL;
 }
 
-/* Under the lock. One sample may hold nothing where another does: go on until the ring has gone round. */
+/* Under the lock: takes samples until one has a segment, or all groups were in one. */
 static struct seg *take_next(const struct search *search, struct member **from)
 {
 	struct seg *s = NULL;
 
-	for (size_t seen = 0; !s && seen < search->account->group_count; seen += SAMPLE)
+	for (size_t seen = 0; !s && seen < search->account->group_count; seen += SAMPLE_GROUPS)
 		s = take_coldest(search, from);
 	return s;
 }
 
-static struct seg *take_any(const struct search *search, struct member **from)
+struct seg *cache_take_segment(struct account *account, enum cache_kind kind,
+	const struct member *wanted, struct member **from)
 {
+	struct search search = { account, wanted, kind };
 	struct seg *s;
 
+	/* A look without the lock. */
+	if ((kind == CACHE_CLEAN && !account->clean && !account->ahead) ||
+	    (kind == CACHE_AHEAD && !account->ahead))
+		return NULL;
 	futex_lock(&lock);
-	s = take_next(search, from);
+	s = take_next(&search, from);
 	futex_unlock(&lock);
 	return s;
 }
 
-struct seg *cache_reclaim(struct account *account, const struct member *wanted, struct member **from)
-{
-	struct search search = { .account = account, .wanted = wanted, .take = take_clean };
-
-	return account->clean || account->ahead ? take_any(&search, from) : NULL;
-}
-
-struct seg *cache_victim(struct account *account, const struct member *wanted, bool clean, struct member **from)
-{
-	struct search search = { .account = account, .wanted = wanted, .clean = clean, .take = take_victim };
-
-	return take_any(&search, from);
-}
-
-/* Under the lock: the one behind s, mapped and in the pool, if it is what goes next. */
-static struct seg *take_along(const struct search *search, struct seg *s, struct member *m)
+/* Under the lock: takes the segment after s, if the policy proposes it and its frame follows that
+ * of s on the same huge page. */
+static struct seg *take_next_of_cluster(const struct search *search, struct seg *s,
+	struct member *m)
 {
 	struct ummap_node *n = m->cluster > 1 ? m->group->policy->pick(m->group->p, NULL) : NULL;
 	struct seg *next = s + 1;
 
-	if (!n || seg_of(n) != next || owner(m->group, next) != m || !seg_trylock(next))
+	if (!n || seg_of(n) != next || find_owner(m->group, next) != m || !seg_trylock(next))
 		return NULL;
-	if (may_go(search, next) && seg_as_loaded(next) && next->frame == s->frame + 1 && next->frame % m->cluster) {
+	if (is_evictable(search, next) && seg_as_loaded(next) && next->frame == s->frame + 1 &&
+	    next->frame % m->cluster) {
 		remove_resident(m, next);
 		return next;
 	}
@@ -628,27 +620,24 @@ static struct seg *take_along(const struct search *search, struct seg *s, struct
 	return NULL;
 }
 
-unsigned cache_victims(struct account *account, const struct member *wanted, size_t bytes, struct seg **list,
-		       struct member **from, unsigned n, unsigned most)
+unsigned cache_take_victims(struct account *account, const struct member *wanted, size_t bytes,
+	struct seg **list, struct member **from, unsigned n, unsigned most)
 {
-	struct search search = { .account = account, .wanted = wanted, .take = take_victim };
+	struct search search = { account, wanted, CACHE_RESIDENT };
 	size_t got = 0;
 	unsigned k = 0;
 
 	futex_lock(&lock);
 	while (k < n && got < bytes && (list[k] = take_next(&search, &from[k])))
 		got += from[k++]->len;
-	for (; k > 0 && k < most && (list[k] = take_along(&search, list[k - 1], from[k - 1])); k++)
+	for (; k > 0 && k < most; k++) {
 		from[k] = from[k - 1];
+		list[k] = take_next_of_cluster(&search, list[k - 1], from[k]);
+		if (!list[k])
+			break;
+	}
 	futex_unlock(&lock);
 	return k;
-}
-
-struct seg *cache_reclaim_ahead(struct account *account, const struct member *wanted, struct member **from)
-{
-	struct search search = { .account = account, .wanted = wanted, .take = take_ahead };
-
-	return account->ahead ? take_any(&search, from) : NULL;
 }
 
 /* Under the lock. */
@@ -663,28 +652,23 @@ static struct seg *lock_dirty_inactive(struct member *m, uint64_t now)
 	return NULL;
 }
 
-struct seg *cache_dirty_inactive(struct member *m, uint64_t now)
+struct seg *cache_lock_dirty_inactive(struct account *account, struct member *m, uint64_t now,
+	struct member **from)
 {
-	struct seg *s;
-
-	futex_lock(&lock);
-	s = lock_dirty_inactive(m, now);
-	futex_unlock(&lock);
-	return s;
-}
-
-struct seg *cache_dirty_inactive_any(struct account *account, uint64_t now, struct member **from)
-{
+	struct ummap_node *ring = &account->groups;
 	struct seg *s = NULL;
 
 	if (!account->dirty_inactive)
 		return NULL;
+	*from = m;
 	futex_lock(&lock);
-	for (struct ummap_node *g = account->groups.next; !s && g != &account->groups; g = g->next) {
+	if (m)
+		s = lock_dirty_inactive(m, now);
+	for (struct ummap_node *g = ring->next; !m && !s && g != ring; g = g->next) {
 		struct ummap_node *members = &group_of(g)->members;
 
-		for (struct ummap_node *m = members->next; !s && m != members; m = m->next) {
-			*from = member_of(m);
+		for (struct ummap_node *n = members->next; !s && n != members; n = n->next) {
+			*from = member_of(n);
 			s = lock_dirty_inactive(*from, now);
 		}
 	}

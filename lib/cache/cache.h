@@ -1,105 +1,109 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which segments are resident (mapped), which are inactive, and which is evicted or reclaimed next. */
+/* The lists of resident and inactive segments, and the choice of the next segment to evict. */
 #ifndef CACHE_H
 #define CACHE_H
 
 #include "cache/list.h"
 #include "cache/header.h"
-#include "cache/account.h"
-
-/* An instruction may touch this many segments at once; with fewer frames it would fault for ever. */
-#define FRAMES_MIN 4
+#include "budget/budget.h"
 
 /* Mappings under one policy: those of a named group, or a single mapping. */
 struct group {
-	struct account *account;          /* its own, or the common one */
-	struct account own;
-	size_t budget;                /* as requested; 0: none */
+	struct account *account;      /* account of its frames: `own`, or the common one */
+	struct account own;           /* account, if the group has a budget */
+	size_t budget;                /* bytes that its attributes request; 0: none */
 	const struct ummap_policy *policy;
-	void *p;                      /* the policy's object */
-	size_t len;                   /* of most of its frames */
-	struct ummap_node clean, ahead; /* inactive lists, oldest first */
-	struct ummap_node unasked;    /* ... of segments read ahead before `ahead_since` and not accessed since */
-	uint64_t ahead_since;         /* by its account's clock */
-	size_t resident, dirty;     /* segments mapped, and how many of them are dirty */
-	uint64_t mean;                /* when its resident segments were mapped, on average, in faults of the process */
-	struct ummap_node members;
-	size_t member_count, hidden;  /* mappings, and how many of them are exempt from eviction at the moment */
-	struct ummap_node link;       /* in its account */
+	void *p;                      /* object of the policy */
+	size_t len;                   /* bytes of most of its frames */
+	struct ummap_node clean, ahead; /* lists of inactive segments, oldest first */
+	struct ummap_node ahead_old;  /* list of those read ahead before `ahead_since` */
+	uint64_t ahead_since;         /* time of the account's clock (account.arrivals) */
+	size_t resident, dirty;       /* resident segments, and the dirty ones of them */
+	uint64_t mean;                /* average time at which its segments became resident */
+	struct ummap_node members;    /* ring of its mappings */
+	size_t member_count, hidden;  /* mappings, and those of them that are hidden */
+	struct ummap_node link;       /* link of the account's ring */
 };
 
-/* The cache's part of a mapping. Only the cache changes the fields once the mapping has joined. */
+/* A mapping in the lists. Only cache.c changes the fields after the mapping has joined a group. */
 struct member {
 	struct group *group;
-	size_t len;                   /* of a frame */
-	size_t least;                 /* bytes that its mapping needs at least; set by the mapping before it joins */
-	size_t cluster;               /* how many frames move by one call at most; set by the mapping before it joins */
+	size_t len;                   /* bytes of a frame */
+	size_t least;                 /* bytes that the mapping needs; set before it joins */
+	size_t cluster;               /* frames that one call moves at most; set before it joins */
 	struct ummap_node dirty_list; /* dirty inactive segments, oldest first */
-	size_t resident, dirty, inactive, dirty_inactive, ahead; /* segments, as in group and account */
-	bool hidden;                  /* exempt from eviction at the moment */
-	_Atomic uint64_t retry;       /* do not write a dirty segment before this time, because the last write failed */
-	struct ummap_node link;       /* in its group */
+	size_t resident, dirty, inactive, dirty_inactive, ahead; /* numbers of segments */
+	bool hidden;                  /* its segments are not evicted at the moment */
+	_Atomic uint64_t retry;       /* time (ms) before which no dirty segment is written */
+	struct ummap_node link;       /* link of the group's ring */
 };
 
-/* Which list an inactive segment is in. */
+/* The list for a segment that becomes inactive. */
 enum inactive {
-	INACTIVE_CLEAN,  /* at the end: reclaimed last */
-	INACTIVE_FIRST,  /* clean, reclaimed first */
+	INACTIVE_CLEAN,  /* the end of the list of clean segments, which is reclaimed last */
+	INACTIVE_FIRST,  /* the beginning of that list */
 	INACTIVE_DIRTY,
 	INACTIVE_AHEAD
 };
 
-/* Open and close a group, which has no members. Its memory is never reused for anything else: a late reader finds a
- * group. */
-void cache_open(struct group *g, const struct ummap_policy *policy, void *p, size_t budget, size_t len);
+/* Opens and closes a group, which has no members. Its memory is reused for groups only, because a
+ * thread may still read it. */
+void cache_open(struct group *g, const struct ummap_policy *policy, void *p, size_t budget,
+	size_t len);
 void cache_close(struct group *g);
 void cache_join(struct member *m, struct group *g, size_t len);
 void cache_leave(struct member *m);
-/* The n headers from segs on belong to m, until it disowns all of its headers. false: no memory. */
-bool cache_own(struct member *m, const struct seg *segs, size_t n);
-void cache_disown(struct member *m);
-/* The segments of a hidden member are not picked, for any purpose. */
+/* Records that the n headers from segs on belong to m; and that none do any longer. Returns false
+ * if there is no memory. */
+bool cache_add_headers(struct member *m, const struct seg *segs, size_t n);
+void cache_remove_headers(struct member *m);
+/* Hides a mapping, whose segments are then not evicted, or shows it again. */
 void cache_hide(struct member *m, bool hidden);
-/* In a forked child: there are no members. */
-void cache_forget(void);
+/* In a forked child, in which there are no members. */
+void cache_fork_child(void);
 
-/* The segment, which the caller has locked, became resident. */
+/* Adds a locked segment that has become resident. */
 void cache_insert(struct member *m, struct seg *s, enum ummap_event why);
-/* Something happened to a resident segment. */
+/* Reports an event of a resident segment. */
 void cache_touch(struct member *m, struct seg *s, enum ummap_event why);
-/* A resident or inactive segment stops being so. */
+/* Removes a segment that is no longer resident or inactive. */
 void cache_remove(struct member *m, struct seg *s);
-/* What its policy says of a resident segment; 0: nothing, or that no other use of it is expected. */
+/* The label that the policy gives a resident segment. 0: none, or the program is not expected to
+ * use the segment again. */
 unsigned cache_label(const struct member *m, struct seg *s);
-/* A segment that was removed has left memory, too. */
-void cache_gone(struct member *m, struct seg *s);
-/* A segment that was removed becomes inactive; and several neighbours, which stay together in the list. */
+/* Reports that a segment, which was removed, has lost its frame. */
+void cache_note_absent(struct member *m, struct seg *s);
+/* Adds segments, which were removed, to a list of inactive segments. Neighbours stay together. */
 void cache_deactivate(struct member *m, struct seg *s, enum inactive how);
 void cache_deactivate_all(struct member *m, struct seg **list, unsigned n, enum inactive how);
 
-/*
- * The inactive segment of an account to reclaim: locked, and removed from its list. `wanted` is the mapping that needs
- * a frame. *from: the mapping that it belongs to. NULL: there is none now.
- */
-struct seg *cache_reclaim(struct account *account, const struct member *wanted, struct member **from);
-/* A resident segment to deactivate; with `clean`, only a clean one. */
-struct seg *cache_victim(struct account *account, const struct member *wanted, bool clean, struct member **from);
-/* Resident segments of at least `bytes` together, at most n, in the order of eviction; and, if the policy continues
- * with it, the rest of the last one's cluster, at most `most` in all. Returns how many. */
-unsigned cache_victims(struct account *account, const struct member *wanted, size_t bytes, struct seg **list,
-		       struct member **from, unsigned n, unsigned most);
-/* A segment that was read ahead and not accessed yet: reclaimed before it was used. */
-struct seg *cache_reclaim_ahead(struct account *account, const struct member *wanted, struct member **from);
-/* The oldest dirty inactive segment, locked; it stays in its list. Of m, or of any mapping of an account. */
-struct seg *cache_dirty_inactive(struct member *m, uint64_t now);
-struct seg *cache_dirty_inactive_any(struct account *account, uint64_t now, struct member **from);
-/* Bytes of a mapping that are mapped, inactive (of any kind), and dirty. */
+/* Kinds of segments that can give their frames. */
+enum cache_kind {
+	CACHE_CLEAN,           /* inactive and clean */
+	CACHE_AHEAD,           /* read ahead, and not accessed yet */
+	CACHE_RESIDENT,
+	CACHE_RESIDENT_CLEAN
+};
+
+/* Takes a segment of the account out of its list, and locks it. `wanted` is the mapping that needs
+ * a frame. *from: the mapping of the segment. Returns NULL if there is none now. */
+struct seg *cache_take_segment(struct account *account, enum cache_kind kind,
+	const struct member *wanted, struct member **from);
+/* Takes resident segments of at least `bytes` together, at most n, in the order of eviction, and
+ * the rest of the last one's cluster if the policy proposes it next, at most `most` in all. Returns
+ * their number. */
+unsigned cache_take_victims(struct account *account, const struct member *wanted, size_t bytes,
+	struct seg **list, struct member **from, unsigned n, unsigned most);
+/* Locks the oldest dirty inactive segment of an account, of mapping m unless that is NULL. The
+ * segment stays in its list. */
+struct seg *cache_lock_dirty_inactive(struct account *account, struct member *m, uint64_t now,
+	struct member **from);
+
+/* Bytes of a mapping's segments that are resident, inactive (of any kind), and dirty. */
 struct cache_bytes {
 	size_t resident, inactive, dirty;
 };
 
-struct cache_bytes cache_count(const struct member *m);
-/* Bytes of memory for dirty segments of all mappings. */
-size_t cache_dirty(void);
+struct cache_bytes cache_count_bytes(const struct member *m);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Groups of mappings, by name. The first mapping of a group creates it, the last one frees it; a mapping that names
- * none has a group to itself. Decides which mapping may join. One lock, for public calls only: a fault never comes
- * here. The memory of a group is reused only for groups, because a fault may still read it.
+ * Groups of mappings, by name, and which mappings may join them. The first mapping of a group
+ * creates it, and the last one frees it. A mapping that names no group has one of its own. One lock
+ * for public calls only: a fault never calls this file. The memory of a group is reused only for
+ * groups, because a fault may still read it.
  */
 #include "cache/group.h"
 
@@ -15,12 +16,12 @@
 
 struct named {
 	struct group group;
-	char name[CONFIG_NAME_MAX + 1]; /* "": of one mapping that named none */
-	char *spec;                   /* the policy, as it was asked for */
-	struct named *next;
+	char name[CONFIG_NAME_MAX + 1]; /* name; "": the group of one mapping that names none */
+	char *spec;                   /* text by which the policy was requested */
+	struct named *next;           /* link of `groups` or `unused` */
 };
 
-static struct named *named, *unused;
+static struct named *groups, *unused;
 static _Atomic uint32_t lock;
 
 static struct named *named_of(struct group *g)
@@ -37,17 +38,18 @@ static int check_name(const char *name)
 }
 
 /* Under the lock. */
-static struct named *find(const char *name)
+static struct named *find_group(const char *name)
 {
-	struct named *g = named;
+	struct named *g = groups;
 
 	while (g && strcmp(g->name, name) != 0)
 		g = g->next;
 	return g;
 }
 
-/* "prnd:seed=7": the policy's name, and what it may take from behind the colon. */
-static int make_policy(const char *spec, const struct ummap_policy **policy, void **p)
+/* Creates the policy object for a text such as "prnd:seed=7": the name of the policy, and arguments
+ * after a colon. */
+static int create_policy(const char *spec, const struct ummap_policy **policy, void **p)
 {
 	size_t len = strcspn(spec, ":");
 	int err;
@@ -64,7 +66,7 @@ static int make_policy(const char *spec, const struct ummap_policy **policy, voi
 }
 
 /* Under the lock. */
-static struct named *take_unused(void)
+static struct named *take_unused_group(void)
 {
 	struct named *g = unused;
 
@@ -74,9 +76,10 @@ static struct named *take_unused(void)
 }
 
 /* Under the lock. */
-static int make(const struct ummap_attr *attr, const char *spec, size_t len, struct named **made)
+static int create_group(const struct ummap_attr *attr, const char *spec, size_t len,
+	struct named **created)
 {
-	struct named *g = take_unused();
+	struct named *g = take_unused_group();
 	const struct ummap_policy *policy;
 	void *p;
 	int err = -ENOMEM;
@@ -85,7 +88,7 @@ static int make(const struct ummap_attr *attr, const char *spec, size_t len, str
 		return fail(ENOMEM, "cannot create a group: no memory");
 	g->spec = strdup(spec);
 	if (g->spec)
-		err = make_policy(spec, &policy, &p);
+		err = create_policy(spec, &policy, &p);
 	if (err) {
 		free(g->spec);
 		g->next = unused;
@@ -95,14 +98,15 @@ static int make(const struct ummap_attr *attr, const char *spec, size_t len, str
 	strcpy(g->name, attr->group ? attr->group : "");
 	cache_open(&g->group, policy, p, attr->budget, len);
 	if (attr->group) {
-		g->next = named;
-		named = g;
+		g->next = groups;
+		groups = g;
 	}
-	*made = g;
+	*created = g;
 	return 0;
 }
 
-/* A mapping that joins has the attributes of the one that made the group, or the defaults. */
+/* A mapping that joins must have the attributes of the mapping that created the group, or the
+ * defaults. */
 static int check_join(const struct named *g, const struct ummap_attr *attr, const char *spec)
 {
 	if ((attr->policy || attr->ptype != UMMAP_PTYPE_DEFAULT) && strcmp(g->spec, spec) != 0)
@@ -119,7 +123,7 @@ static int check_join(const struct named *g, const struct ummap_attr *attr, cons
 	return 0;
 }
 
-static const char *policy_of(const struct ummap_attr *attr)
+static const char *get_policy(const struct ummap_attr *attr)
 {
 	if (attr->policy)
 		return attr->policy;
@@ -128,7 +132,7 @@ static const char *policy_of(const struct ummap_attr *attr)
 
 int group_join(struct member *m, const struct ummap_attr *attr, size_t len)
 {
-	const char *spec = policy_of(attr);
+	const char *spec = get_policy(attr);
 	struct named *g = NULL;
 	int err = attr->group ? check_name(attr->group) : 0;
 
@@ -136,8 +140,8 @@ int group_join(struct member *m, const struct ummap_attr *attr, size_t len)
 		return err;
 	futex_lock(&lock);
 	if (attr->group)
-		g = find(attr->group);
-	err = g ? check_join(g, attr, spec) : make(attr, spec, len, &g);
+		g = find_group(attr->group);
+	err = g ? check_join(g, attr, spec) : create_group(attr, spec, len, &g);
 	if (!err)
 		cache_join(m, &g->group, len);
 	futex_unlock(&lock);
@@ -145,10 +149,10 @@ int group_join(struct member *m, const struct ummap_attr *attr, size_t len)
 }
 
 /* Under the lock. */
-static void end(struct named *g)
+static void end_group(struct named *g)
 {
 	if (g->name[0]) {
-		struct named **at = &named;
+		struct named **at = &groups;
 
 		while (*at != g)
 			at = &(*at)->next;
@@ -168,12 +172,12 @@ void group_leave(struct member *m)
 	futex_lock(&lock);
 	cache_leave(m);
 	if (g->member_count == 0)
-		end(named_of(g));
+		end_group(named_of(g));
 	futex_unlock(&lock);
 }
 
-void group_forget(void)
+void group_fork_child(void)
 {
-	named = unused = NULL;
+	groups = unused = NULL;
 	lock = 0;
 }

@@ -7,11 +7,12 @@
 
 #include <ummap.h>
 
-/* The mapping, with frames of len bytes, joins the group that its attributes name, or an own one that they describe;
- * and leaves it, when it has no valid segment. 0 or -errno with a sentence. */
+/* Makes the mapping, with frames of len bytes, join the group that its attributes name, or a group
+ * of its own. Returns 0, or -errno with a message. */
 int group_join(struct member *m, const struct ummap_attr *attr, size_t len);
+/* Makes it leave the group. The mapping has no valid segment. */
 void group_leave(struct member *m);
-/* In a forked child: there are none. */
-void group_forget(void);
+/* In a forked child, in which there are no groups. */
+void group_fork_child(void);
 
 #endif

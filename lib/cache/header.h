@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The segment structure: 32 bytes, all zeros for one that was never touched (thesis, Section 6.1.1).
- * Only the holder of its lock changes it; other threads may read the head.
+ * The header of a segment: 32 bytes, all zeros for a segment that was never accessed (thesis,
+ * Section 6.1.1). Only the holder of its lock changes the header. Other threads may read `head`.
  */
 #ifndef HEADER_H
 #define HEADER_H
@@ -12,33 +12,34 @@
 
 struct seg {
 	_Atomic uint64_t head;       /* the bits and fields below */
-	_Atomic uint32_t lock;       /* futex word; its third state replaces the thesis's waiter count */
-	uint32_t frame;              /* number of the frame that it holds, if VALID; or when it was left behind */
-	struct ummap_node node;      /* the policy's while resident or absent, the cache's while inactive */
+	_Atomic uint32_t lock;       /* futex, which counts no waiters, unlike the thesis */
+	uint32_t frame;              /* number of the frame, if VALID; time, if LEFT_BEHIND */
+	struct ummap_node node;      /* node of the policy, or of cache.c while inactive */
 };
 
 _Static_assert(sizeof(struct seg) == 32, "the thesis's segment structure");
 
-#define SEG_VALID 0x01ull    /* holds a frame with its contents */
-#define SEG_INACTIVE 0x02ull  /* the frame is in the pool, not mapped */
-#define SEG_DIRTY 0x04ull    /* changed since it was read or written */
-#define SEG_WRITABLE 0x08ull /* mapped with the right to store */
-#define SEG_STORED 0x10ull   /* was written to storage: read it from there, even if the mapping began blank */
-#define SEG_AHEAD 0x20ull    /* inactive because it was read ahead, not accessed yet */
-#define SEG_DEVICE 0x40ull   /* pinned for writing: may change without a fault */
-#define SEG_POISONED 0x80ull /* its place in the mapped range cannot be accessed, because loading it has failed */
+/* The bits of a header, which lib/STATES.md explains. */
+#define SEG_VALID 0x01ull     /* has a frame with its contents */
+#define SEG_INACTIVE 0x02ull  /* the frame is in the pool, not in the mapped range */
+#define SEG_DIRTY 0x04ull     /* changed since it was read or written */
+#define SEG_WRITABLE 0x08ull  /* the program can store to it without a fault */
+#define SEG_STORED 0x10ull    /* was written to the store, and is read from there */
+#define SEG_AHEAD 0x20ull     /* inactive; read ahead and not accessed yet */
+#define SEG_DEVICE 0x40ull    /* pinned for writing: may change without a fault */
+#define SEG_POISONED 0x80ull  /* loading has failed, so its slot cannot be accessed */
 
-#define SEG_BACKING_SHIFT 8   /* which backing store of the mapping holds its contents, 1 bit */
+#define SEG_BACKING_SHIFT 8   /* number of the backing store that holds its contents, 1 bit */
 #define SEG_BACKINGS 2
-#define SEG_LABEL_SHIFT 9    /* what its policy said when it was last unmapped, 2 bits */
+#define SEG_LABEL_SHIFT 9     /* label that its policy gave it when it was last resident, 2 bits */
 #define SEG_LABELS 4
-#define SEG_LEFT_BEHIND (1ull << 11) /* of an absent one: it was dropped behind a run, at the time that `frame` says (recycle.c) */
-#define SEG_PINS_SHIFT 12    /* pins, 12 bits */
+#define SEG_LEFT_BEHIND (1ull << 11) /* absent; dropped behind a sequential run (recycle.c) */
+#define SEG_PINS_SHIFT 12     /* number of pins, 12 bits */
 #define SEG_PINS_MAX 4095
-#define SEG_TIME_SHIFT 24    /* when it was first changed, ms, 37 bits */
-#define SEG_PAGECACHE (1ull << 61)  /* absent, but its place shows pages of the kernel's page cache, read-only */
-#define SEG_POISON_OLD (1ull << 62) /* poisoned, since before the last round of the background thread: ends at the next one */
-#define SEG_EXPOSED (1ull << 63)    /* mapped, and could be stored to at some time since it was mapped */
+#define SEG_TIME_SHIFT 24     /* time of the first change in ms, 37 bits */
+#define SEG_PAGECACHE (1ull << 61)  /* absent, but its slot has a page-cache mapping, read-only */
+#define SEG_POISON_OLD (1ull << 62) /* poisoned since before the background thread's last round */
+#define SEG_EXPOSED (1ull << 63)    /* was writable at some time since it became resident */
 
 static inline uint64_t seg_head(const struct seg *s)
 {
@@ -52,11 +53,13 @@ static inline bool seg_has(const struct seg *s, uint64_t bits)
 
 static inline void seg_change(struct seg *s, uint64_t clear, uint64_t set)
 {
-	/* Release: another process that sees a bit also sees the state of the frame that the bit states. */
+	/* Release: another process that sees a bit also sees the frame in the state that the bit
+	 * describes. */
 	atomic_store_explicit(&s->head, (seg_head(s) & ~clear) | set, memory_order_release);
 }
 
-/* Clean, also with respect to writes that may not be durable, and not open to stores since it was mapped. */
+/* Whether the contents are those that were loaded: the segment is clean, no flush is in doubt about
+ * it, and it was not writable since it became resident. */
 static inline bool seg_as_loaded(const struct seg *s)
 {
 	return !(seg_head(s) & (SEG_DIRTY | SEG_EXPOSED));
@@ -69,7 +72,8 @@ static inline unsigned seg_backing(const struct seg *s)
 
 static inline void seg_set_backing(struct seg *s, unsigned backing)
 {
-	seg_change(s, (uint64_t)(SEG_BACKINGS - 1) << SEG_BACKING_SHIFT, (uint64_t)backing << SEG_BACKING_SHIFT);
+	seg_change(s, (uint64_t)(SEG_BACKINGS - 1) << SEG_BACKING_SHIFT,
+		   (uint64_t)backing << SEG_BACKING_SHIFT);
 }
 
 static inline unsigned seg_label(const struct seg *s)
@@ -79,7 +83,8 @@ static inline unsigned seg_label(const struct seg *s)
 
 static inline void seg_set_label(struct seg *s, unsigned label)
 {
-	seg_change(s, (uint64_t)(SEG_LABELS - 1) << SEG_LABEL_SHIFT, (uint64_t)(label & (SEG_LABELS - 1)) << SEG_LABEL_SHIFT);
+	seg_change(s, (uint64_t)(SEG_LABELS - 1) << SEG_LABEL_SHIFT,
+		   (uint64_t)(label & (SEG_LABELS - 1)) << SEG_LABEL_SHIFT);
 }
 
 static inline unsigned seg_pins(const struct seg *s)

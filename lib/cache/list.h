@@ -16,7 +16,7 @@ static inline bool list_empty(const struct ummap_node *head)
 	return head->next == head;
 }
 
-/* Inserts node right before `at`; before the sentinel means at the end. */
+/* Inserts node before `at`; before the sentinel, that is at the end. */
 static inline void list_insert(struct ummap_node *at, struct ummap_node *node)
 {
 	node->prev = at->prev;

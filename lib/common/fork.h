@@ -16,7 +16,7 @@
  */
 enum fork_place {
 	FORK_LIBRARY,            /* api/start.c */
-	FORK_MAPPINGS,           /* paging/fault/lookup.c */
+	FORK_MAPPINGS,           /* paging/mapping/lookup.c */
 	FORK_NODE,               /* node/node.c */
 	FORK_IMPORTS,            /* peer/import.c */
 	FORK_VARIABLES,          /* io/vars.c */

@@ -5,141 +5,178 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "engine/sigbus.h"
+#include "engine/sigsegv.h"
 #include "engine/trial.h"
-#include "engine/uffd.h"
-#include "engine/userfaultfd.h"
 
+#include <stdio.h>
+#include <string.h>
 #include <ummap.h>
 
-static _Atomic bool usable[2]; /* by can_use */
+enum fault_answer (*engine_serve_fault)(struct fault *fault);
+void *(*engine_serve_messages)(void *);
 
-static void *(*serve_messages)(void *);
+static int default_number;       /* value of UMMAP_ENGINE */
+static _Atomic unsigned usable;  /* bit i: a trial of engines[i] has succeeded */
+
+/* ---- Searches in the table ---- */
+
+static const struct engine *find_number(int number)
+{
+	for (size_t i = 0; engines[i]; i++) {
+		if (engines[i]->number == number)
+			return engines[i];
+	}
+	return NULL;
+}
+
+/* Finds an engine that shares frames, or one that sees accesses of the kernel. */
+static const struct engine *find_capable(bool shares)
+{
+	size_t i = 0;
+
+	while (shares ? !engines[i]->shares : !engines[i]->sees_kernel)
+		i++;
+	return engines[i];
+}
+
+/* Returns whether `a` suits segments of this size better than `b`. */
+static bool is_better(const struct engine *a, const struct engine *b, size_t seg_size)
+{
+	bool a_fits = seg_size <= a->best_up_to, b_fits = seg_size <= b->best_up_to;
+
+	return a_fits != b_fits ? a_fits : a_fits == (a->best_up_to < b->best_up_to);
+}
+
+/* Finds the best automatic engine except `other`; NULL: none. */
+static const struct engine *find_best(size_t seg_size, const struct engine *other)
+{
+	const struct engine *best = NULL;
+
+	for (size_t i = 0; engines[i]; i++) {
+		const struct engine *e = engines[i];
+
+		if (e->best_up_to && e != other && (!best || is_better(e, best, seg_size)))
+			best = e;
+	}
+	return best;
+}
+
+/* ---- Start ---- */
+
+/* Sets the engine of mappings that request none. */
+static int read_default(const char *text)
+{
+	char names[128] = "";
+
+	default_number = UMMAP_ENGINE_AUTO;
+	if (!text || strcmp(text, "auto") == 0)
+		return 0;
+	for (size_t i = 0, len = 0; engines[i]; i++) {
+		if (strcmp(text, engines[i]->name) == 0) {
+			default_number = engines[i]->number;
+			return 0;
+		}
+		len += (size_t)snprintf(names + len, sizeof(names) - len, "%s %s",
+					engines[i + 1] ? "," : " or", engines[i]->name);
+	}
+	return fail(EINVAL, "UMMAP_ENGINE is \"%.100s\": it must be auto%s", text, names);
+}
 
 int engine_start(enum fault_answer (*fault)(struct fault *), void *(*serve)(void *))
 {
-	serve_messages = serve;
-	return sigsegv_start(fault);
+	int err = read_default(config.engine);
+
+	engine_serve_fault = fault;
+	engine_serve_messages = serve;
+	return err ? err : sigsegv_start(fault);
 }
 
 void engine_forget(void)
 {
-	uffd_forget();
-	sigbus_forget();
+	for (size_t i = 0; engines[i]; i++) {
+		if (engines[i]->forget)
+			engines[i]->forget();
+	}
 	engine_forget_places();
 }
 
-/* ---- Which engine ---- */
+/* ---- Choice ---- */
 
 static const char *asked_by(const struct engine_wish *wish)
 {
 	return wish->wanted == UMMAP_ENGINE_DEFAULT ? "UMMAP_ENGINE" : "attr->engine";
 }
 
-static const char *name_of(int which)
+static int start_one(const struct engine *e, const struct engine_wish *wish)
 {
-	return which == UMMAP_ENGINE_UFFD ? "uffd" : "sigbus";
+	return e->start ? e->start(wish) : 0;
 }
 
-static int start_uffd(bool kernel)
+/* Returns whether segments can come and go in this process by the engine. A success is
+ * remembered. */
+static bool can_use(const struct engine *e, const struct engine_wish *wish)
 {
-	static _Atomic bool told;
-	int err = uffd_start(config.fault_threads, serve_messages);
+	unsigned i = 0;
 
-	if (err || userfaultfd_messages.sees_kernel)
-		return err;
-	if (kernel)
-		return fail(EPERM, "cannot use UMMAP_KERNEL: this process has no right to handle "
-			    "accesses by the kernel. Try root, CAP_SYS_PTRACE, "
-			    "vm.unprivileged_userfaultfd=1 or access to /dev/userfaultfd");
-	if (!atomic_exchange(&told, true))
-		log_line(LOG_WARN, "engine", "cannot handle accesses by the kernel: this process "
-			 "has no right to do so. System calls on absent segments fail with EFAULT, "
-			 "as with the engine segv. Try root, CAP_SYS_PTRACE, "
-			 "vm.unprivileged_userfaultfd=1 or access to /dev/userfaultfd");
-	return 0;
+	while (engines[i] != e)
+		i++;
+	if (start_one(e, wish) < 0)
+		return false;
+	if (!(usable >> i & 1) && trial_moves(e) == 0)
+		usable |= 1u << i;
+	return usable >> i & 1;
 }
 
-/* With userfaultfd a page of shared memory that the kernel works on would lose what is stored to it, and nothing
- * could tell. */
-static int choose_shared(const struct engine_wish *wish, int which)
+/* If the best engine cannot be used, for whatever reason, the next best one is tried. If that
+ * cannot be used, either, the first segment reports the error, because a store that is mapped in
+ * place needs no engine. */
+static const struct engine *choose_automatically(const struct engine_wish *wish)
 {
+	const struct engine *best = find_best(wish->seg_size, NULL), *other;
+
+	if (can_use(best, wish))
+		return best;
+	other = find_best(wish->seg_size, best);
+	log_line(LOG_INFO, "engine", "%s. The library tries the engine %s instead", fail_message(),
+		 other->name);
+	best = can_use(other, wish) ? other : engines[0];
+	fail_clear();
+	return best;
+}
+
+/* With userfaultfd(2), a page of shared memory that the kernel works on would lose stores, without
+ * an error. Therefore few engines share. */
+static int choose_shared(const struct engine_wish *wish, const struct engine **e)
+{
+	const struct engine *named = *e;
+
+	*e = find_capable(true);
 	if (wish->kernel)
 		return fail(EOPNOTSUPP, "cannot use UMMAP_SHARED with UMMAP_KERNEL. Try one of "
 			    "them");
-	if (which == UMMAP_ENGINE_UFFD || which == UMMAP_ENGINE_SIGBUS)
+	if (named && !named->shares)
 		return fail(EOPNOTSUPP, "cannot use UMMAP_SHARED with the engine %s (%s): it needs "
-			    "the engine segv", name_of(which), asked_by(wish));
+			    "the engine %s", named->name, asked_by(wish), (*e)->name);
 	return 0;
-}
-
-static int choose_sigbus(const struct engine_wish *wish, const struct engine **e)
-{
-	int err = sigbus_start();
-
-	if (!err)
-		*e = wish->writable ? &engine_sigbus : &engine_sigbus_read;
-	return err;
-}
-
-static int choose_uffd(const struct engine_wish *wish, const struct engine **e)
-{
-	int err = start_uffd(wish->kernel);
-
-	if (!err)
-		*e = wish->writable ? &engine_uffd : &engine_uffd_read;
-	return err;
-}
-
-/* Whether segments can come and go in this process by segv, or by sigbus. That they could is remembered. */
-static bool can_use(const struct engine_wish *wish, bool bus, const struct engine **e)
-{
-	*e = &engine_segv;
-	if (bus && choose_sigbus(wish, e) < 0)
-		return false;
-	if (!usable[bus])
-		usable[bus] = trial_moves(*e) == 0;
-	return usable[bus];
-}
-
-/* Nobody has asked for either, so any reason why it cannot be had is one for the other. Where neither can be had, that is
- * said when the first segment needs it: a store that is mapped in place has none. */
-static void choose_free(const struct engine_wish *wish, const struct engine **e)
-{
-	if (can_use(wish, wish->small, e))
-		return;
-	log_line(LOG_INFO, "engine", "%s. The library tries the engine %s instead", fail_message(),
-		 wish->small ? "segv" : "sigbus");
-	if (!can_use(wish, !wish->small, e))
-		*e = &engine_segv;
-	fail_clear();
 }
 
 int engine_choose(const struct engine_wish *wish, const struct engine **e)
 {
-	int which = wish->wanted == UMMAP_ENGINE_DEFAULT ? config.engine : wish->wanted;
+	int number = wish->wanted == UMMAP_ENGINE_DEFAULT ? default_number : wish->wanted;
 
-	*e = &engine_segv;
+	*e = find_number(number);
+	if (!*e && number != UMMAP_ENGINE_AUTO)
+		return fail(EINVAL, "cannot create the mapping: there is no engine %d. Try one of "
+			    "UMMAP_ENGINE_*", number);
 	if (wish->shared)
-		return choose_shared(wish, which);
-	if (which == UMMAP_ENGINE_SEGV && wish->kernel)
-		return fail(EINVAL, "cannot use UMMAP_KERNEL with the engine segv (%s): it needs "
-			    "the engine uffd", asked_by(wish));
-	if (which == UMMAP_ENGINE_UFFD || wish->kernel)
-		return choose_uffd(wish, e);
-	if (which == UMMAP_ENGINE_SIGBUS)
-		return choose_sigbus(wish, e);
-	if (which == UMMAP_ENGINE_AUTO)
-		choose_free(wish, e);
+		return choose_shared(wish, e);
+	if (wish->kernel && *e && (*e)->refuses_kernel)
+		return fail(EINVAL, "cannot use UMMAP_KERNEL with the engine %s (%s): it needs the "
+			    "engine %s", (*e)->name, asked_by(wish), find_capable(false)->name);
+	if (wish->kernel)
+		*e = find_capable(false);
+	if (*e)
+		return start_one(*e, wish);
+	*e = choose_automatically(wish);
 	return 0;
-}
-
-int engine_number(const struct engine *e)
-{
-	return e->by_bus ? UMMAP_ENGINE_SIGBUS : e->by_message ? UMMAP_ENGINE_UFFD : UMMAP_ENGINE_SEGV;
-}
-
-bool engine_sees_kernel(const struct engine *e)
-{
-	return e->by_message && userfaultfd_messages.sees_kernel;
 }

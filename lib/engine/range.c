@@ -37,8 +37,13 @@ int engine_fail(const struct engine *e, const char *what, int err)
 		    strerror(-err), err == -ENOMEM ? larger : e->needs);
 }
 
+static int prepare_range(const struct engine *e, char *range, size_t len, bool writable)
+{
+	return e->prepare ? e->prepare(e, range, len, writable) : 0;
+}
+
 int engine_attach(const struct engine *e, size_t len, size_t seg_size, size_t before, size_t after,
-		  char **range)
+		  bool writable, char **range)
 {
 	size_t align = max_size(HUGE_PAGE, min_size(seg_size, 512 * HUGE_PAGE));
 	size_t pages = round_up(len, sys_page());
@@ -56,19 +61,19 @@ int engine_attach(const struct engine *e, size_t len, size_t seg_size, size_t be
 			    "a larger RLIMIT_AS (ulimit -v)", all);
 	at = start + lead;
 	sys_forget_failure();
-	err = e->adopt(e, at, pages);
+	err = prepare_range(e, at, pages, writable);
 	if (err) {
 		raw_munmap(start, all);
 		return engine_fail(e, "prepare the addresses of a mapping", err);
 	}
-	/* The range is aligned; what stands before it need not be. */
+	/* The range is aligned; the addresses before it need not be. */
 	if (lead > before)
 		raw_munmap(start, lead - before);
 	*range = at;
 	return 0;
 }
 
-bool engine_extend(const struct engine *e, char *range, size_t len, size_t more)
+bool engine_extend(const struct engine *e, char *range, size_t len, size_t more, bool writable)
 {
 	char *end = range + round_up(len, sys_page()), *at;
 	size_t pages = (size_t)(range + round_up(len + more, sys_page()) - end);
@@ -79,18 +84,30 @@ bool engine_extend(const struct engine *e, char *range, size_t len, size_t more)
 	at = sys_bare(end, pages,
 		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 	engine_release_places();
-	if (at == end && e->adopt(e, end, pages) == 0)
+	if (at == end && prepare_range(e, end, pages, writable) == 0)
 		return true;
 	if (at != MAP_FAILED)
 		raw_munmap(at, pages);
 	return false;
 }
 
-int engine_reset(const struct engine *e, char *range, size_t len)
-{
-	int err = engine_segv.discard(range, len);
+#define RESERVED (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED)
 
-	return err ? err : e->adopt(e, range, len);
+/* Does not call mmap(3): a race detector that watches it takes the call for a write to the
+ * program's data. If the process locks its memory, this memory must not be locked, because it would
+ * merge with no memory around it. */
+int engine_empty(char *range, size_t len)
+{
+	if (!sys_locks && raw_mmap(range, len, PROT_NONE, RESERVED, -1, 0) != MAP_FAILED)
+		return 0;
+	return sys_bare(range, len, RESERVED, -1, 0) != MAP_FAILED ? 0 : -errno;
+}
+
+int engine_reset(const struct engine *e, char *range, size_t len, bool writable)
+{
+	int err = engine_empty(range, len);
+
+	return err ? err : prepare_range(e, range, len, writable);
 }
 
 void engine_detach(const struct engine *e, char *range, size_t len)
@@ -100,7 +117,7 @@ void engine_detach(const struct engine *e, char *range, size_t len)
 	if (!pages)
 		return;
 	hooked_munmap(range, pages);
-	e->wake(e, range, pages);
+	engine_wake(e, range, pages);
 }
 
 int engine_replace(const struct engine *e, char *range, size_t len, void *with)
@@ -110,6 +127,6 @@ int engine_replace(const struct engine *e, char *range, size_t len, void *with)
 
 	if (err)
 		hooked_munmap(range, pages);
-	e->wake(e, range, pages);
+	engine_wake(e, range, pages);
 	return err;
 }

@@ -1,59 +1,43 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * An access to what is absent, or a store to what is protected, raises SIGBUS in the accessing thread, which serves
- * itself: userfaultfd(2) without a second thread, and without rights, because accesses by the kernel fail (EFAULT). A
- * segment needs no VMA of its own, and no tables of pages move, which is what small segments spend their time on; but
- * its bytes are copied, so segments that are large are faster with segv. paged.c has how frames come and go.
+ * The engine sigbus: an access to an absent place, or a store to a protected one, raises SIGBUS in
+ * the accessing thread, which serves itself. This is userfaultfd(2) without a second thread, and
+ * without rights, because accesses by the kernel fail (EFAULT). A segment needs no VMA of its own,
+ * and the kernel moves no page tables, which take most of the time for small segments. The bytes
+ * are copied, so large segments are faster with segv. paged.c moves the frames.
  */
-#include "engine/sigbus.h"
-
 #include "base/sys.h"
 #include "engine/paged.h"
+#include "engine/range.h"
 #include "engine/sigsegv.h"
 
-static _Atomic bool started;
-static _Atomic uint32_t starting; /* a lock */
+#include <ummap.h>
 
-/* The handler first: from the first mapping on accesses need it. */
-int sigbus_start(void)
+/* The signal handler comes before the first mapping, whose accesses need it. */
+static int start(const struct engine_wish *wish)
 {
-	struct guard g;
-	int err = 0;
-
-	if (started)
-		return 0;
-	guard_enter(&g);
-	futex_lock(&starting);
-	if (!started) {
-		err = userfaultfd_open(&userfaultfd_signals);
-		if (!err)
-			err = sigsegv_start_bus();
-		started = !err;
-	}
-	futex_unlock(&starting);
-	guard_leave(&g);
-	return err;
+	(void)wish;
+	return userfaultfd_open(&userfaultfd_signals, sigsegv_start_bus);
 }
 
-void sigbus_forget(void)
+static void forget(void)
 {
 	userfaultfd_forget(&userfaultfd_signals);
-	started = false;
-	starting = 0;
 }
 
-/* Nobody waits: who cannot go on yet waits for the lock of a segment. */
-static void wake(const struct engine *e, char *range, size_t len)
+static int prepare_pool(char *pool, size_t len)
 {
-	(void)e;
-	(void)range;
-	(void)len;
+	return userfaultfd_register(&userfaultfd_signals, pool, len, false);
 }
 
-#define ALL \
-	.needs = PAGED_NEEDS, .stored_to = &engine_sigbus, .by_bus = true, .drops = true, .page_cache = true, .uffd = &userfaultfd_signals, \
-	.adopt = paged_adopt, .adopt_pool = paged_adopt_pool, .map = paged_map, .copy_in = paged_copy_in, .is_one = paged_is_one, \
-	.protect = paged_protect, .unmap = paged_unmap, .unmap_last = paged_unmap_last, .discard = paged_discard, .wake = wake
+static const struct frame_type frames = { .copied = true, .prepare = prepare_pool };
 
-const struct engine engine_sigbus = { ALL };
-const struct engine engine_sigbus_read = { ALL, .loads_only = true };
+const struct engine engine_sigbus = {
+	.name = "sigbus", .number = UMMAP_ENGINE_SIGBUS, .needs = PAGED_NEEDS, .frames = &frames,
+	.data = &userfaultfd_signals, .signal = SIGBUS, .pagecache = true,
+	.best_up_to = (size_t)16 << 10,
+	.start = start, .forget = forget,
+	.prepare = paged_prepare, .map = paged_map, .copy_in = paged_copy_in,
+	.protect = paged_protect, .unmap = paged_unmap, .discard = discard_place,
+	.end_pagecache = engine_reset,
+};

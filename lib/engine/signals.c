@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The C library's calls that install a handler, with its semantics, but based on ummap_sigaction: whichever of them a
- * program calls, the library's handler of SIGSEGV stays in front. They have no symbol version, so that they also
- * replace those of the C library in programs and libraries that were not linked with this one. The libraries for MPI
- * windows have a copy each, because a preloaded library comes before the C library, but its dependencies do not. No
- * lock: the set of signals that interrupt is one atomic word.
+ * The C library's calls that install a handler, with its semantics, but based on ummap_sigaction,
+ * so that the library's handler of SIGSEGV stays first whichever call a program uses. They have no
+ * symbol version, so that they also replace those of the C library in programs and libraries that
+ * were not linked with this library. The libraries for MPI windows have a copy each, because a
+ * preloaded library comes before the C library, but its dependencies do not. No lock: the set of
+ * signals that interrupt is one atomic word.
  */
 #include "engine/signals.h"
 
@@ -20,7 +21,7 @@ PUBLIC sighandler_t ssignal(int sig, sighandler_t handler);
 PUBLIC sighandler_t sysv_signal(int sig, sighandler_t handler);
 PUBLIC sighandler_t __sysv_signal(int sig, sighandler_t handler);
 
-/* Bit sig - 1: siginterrupt(3) wants system calls interrupted. */
+/* Bit sig - 1: siginterrupt(3) has requested that the signal interrupts system calls. */
 static _Atomic uint64_t interrupting;
 
 static sighandler_t set_handler(int sig, sighandler_t handler, int flags)
@@ -42,7 +43,7 @@ PUBLIC int sigaction(int sig, const struct sigaction *act, struct sigaction *old
 	return ummap_sigaction(sig, act, old);
 }
 
-/* BSD semantics: the handler stays, and system calls go on. */
+/* Has BSD semantics: the handler stays, and system calls continue. */
 PUBLIC sighandler_t signal(int sig, sighandler_t handler)
 {
 	bool interrupts = sig >= 1 && sig <= 64 && (interrupting >> (sig - 1) & 1);
@@ -60,7 +61,8 @@ PUBLIC sighandler_t ssignal(int sig, sighandler_t handler)
 	return signal(sig, handler);
 }
 
-/* System V semantics: once, without blocking the signal. What strict C and POSIX programs call as signal. */
+/* Has System V semantics: the handler runs once, and the signal is not blocked. Strict C and POSIX
+ * programs call it as signal(3). */
 PUBLIC sighandler_t __sysv_signal(int sig, sighandler_t handler)
 {
 	return set_handler(sig, handler, SA_RESETHAND | SA_NODEFER);
@@ -80,7 +82,8 @@ PUBLIC sighandler_t sigset(int sig, sighandler_t handler)
 	sigemptyset(&set);
 	if (sigaddset(&set, sig) < 0)
 		return SIG_ERR;
-	if (hold ? ummap_sigaction(sig, NULL, &act) < 0 : (act.sa_handler = set_handler(sig, handler, 0)) == SIG_ERR)
+	if (hold ? ummap_sigaction(sig, NULL, &act) < 0 :
+		   (act.sa_handler = set_handler(sig, handler, 0)) == SIG_ERR)
 		return SIG_ERR;
 	if (sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, &before) < 0)
 		return SIG_ERR;

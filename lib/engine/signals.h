@@ -5,10 +5,11 @@
 
 #include <signal.h>
 
-/* Not instrumented: sanitizers call these while they start, before their own state exists. */
+/* Not instrumented, because sanitizers call these functions before their own state exists. */
 #define PUBLIC __attribute__((visibility("default"), no_sanitize("thread")))
 
-/* sigaction(3), with the application's SIGSEGV behind the library's. Exported for libraries that are preloaded. */
+/* Works as sigaction(3), but keeps the application's handler of SIGSEGV behind the library's.
+ * Exported for libraries that are preloaded. */
 int ummap_sigaction(int sig, const struct sigaction *act, struct sigaction *old);
 
 #endif

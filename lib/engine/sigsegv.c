@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Owns the disposition of SIGSEGV, and of SIGBUS from the first mapping on whose accesses raise that. The calls that
- * install handlers (signals.c) keep the application's in `theirs` and report it as if it were installed; for a fault
- * that is not the library's, it is called with its flags and mask. A failed load becomes a SIGBUS that is pending when
- * the handler returns to the instruction, and is told from others by its si_errno. It also records which
- * signals have no handler: those whose default action is to end the process are not blocked while a thread works in the
- * library, and all others are. One lock, around `theirs` and the record of other signals, with the signals of
- * guard_mask blocked.
+ * Owns the handler of SIGSEGV, and of SIGBUS from the first mapping on whose accesses raise that
+ * signal. The calls that install handlers (signals.c) keep the application's handler in `theirs`
+ * and report it as if it were installed; for a fault that is not the library's, it is called with
+ * its flags and mask. A failed load becomes a SIGBUS that is pending when the handler returns to
+ * the instruction; its si_errno distinguishes it from others.
+ *
+ * This file also records which signals have no handler: those whose default action is to end the
+ * process are not blocked while a thread works in the library, and all others are. Lock: `lock`,
+ * around `theirs` and the record of other signals, with the signals of guard_mask blocked.
  */
 #include "engine/sigsegv.h"
 
@@ -23,13 +25,14 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* What our sigaction hides: glibc has another name for it, elsewhere it is the next one of that name. */
+/* The sigaction(3) that ours hides: glibc has another name for it; elsewhere it is the next
+ * function of that name. */
 #ifdef __GLIBC__
 extern int __sigaction(int sig, const struct sigaction *act, struct sigaction *old);
 #else
 static int __sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
-	/* First asked for by sigsegv_start or a program's own call, not by a handler. */
+	/* The first call comes from sigsegv_start or the program, not from a handler. */
 	static int (*_Atomic next)(int sig, const struct sigaction *act, struct sigaction *old);
 
 	if (!next)
@@ -38,24 +41,24 @@ static int __sigaction(int sig, const struct sigaction *act, struct sigaction *o
 }
 #endif
 
-/* What a failed load has in si_errno; the kernel's signals have 0. */
+/* Value of si_errno for a failed load; the kernel's signals have 0. */
 #define LOAD_FAILED EIO
 
 /* A signal whose handler is the library's. */
 struct owned {
 	int sig;
-	_Atomic bool started;
-	struct sigaction theirs;
+	_Atomic bool started;    /* whether the library's handler is installed */
+	struct sigaction theirs; /* handler of the application; under the lock */
 };
 
 #define OWNED 2
 
-static enum fault_answer (*answer)(struct fault *fault);
+static enum fault_answer (*serve_fault)(struct fault *fault);
 static struct owned all[OWNED] = { { .sig = SIGSEGV }, { .sig = SIGBUS } };
-static struct owned *const segv = &all[0], *const bus = &all[1];
+static struct owned *const owned_segv = &all[0], *const owned_bus = &all[1];
 static _Thread_local struct sigaction at_fork[OWNED] __attribute__((tls_model("initial-exec")));
 static _Atomic uint32_t lock;
-static pid_t process;
+static pid_t process; /* process that owns the handlers */
 
 static void on_fault(int sig, siginfo_t *info, void *context);
 
@@ -68,7 +71,7 @@ static struct owned *owned_by(int sig)
 	return NULL;
 }
 
-/* What the CPU was doing: a jump into a mapping is nothing that we can serve. */
+/* The kind of an access. A jump into a mapping (FETCH) cannot be served. */
 enum access { LOAD, STORE, FETCH };
 
 static enum access access_of(const ucontext_t *context)
@@ -78,15 +81,16 @@ static enum access access_of(const ucontext_t *context)
 
 	return error & 16 ? FETCH : error & 2 ? STORE : LOAD;
 #elif defined(__aarch64__)
-	/* The kernel appends tagged records; the one with the syndrome has the class of the exception from bit 26
-	 * on, and for a data abort the write bit at 6. */
+	/* The kernel appends tagged records. The record with the syndrome has the class of the
+	 * exception from bit 26 on, and for a data abort the write bit at 6. */
 	const uint8_t *p = context->uc_mcontext.__reserved;
 	struct { uint32_t magic, size; uint64_t esr; } record;
 
 	for (size_t at = 0; at + sizeof(record) <= sizeof(context->uc_mcontext.__reserved);) {
 		memcpy(&record, p + at, sizeof(record));
 		if (record.magic == 0x45535201)
-			return (record.esr >> 26 & 0x3e) == 0x20 ? FETCH : record.esr & (1 << 6) ? STORE : LOAD;
+			return (record.esr >> 26 & 0x3e) == 0x20 ? FETCH :
+			       record.esr & (1 << 6) ? STORE : LOAD;
 		if (record.magic == 0 || record.size == 0)
 			break;
 		at += record.size;
@@ -97,14 +101,14 @@ static enum access access_of(const ucontext_t *context)
 #endif
 }
 
-/* Sends this thread a signal with a kernel's siginfo: allowed to oneself. */
+/* Sends this thread a signal with a siginfo of the kernel, which a thread may only send to
+ * itself. */
 static void send_self(int sig, siginfo_t *info)
 {
 	syscall(SYS_rt_tgsigqueueinfo, getpid(), (pid_t)syscall(SYS_gettid), sig, info);
 }
 
-/* Where a debugger's breakpoints go (tools/ummap.gdb): from now on faults are ordinary; the next one ends the
- * process. */
+/* Places for breakpoints of a debugger (tools/ummap.gdb). */
 #define FOR_DEBUGGERS __attribute__((visibility("default"), noinline))
 
 FOR_DEBUGGERS void ummap_debug_begin(void)
@@ -122,25 +126,26 @@ FOR_DEBUGGERS void ummap_debug_crash(void)
 	__asm__ volatile("" ::: "memory");
 }
 
-/* The application's handler of SIGBUS, installed or behind ours. */
-static struct sigaction handler_of_bus(void)
+/* Returns the application's handler of SIGBUS, installed or behind ours. */
+static struct sigaction find_bus_handler(void)
 {
 	struct sigaction act;
 
-	if (!bus->started) {
+	if (!owned_bus->started) {
 		__sigaction(SIGBUS, NULL, &act);
 		return act;
 	}
 	futex_lock(&lock);
-	act = bus->theirs;
+	act = owned_bus->theirs;
 	futex_unlock(&lock);
 	return act;
 }
 
-/* A synchronous signal that is blocked or ignored kills: so the kernel does it, so do we. */
+/* Raises SIGBUS for a failed load. As with signals of the kernel, a synchronous signal that is
+ * blocked or ignored ends the process. */
 static void raise_bus(void *addr, ucontext_t *context)
 {
-	struct sigaction act = handler_of_bus();
+	struct sigaction act = find_bus_handler();
 	siginfo_t info;
 	sigset_t set;
 
@@ -149,50 +154,52 @@ static void raise_bus(void *addr, ucontext_t *context)
 	info.si_errno = LOAD_FAILED;
 	info.si_code = BUS_ADRERR;
 	info.si_addr = addr;
-	if (sigismember(&context->uc_sigmask, SIGBUS) || act.sa_handler == SIG_IGN || act.sa_handler == SIG_DFL) {
+	if (sigismember(&context->uc_sigmask, SIGBUS) || act.sa_handler == SIG_IGN ||
+	    act.sa_handler == SIG_DFL) {
 		ummap_debug_crash();
 		memset(&act, 0, sizeof(act));
 		act.sa_handler = SIG_DFL;
 		__sigaction(SIGBUS, &act, NULL);
 		sigdelset(&context->uc_sigmask, SIGBUS);
 	}
-	/* Blocked until the handler has returned: the signal must meet the instruction, not us. */
+	/* The signal stays blocked until the handler has returned, so that it arrives at the
+	 * instruction. */
 	sigemptyset(&set);
 	sigaddset(&set, SIGBUS);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	send_self(SIGBUS, &info);
 }
 
-/* A fault on its way to another stack. */
-struct serving {
+/* The arguments and the result of serve_on_stack, which may run on another stack. */
+struct service {
 	struct fault fault;
 	ucontext_t *context;
 	enum fault_answer answer;
 };
 
-static void serve(void *arg)
+static void serve_on_stack(void *arg)
 {
-	struct serving *s = arg;
+	struct service *s = arg;
 
-	s->answer = answer(&s->fault);
+	s->answer = serve_fault(&s->fault);
 	if (s->answer == FAULT_FAILED && !copy_covers(s->fault.addr))
 		raise_bus(s->fault.addr, s->context);
 }
 
-/* Serves a fault. On return, *error is not 0 if it ends the copy that this thread makes. */
-static bool serve_fault(int sig, siginfo_t *info, void *context, int *error)
+/* Serves a fault. Returns whether it was the library's. *error: not 0 if the fault ends the copy
+ * that this thread makes. */
+static bool serve_signal(int sig, siginfo_t *info, void *context, int *error)
 {
 	enum access access = access_of(context);
-	struct serving s = { { info->si_addr, access == STORE, sig == SIGBUS, 0 }, context,
-			     FAULT_FOREIGN };
+	struct service s = { { info->si_addr, access == STORE, sig, 0 }, context, FAULT_FOREIGN };
 
 	*error = 0;
-	/* Sent by kill(2) or the like, or before the library started: no access has faulted. */
+	/* A signal of kill(2) or before the start of the library comes from no access. */
 	if (info->si_code <= 0 || !owned_by(sig) || access == FETCH)
 		return false;
-	/* A load has failed, or memory itself. */
+	/* Other signals report that a load has failed, or memory itself. */
 	if (sig != SIGBUS || (!info->si_errno && info->si_code == BUS_ADRERR))
-		stack_call(&s.context->uc_stack, serve, &s);
+		stack_call(&s.context->uc_stack, serve_on_stack, &s);
 	if (s.answer != FAULT_SERVED && copy_covers(info->si_addr))
 		*error = s.answer == FAULT_FAILED ? s.fault.error : sig == SIGBUS ? -EIO : 0;
 	return s.answer != FAULT_FOREIGN;
@@ -201,14 +208,14 @@ static bool serve_fault(int sig, siginfo_t *info, void *context, int *error)
 bool sigsegv_serve(int sig, siginfo_t *info, void *context)
 {
 	int error;
-	bool served = serve_fault(sig, info, context, &error);
+	bool served = serve_signal(sig, info, context, &error);
 
 	if (error)
 		copy_abort(context, error);
 	return served;
 }
 
-/* The default action has to happen at the instruction, as if we had never been there. */
+/* Restores the default action, which then happens at the instruction. */
 static void die_by_default(struct owned *o, siginfo_t *info)
 {
 	struct sigaction act;
@@ -258,25 +265,25 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 	bool served;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	served = serve_fault(sig, info, context, &error);
+	served = serve_signal(sig, info, context, &error);
 	errno = saved;
 	cancel_restore(cancel);
 	if (error)
 		copy_abort(context, error);
 	if (!served)
-		pass_on(sig == SIGBUS ? bus : segv, info, context);
+		pass_on(sig == SIGBUS ? owned_bus : owned_segv, info, context);
 	errno = saved;
 }
 
-/* Under the lock. */
-static int install(const struct owned *o)
+/* Installs the library's handler. The caller holds the lock. */
+static int install_handler(const struct owned *o)
 {
 	uint64_t mask = guard_mask();
 	struct sigaction act;
 
 	memset(&act, 0, sizeof(act));
 	act.sa_sigaction = on_fault;
-	/* NODEFER: a driver may itself touch memory of another mapping. */
+	/* NODEFER: a driver may access memory of another mapping. */
 	act.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_NODEFER;
 	memcpy(&act.sa_mask, &mask, sizeof(mask));
 	return __sigaction(o->sig, &act, NULL) < 0 ? -errno : 0;
@@ -287,61 +294,67 @@ static bool is_ours(const struct sigaction *act)
 	return (act->sa_flags & SA_SIGINFO) && act->sa_sigaction == on_fault;
 }
 
-/* Whether its default action is to end or to stop the process. Not those that a system call raises in the thread that
- * makes it, where drivers rely on the error that it then returns; nor the C library's own. */
+/* Returns whether the default action of the signal is to end or to stop the process. Excludes
+ * signals that a system call raises in the calling thread, because drivers rely on the error of
+ * such a call, and the C library's own signals. */
 static bool is_deadly(int sig)
 {
-	static const int some[] = { SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGSTKFLT, SIGTSTP, SIGXCPU,
-				    SIGVTALRM, SIGPROF, SIGPOLL, SIGPWR };
+	static const int deadly[] = { SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM,
+				      SIGSTKFLT, SIGTSTP, SIGXCPU, SIGVTALRM, SIGPROF, SIGPOLL,
+				      SIGPWR };
 
-	for (size_t i = 0; i < sizeof(some) / sizeof(*some); i++) {
-		if (sig == some[i])
+	for (size_t i = 0; i < sizeof(deadly) / sizeof(*deadly); i++) {
+		if (sig == deadly[i])
 			return true;
 	}
 	return sig >= SIGRTMIN && sig <= SIGRTMAX;
 }
 
-/* Under the lock: updates the mask of the library's handlers. If one was replaced, sigsegv_keep will see. */
-static void renew(void)
+/* Updates the mask of the library's handlers. A handler that the program has replaced is left to
+ * sigsegv_keep. The caller holds the lock. */
+static void update_masks(void)
 {
 	struct sigaction act;
 
 	for (struct owned *o = all; o < all + OWNED; o++) {
 		if (o->started && __sigaction(o->sig, NULL, &act) == 0 && is_ours(&act))
-			install(o);
+			install_handler(o);
 	}
 }
 
-/* Under the lock: true if the signal may end the process now and could not, or the other way round. */
-static bool look_at(int sig)
+/* Reads whether the signal may end the process. Returns whether that has changed. The caller holds
+ * the lock. */
+static bool read_other(int sig)
 {
 	struct sigaction act;
 
-	return is_deadly(sig) && __sigaction(sig, NULL, &act) == 0 && guard_let(sig, act.sa_handler == SIG_DFL);
+	return is_deadly(sig) && __sigaction(sig, NULL, &act) == 0 &&
+	       guard_let(sig, act.sa_handler == SIG_DFL);
 }
 
-void chain_look(void)
+void sigsegv_read_others(void)
 {
 	bool changed = false;
 
-	if (!segv->started)
+	if (!owned_segv->started)
 		return;
 	futex_lock(&lock);
 	for (int sig = 1; sig < NSIG; sig++)
-		changed |= look_at(sig);
+		changed |= read_other(sig);
 	if (changed)
-		renew();
+		update_masks();
 	futex_unlock(&lock);
 }
 
 static const char *name_of(const struct owned *o)
 {
-	return o == bus ? "SIGBUS" : "SIGSEGV";
+	return o == owned_bus ? "SIGBUS" : "SIGSEGV";
 }
 
-static int own(struct owned *o)
+/* Installs the handler for the first time. */
+static int own_signal(struct owned *o)
 {
-	int err = __sigaction(o->sig, NULL, &o->theirs) < 0 ? -errno : install(o);
+	int err = __sigaction(o->sig, NULL, &o->theirs) < 0 ? -errno : install_handler(o);
 
 	if (err)
 		return fail(-err, "cannot install the handler of %s: %s", name_of(o),
@@ -350,16 +363,16 @@ static int own(struct owned *o)
 	return 0;
 }
 
-int sigsegv_start(enum fault_answer (*ours)(struct fault *fault))
+int sigsegv_start(enum fault_answer (*serve)(struct fault *fault))
 {
 	int err;
 
-	answer = ours;
+	serve_fault = serve;
 	process = getpid();
-	err = own(segv);
+	err = own_signal(owned_segv);
 	if (err)
 		return err;
-	chain_look();
+	sigsegv_read_others();
 	ummap_debug_begin();
 	return 0;
 }
@@ -369,15 +382,15 @@ int sigsegv_start_bus(void)
 	int err = 0;
 
 	futex_lock(&lock);
-	if (!bus->started)
-		err = own(bus);
+	if (!owned_bus->started)
+		err = own_signal(owned_bus);
 	futex_unlock(&lock);
 	if (!err)
 		ummap_debug_begin_bus();
 	return err;
 }
 
-/* Whether it was not in front. */
+/* Returns whether another handler had taken the place of the library's. */
 static bool put_in_front(struct owned *o)
 {
 	struct sigaction act;
@@ -386,24 +399,25 @@ static bool put_in_front(struct owned *o)
 		return false;
 	futex_lock(&lock);
 	o->theirs = act;
-	install(o);
+	install_handler(o);
 	futex_unlock(&lock);
 	return true;
 }
 
 void sigsegv_keep(void)
 {
-	static _Atomic bool told;
+	static _Atomic bool has_warned;
 
 	for (struct owned *o = all; o < all + OWNED; o++) {
-		if (put_in_front(o) && !atomic_exchange(&told, true))
+		if (put_in_front(o) && !atomic_exchange(&has_warned, true))
 			log_line(LOG_WARN, "sigsegv", "the handler of %s was replaced without "
 				 "sigaction(3). The library's handler is in front again, and "
 				 "passes other signals to the new handler", name_of(o));
 	}
 }
 
-/* fork(2) copies memory while other threads go on: what is being changed, a child would find half changed. */
+/* fork(2) copies memory while other threads continue, so the child would find a structure that is
+ * being changed half changed. */
 void sigsegv_fork_prepare(void)
 {
 	futex_lock(&lock);
@@ -420,7 +434,7 @@ void sigsegv_fork_child(void)
 	lock = 0;
 }
 
-/* A signal that may end the process. */
+/* Sets the handler of a signal that may end the process. */
 static int set_deadly(int sig, const struct sigaction *act, struct sigaction *old)
 {
 	bool handled = act->sa_handler != SIG_DFL;
@@ -429,19 +443,21 @@ static int set_deadly(int sig, const struct sigaction *act, struct sigaction *ol
 
 	guard_enter(&g);
 	futex_lock(&lock);
-	/* Before there is a handler: it must not run where one of our locks is held. */
+	/* The signal is blocked before it has a handler, which must not run while a thread holds
+	 * one of our locks. */
 	if (handled && guard_let(sig, false))
-		renew();
+		update_masks();
 	res = __sigaction(sig, act, old);
 	if (res < 0)
 		g.err = errno;
-	if (look_at(sig))
-		renew();
+	if (read_other(sig))
+		update_masks();
 	futex_unlock(&lock);
 	guard_leave(&g);
 	return res;
 }
 
+/* Sets the application's handler of a signal that the library owns. */
 static int set_theirs(struct owned *o, const struct sigaction *act, struct sigaction *old)
 {
 	struct sigaction before;
@@ -464,9 +480,9 @@ PUBLIC int ummap_sigaction(int sig, const struct sigaction *act, struct sigactio
 {
 	struct owned *o;
 
-	/* A child of vfork(2) has dispositions of its own, but our memory: what it changes is not for us. And a race detector makes
-	 * this call before it can watch any of the others here. */
-	if (!segv->started || getpid() != process)
+	/* A child of vfork(2) has handlers of its own, but our memory: its changes must not reach
+	 * `theirs`. A race detector makes this call before it can watch any other call here. */
+	if (!owned_segv->started || getpid() != process)
 		return __sigaction(sig, act, old);
 	o = owned_by(sig);
 	if (o)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A program chooses the size of its alternate stacks (sigaltstack(2)), often without knowing how much is needed: 8192
- * bytes are common, of which the kernel takes up to half for the registers. Drivers need more than is left. So a fault
- * on a small stack is served on a piece of memory (base/scratch.h). Meanwhile the thread has no alternate stack: the
- * kernel would start the next handler at its upper end, and overwrite the frames to return to. Takes no lock.
+ * A program chooses the size of its alternate stacks (sigaltstack(2)), often without knowing how
+ * much is needed: 8192 bytes are common, of which the kernel takes up to half for the registers.
+ * Drivers need more than is left. Therefore a fault on a small stack is served on memory of the
+ * library (base/scratch.h). Meanwhile the thread has no alternate stack, because the kernel would
+ * start the next handler at its upper end, and overwrite the frames to return to. Takes no lock.
  */
 #include "engine/stack.h"
 
@@ -16,15 +17,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* For the message of a thread whose own stack is too small for it: the first such thread takes it. */
+/* Stack for the message of a thread whose own stack is too small. The first such thread takes
+ * it. */
 static char last_stack[SCRATCH_SIZE] __attribute__((aligned(16)));
 static atomic_flag last_taken = ATOMIC_FLAG_INIT;
 
 /*
- * Calls fn(arg) with the stack pointer at `end`. Marked as the frame of a signal: the caller's is in another place,
- * which may be above or below, and debuggers take that for damage elsewhere.
+ * Calls fn(arg) with the stack pointer at `end`. Marked as the frame of a signal, because the
+ * caller's frame may be above or below, which debuggers otherwise take for damage.
  */
-void stack_switch(void *arg, void (*fn)(void *arg), char *end) __attribute__((visibility("hidden")));
+void stack_switch(void *arg, void (*fn)(void *arg), char *end)
+	__attribute__((visibility("hidden")));
 
 __asm__(".pushsection .text\n"
 	".globl stack_switch\n"
@@ -72,69 +75,72 @@ __asm__(".pushsection .text\n"
 	".size stack_switch, . - stack_switch\n"
 	".popsection\n");
 
-struct away {
+/* A call that is made on another stack. */
+struct call {
 	void (*fn)(void *arg);
 	void *arg;
 };
 
-static void run_away(void *arg)
+static void run_call(void *arg)
 {
-	struct away *away = arg;
+	struct call *call = arg;
 	stack_t none = { .ss_flags = SS_DISABLE }, theirs;
 
-	/* As it is now: a stack that disarms itself is none already. */
+	/* The current state is restored: a stack with SS_AUTODISARM is disabled already. */
 	syscall(SYS_sigaltstack, &none, &theirs);
-	away->fn(away->arg);
+	call->fn(call->arg);
 	syscall(SYS_sigaltstack, &theirs, NULL);
 }
 
-struct lack {
-	size_t has, needs;
-	const char *what;
+/* The reason why the process ends. */
+struct shortage {
+	size_t has, needs;  /* bytes of the alternate stack */
+	const char *where;  /* end of the sentence */
 };
 
-/* Never returns: where it was called there is no room. */
-static void die_of_lack(void *arg)
+/* Never returns, because its caller has no stack left. */
+static void report_shortage(void *arg)
 {
-	const struct lack *lack = arg;
+	const struct shortage *lack = arg;
 	char text[400];
 	int len = snprintf(text, sizeof(text), "ummap[%d] fatal: cannot handle a fault on the "
 			   "alternate signal stack of this thread: it has %zu bytes, and libummap "
 			   "needs %zu%s. Try at least %zu bytes for sigaltstack(2)\n",
-			   (int)getpid(), lack->has, lack->needs, lack->what,
+			   (int)getpid(), lack->has, lack->needs, lack->where,
 			   max_size(lack->needs, (size_t)SIGSTKSZ));
 
 	syscall(SYS_write, STDERR_FILENO, text, (size_t)len);
 	abort();
 }
 
-static void die(const stack_t *alternate, size_t used, const char *what)
+static void end_process(const stack_t *alternate, size_t needs, const char *where)
 {
-	struct lack lack = { alternate->ss_size, used, what };
+	struct shortage lack = { alternate->ss_size, needs, where };
 
 	while (atomic_flag_test_and_set(&last_taken))
-		pause();  /* another one says so */
-	stack_switch(&lack, die_of_lack, last_stack + sizeof(last_stack));
+		pause();  /* another thread reports */
+	stack_switch(&lack, report_shortage, last_stack + sizeof(last_stack));
 }
 
 void stack_call(const stack_t *alternate, void (*fn)(void *arg), void *arg)
 {
 	uintptr_t low = (uintptr_t)alternate->ss_sp, here = (uintptr_t)__builtin_frame_address(0);
-	/* The way to this point may have gone a little beyond the end. */
-	size_t left = here + STACK_LEAST < low ? SIZE_MAX : here < low ? 0 : here - low;
+	/* The calls up to this point may have gone a little beyond the end. */
+	size_t left = here + STACK_MIN_BYTES < low ? SIZE_MAX : here < low ? 0 : here - low;
 	size_t used = alternate->ss_size - left;
-	struct away away = { fn, arg };
+	struct call call = { fn, arg };
 	char *piece;
 
-	if (left >= alternate->ss_size || left >= STACK_AMPLE) {
-		fn(arg); /* another stack, or a large one */
+	if (left >= alternate->ss_size || left >= STACK_AMPLE_BYTES) {
+		fn(arg); /* this is another stack, or a large one */
 		return;
 	}
-	if (left < STACK_LEAST)
-		die(alternate, used + STACK_LEAST, " here");
+	if (left < STACK_MIN_BYTES)
+		end_process(alternate, used + STACK_MIN_BYTES, " here");
 	piece = scratch_take(alternate->ss_sp);
 	if (!piece)
-		die(alternate, used + STACK_AMPLE, ", because there is no memory for a stack of its own");
-	stack_switch(&away, run_away, piece + SCRATCH_SIZE);
+		end_process(alternate, used + STACK_AMPLE_BYTES,
+			    ", because there is no memory for a stack of its own");
+	stack_switch(&call, run_call, piece + SCRATCH_SIZE);
 	scratch_give(alternate->ss_sp, piece);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A fault that cannot be served is a SIGBUS, so what a fault needs is tried when a mapping is made: a page is mapped
- * and unmapped, twice, by the calls that move segments, and as many VMAs are made as the minimum of segments needs.
- * This detects a filter of system calls, an emulator, or a process that has all VMAs that it may have. Takes no lock,
- * and leaves nothing behind. It takes longer than all else that makes a mapping, so what was found a moment ago is believed:
- * programs make many mappings at once.
+ * An error of a fault can only be reported by SIGBUS, so the system calls of a fault are tried when
+ * a mapping is created: a page is mapped and unmapped, twice, by the calls that move segments, and
+ * as many VMAs are made as the minimum of segments needs. This detects a filter of system calls, an
+ * emulator, or a process that has all VMAs that it may have. Takes no lock, and leaves nothing
+ * behind. The trial takes longer than all other steps that create a mapping, so its result is valid
+ * for a moment, because programs create many mappings at once.
  */
 #include "engine/trial.h"
 
@@ -14,21 +15,22 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* For the 64 frames that a process may have at the least, and for what else comes on the way. A place is two
- * mappings. */
-#define PLACES 96
+/* VMAs to try, for the minimum of 64 frames and for other memory. Each takes a VMA and a gap. */
+#define TRIED_VMAS 96
 #define MARK 0x5a
-/* A moment: that many ms, and mappings, which cannot take as many VMAs as were tried. */
-#define MOMENT 5
-#define MAPPINGS 16
+/* Validity of a result: the time, and the number of mappings, which cannot take as many VMAs as
+ * were tried. */
+#define VALID_MS 5
+#define VALID_MAPPINGS 16
 
-/* With which engine it went well last; when, and how many mappings have believed it. */
+/* The engine of the last success; its time, and the number of mappings that have relied on it. */
 static const struct engine *_Atomic tried;
 static _Atomic uint64_t tried_at;
-static _Atomic unsigned believed;
+static _Atomic unsigned relied;
 
-/* One way there and back. Its contents go along, and so does what is stored there. */
-static int go_round(const struct engine *e, char *range, char *pool, uint8_t mark)
+/* Maps the page and unmaps it. Its contents must move with it, and so must a byte that is stored
+ * while it is mapped. */
+static int map_and_unmap(const struct engine *e, char *range, char *pool, uint8_t mark)
 {
 	size_t len = sys_page();
 	int err;
@@ -55,16 +57,16 @@ static int try_moves(const struct engine *e)
 {
 	size_t len = sys_page();
 	char *range, *pool;
-	int err = engine_attach(e, len, len, 0, 0, &range);
+	int err = engine_attach(e, len, len, 0, 0, true, &range);
 
 	if (err)
 		return err;
 	pool = sys_lazy(len);
-	err = pool ? e->adopt_pool(e, pool, len) : -ENOMEM;
+	err = !pool ? -ENOMEM : e->frames->prepare ? e->frames->prepare(pool, len) : 0;
 	if (!err)
-		err = go_round(e, range, pool, MARK);
+		err = map_and_unmap(e, range, pool, MARK);
 	if (!err)
-		err = go_round(e, range, pool, MARK + 1);
+		err = map_and_unmap(e, range, pool, MARK + 1);
 	if (pool)
 		raw_munmap(pool, len);
 	engine_detach(e, range, len);
@@ -76,13 +78,13 @@ int trial_moves(const struct engine *e)
 	int err;
 
 	sys_forget_failure();
-	err = try_moves(e->stored_to);
+	err = try_moves(e);
 	return err ? engine_fail(e, "map and unmap a test segment", err) : 0;
 }
 
-static int try_places(void)
+static int try_vmas(void)
 {
-	size_t page = sys_page(), len = (2 * PLACES + 1) * page;
+	size_t page = sys_page(), len = (2 * TRIED_VMAS + 1) * page;
 	char *all = sys_reserve(len, 0);
 	int err = all ? 0 : -ENOMEM;
 
@@ -100,7 +102,7 @@ static int try_all(const struct engine *e)
 	if (err)
 		return err;
 	sys_forget_failure();
-	err = try_places();
+	err = try_vmas();
 	return err ? engine_fail(e, "make more kernel mappings", err) : 0;
 }
 
@@ -109,11 +111,11 @@ int trial(const struct engine *e)
 	uint64_t now = sys_now();
 	int err;
 
-	if (tried == e && now - tried_at < MOMENT && ++believed < MAPPINGS)
+	if (tried == e && now - tried_at < VALID_MS && ++relied < VALID_MAPPINGS)
 		return 0;
 	err = try_all(e);
 	tried_at = now;
-	believed = 0;
+	relied = 0;
 	tried = err ? NULL : e;
 	return err;
 }

@@ -1,124 +1,90 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The kernel reports accesses to the mapped range; threads of the library read the reports, and the accessing thread
- * sleeps until the segment is mapped, be it for a load or store, a system call or another process. A segment needs no
- * VMA of its own, so there may be any number of segments. paged.c has how frames come and go. A page that the kernel holds
- * for a transfer must stay where it is, which only UFFDIO_MOVE finds out: kernels without it (before Linux 6.8) are refused.
- *
- * The threads take turns: the one whose turn it is waits for the next access and serves it, and passes the turn on
- * only before it has to wait for something else. So an access that needs no I/O costs one switch of threads each way.
- * These threads never touch parts of a mapped range that may be absent: no thread would be left to serve the fault.
+ * The engine uffd: the kernel reports accesses by messages of userfaultfd(2) (messages.c). A
+ * segment needs no VMA of its own, so there may be any number of segments. paged.c moves the
+ * frames. A page that the kernel holds for a transfer must stay where it is, and only UFFDIO_MOVE
+ * detects such pages: kernels without it (before Linux 6.8) are refused.
  */
-#include "engine/uffd.h"
-
 #include "base/log.h"
 #include "base/sys.h"
+#include "engine/messages.h"
 #include "engine/paged.h"
 
-#include <string.h>
 #include <sys/mman.h>
+#include <ummap.h>
 
-static _Atomic bool started;
-static _Atomic uint32_t starting; /* a lock */
-static _Atomic uint32_t turn;     /* a lock: its holder waits for the next access */
-static _Thread_local bool my_turn __attribute__((tls_model("initial-exec")));
+#define RIGHTS "root, CAP_SYS_PTRACE, vm.unprivileged_userfaultfd=1 or access to /dev/userfaultfd"
 
-/* ---- Threads ---- */
-
-void engine_hand_off(void)
+static bool sees_kernel(void)
 {
-	if (!my_turn)
-		return;
-	my_turn = false;
-	futex_unlock(&turn);
+	return userfaultfd_messages.sees_kernel;
 }
 
-bool engine_next(struct fault *fault, bool wait)
+static int start(const struct engine_wish *wish)
 {
-	if (!my_turn && wait)
-		futex_lock(&turn);
-	else if (!my_turn && !futex_trylock(&turn))
-		return false;
-	my_turn = true;
-	return userfaultfd_next(&fault->addr, &fault->write, wait);
+	static _Atomic bool has_warned;
+	int err = userfaultfd_open(&userfaultfd_messages, messages_start);
+
+	if (err || sees_kernel())
+		return err;
+	if (wish->kernel)
+		return fail(EPERM, "cannot use UMMAP_KERNEL: this process has no right to handle "
+			    "accesses by the kernel. Try " RIGHTS);
+	if (!atomic_exchange(&has_warned, true))
+		log_line(LOG_WARN, "engine", "cannot handle accesses by the kernel: this process "
+			 "has no right to do so. System calls on absent segments fail with EFAULT, "
+			 "as with the engine segv. Try " RIGHTS);
+	return 0;
 }
 
-/* Under the lock. */
-static int start_threads(unsigned n, void *(*serve)(void *))
-{
-	unsigned running = 0;
-	int err = 0;
-
-	while (running < n && !err) {
-		err = sys_thread(serve, NULL);
-		running += !err;
-	}
-	return running ? 0 : fail(-err, "cannot start a thread to serve accesses: %s"
-				  SYS_THREAD_LIMITS, strerror(-err));
-}
-
-int uffd_start(unsigned threads, void *(*serve)(void *))
-{
-	struct guard g;
-	int err = 0;
-
-	if (started)
-		return 0;
-	guard_enter(&g);
-	futex_lock(&starting);
-	if (!started) {
-		err = userfaultfd_open(&userfaultfd_messages);
-		if (!err)
-			err = start_threads(threads, serve);
-		started = !err;
-	}
-	futex_unlock(&starting);
-	guard_leave(&g);
-	return err;
-}
-
-void uffd_forget(void)
+static void forget(void)
 {
 	userfaultfd_forget(&userfaultfd_messages);
-	started = false;
-	starting = turn = 0;
+	messages_forget();
 }
 
-/* ---- Mapped ranges ---- */
+static int prepare_pool(char *pool, size_t len)
+{
+	return userfaultfd_register(&userfaultfd_messages, pool, len, false);
+}
 
-static int poison(const struct engine *e, char *range, size_t len)
+static void wake_range(const struct engine *e, char *range, size_t len)
+{
+	userfaultfd_wake(e->data, range, round_up(len, sys_page()));
+}
+
+static int poison_range(const struct engine *e, char *range, size_t len)
 {
 	int err = mprotect(range, len, PROT_NONE) < 0 ? -errno : 0;
 
-	userfaultfd_wake(e->uffd, range, len);
+	userfaultfd_wake(e->data, range, len);
 	return err;
 }
 
-static int unpoison(const struct engine *e, char *range, size_t len)
+static int unpoison_range(const struct engine *e, char *range, size_t len, bool writable)
 {
-	return mprotect(range, len, e->loads_only ? PROT_READ : PROT_READ | PROT_WRITE) < 0 ? -errno : 0;
+	(void)e;
+	return mprotect(range, len, writable ? PROT_READ | PROT_WRITE : PROT_READ) < 0 ? -errno : 0;
 }
 
-static void wake(const struct engine *e, char *range, size_t len)
-{
-	userfaultfd_wake(e->uffd, range, round_up(len, sys_page()));
-}
-
-static int protect(const struct engine *e, char *range, size_t len, bool writable)
+static int protect_range(const struct engine *e, char *range, size_t len, bool writable)
 {
 	int err = paged_protect(e, range, len, writable);
 
-	/* Nobody else would do so where rights are taken. */
+	/* The kernel wakes no thread when rights are revoked. */
 	if (!writable)
-		userfaultfd_wake(e->uffd, range, len);
+		userfaultfd_wake(e->data, range, len);
 	return err;
 }
 
-#define ALL \
-	.needs = PAGED_NEEDS, .stored_to = &engine_uffd, .by_message = true, .pins_block = true, .uffd = &userfaultfd_messages, \
-	.adopt = paged_adopt, .adopt_pool = paged_adopt_pool, .map = paged_map, .is_one = paged_is_one, .protect = protect, \
-	.unmap = paged_unmap, .unmap_last = paged_unmap_last, .discard = paged_discard, .wake = wake, .poison = poison, \
-	.unpoison = unpoison
+/* Small pages get memory 64 KiB at a time, because a fault waits for all of it. */
+static const struct frame_type frames = { .block = (size_t)64 << 10, .prepare = prepare_pool };
 
-const struct engine engine_uffd = { ALL };
-const struct engine engine_uffd_read = { ALL, .loads_only = true };
+const struct engine engine_uffd = {
+	.name = "uffd", .number = UMMAP_ENGINE_UFFD, .needs = PAGED_NEEDS, .frames = &frames,
+	.data = &userfaultfd_messages, .refuses_pinned = true,
+	.start = start, .forget = forget, .sees_kernel = sees_kernel,
+	.prepare = paged_prepare, .map = paged_map, .protect = protect_range, .unmap = paged_unmap,
+	.discard = discard_place, .wake = wake_range, .poison = poison_range,
+	.unpoison = unpoison_range,
+};

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The calls of userfaultfd(2), and definitions that older headers lack. The features of the kernel are queried when the
- * descriptor is opened, not when the library is built. Takes no lock; opening is for one thread at a time.
+ * The calls of userfaultfd(2), and definitions that older headers lack. The features of the kernel
+ * are read when the descriptor is opened, not when the library is built. Lock: `starting` of a
+ * descriptor, with signals blocked.
  */
 #include "engine/userfaultfd.h"
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "engine/discard.h"
 
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -20,9 +22,6 @@
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
-#endif
-#ifndef SYS_process_madvise /* Linux 5.10 */
-#define SYS_process_madvise 440
 #endif
 #ifndef USERFAULTFD_IOC_NEW
 #define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00)
@@ -38,7 +37,6 @@ struct uffdio_move {
 
 struct userfaultfd userfaultfd_messages = { .by_signal = false, .fd = -1 };
 struct userfaultfd userfaultfd_signals = { .by_signal = true, .fd = -1 };
-static _Atomic int myself = -1; /* a pidfd; none: places are dropped one by one */
 
 static int open_device(void)
 {
@@ -51,22 +49,22 @@ static int open_device(void)
 	return fd;
 }
 
-static int open_own_accesses(void)
+static int open_for_threads(void)
 {
 	return (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
 }
 
-/* Without rights: Linux 5.11 can, before it nobody needs them. */
+/* Opens a descriptor without rights, which Linux 5.11 and later need the flag for. */
 static int open_for_signals(void)
 {
-	int fd = open_own_accesses();
+	int fd = open_for_threads();
 
 	if (fd < 0 && errno == EINVAL)
 		fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 	return fd < 0 ? fail(errno, "cannot use userfaultfd(2): %s", strerror(errno)) : fd;
 }
 
-/* *kernel: with accesses by the kernel. Returns a descriptor or -errno. */
+/* Returns a descriptor or -errno. *kernel: whether accesses by the kernel are reported. */
 static int open_for_messages(bool *kernel)
 {
 	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
@@ -79,7 +77,7 @@ static int open_for_messages(bool *kernel)
 		fd = open_device();
 	if (fd < 0) {
 		*kernel = false;
-		fd = open_own_accesses();
+		fd = open_for_threads();
 	}
 	if (fd < 0)
 		return fail(errno, "cannot use userfaultfd(2): %s. Try root, CAP_SYS_PTRACE, "
@@ -95,14 +93,16 @@ static int open_one(const struct userfaultfd *u, bool *kernel)
 }
 
 /*
- * The features without which the engine would lose data. Accesses by the kernel need UFFDIO_MOVE: the kernel may hold a
- * page (direct I/O, process_vm_writev(2), registered buffers) and store to it regardless of any protection. UFFDIO_MOVE
- * refuses to move such a page. A copy would be made without notice, and what the kernel stores afterwards would be lost; no
- * other call tells whether the kernel holds a page.
+ * Checks the features without which the engine would lose data. Accesses by the kernel need
+ * UFFDIO_MOVE: the kernel may hold a page (direct I/O, process_vm_writev(2), registered buffers)
+ * and store to it regardless of any protection. UFFDIO_MOVE refuses to move such a page. A copy
+ * would succeed, and later stores of the kernel would be lost; no other call tells whether the
+ * kernel holds a page.
  */
 static int check_features(const struct userfaultfd *u, uint64_t has, uint64_t *needed)
 {
-	*needed = UFFD_FEATURE_PAGEFAULT_FLAG_WP | (u->by_signal ? UFFD_FEATURE_SIGBUS : UFFD_FEATURE_MOVE);
+	*needed = UFFD_FEATURE_PAGEFAULT_FLAG_WP |
+		  (u->by_signal ? UFFD_FEATURE_SIGBUS : UFFD_FEATURE_MOVE);
 	if ((has & *needed) == *needed)
 		return 0;
 	if (u->by_signal || !(has & UFFD_FEATURE_PAGEFAULT_FLAG_WP))
@@ -114,8 +114,9 @@ static int check_features(const struct userfaultfd *u, uint64_t has, uint64_t *n
 		    "Try Linux 6.8 or later, or another engine and umpin(3)");
 }
 
-/* A descriptor tells its features once, and has to be opened again with those that are wanted. */
-static int ask_features(const struct userfaultfd *u, uint64_t *features)
+/* Reads the features of the kernel by a descriptor of its own, because a descriptor answers this
+ * request once. */
+static int read_features(const struct userfaultfd *u, uint64_t *features)
 {
 	struct uffdio_api api = { .api = UFFD_API };
 	uint64_t needed = 0;
@@ -134,15 +135,7 @@ static int ask_features(const struct userfaultfd *u, uint64_t *features)
 	return err;
 }
 
-static void name_myself(void)
-{
-	int none = -1, own = myself < 0 ? sys_fd_away((int)syscall(SYS_pidfd_open, getpid(), 0)) : -1;
-
-	if (own >= 0 && !atomic_compare_exchange_strong(&myself, &none, own))
-		close(own);
-}
-
-int userfaultfd_open(struct userfaultfd *u)
+static int open_descriptor(struct userfaultfd *u)
 {
 	struct uffdio_api api = { .api = UFFD_API };
 	uint64_t features;
@@ -150,7 +143,7 @@ int userfaultfd_open(struct userfaultfd *u)
 
 	if (u->fd >= 0)
 		return 0;
-	err = ask_features(u, &features);
+	err = read_features(u, &features);
 	if (err)
 		return err;
 	fd = sys_fd_away(open_one(u, &u->sees_kernel));
@@ -163,26 +156,46 @@ int userfaultfd_open(struct userfaultfd *u)
 		return err;
 	}
 	u->moves = features & UFFD_FEATURE_MOVE;
-	name_myself();
+	discard_start();
 	u->fd = fd;
 	return 0;
 }
 
-void userfaultfd_forget(struct userfaultfd *u)
+int userfaultfd_open(struct userfaultfd *u, int (*then)(void))
 {
-	int own = atomic_exchange(&myself, -1);
+	struct guard g;
+	int err = 0;
 
-	if (u->fd >= 0)
-		close(u->fd);
-	if (own >= 0)
-		close(own);
-	u->fd = -1;
+	if (u->started)
+		return 0;
+	guard_enter(&g);
+	futex_lock(&u->starting);
+	if (!u->started) {
+		err = open_descriptor(u);
+		if (!err)
+			err = then();
+		u->started = !err;
+	}
+	futex_unlock(&u->starting);
+	guard_leave(&g);
+	return err;
 }
 
-/* Not read(2) and poll(2), at which a thread could be cancelled. */
-static bool read_one(struct uffd_msg *msg)
+void userfaultfd_forget(struct userfaultfd *u)
 {
-	return syscall(SYS_read, userfaultfd_messages.fd, msg, sizeof(*msg)) == sizeof(*msg) && msg->event == UFFD_EVENT_PAGEFAULT;
+	discard_forget();
+	if (u->fd >= 0)
+		close(u->fd);
+	u->fd = -1;
+	u->started = false;
+	u->starting = 0;
+}
+
+/* read(2) and poll(2) are cancellation points, so the system calls are made directly. */
+static bool read_message(struct uffd_msg *msg)
+{
+	return syscall(SYS_read, userfaultfd_messages.fd, msg, sizeof(*msg)) == sizeof(*msg) &&
+	       msg->event == UFFD_EVENT_PAGEFAULT;
 }
 
 bool userfaultfd_next(void **addr, bool *write, bool wait)
@@ -190,7 +203,7 @@ bool userfaultfd_next(void **addr, bool *write, bool wait)
 	struct pollfd one = { .fd = userfaultfd_messages.fd, .events = POLLIN };
 	struct uffd_msg msg;
 
-	while (!read_one(&msg)) {
+	while (!read_message(&msg)) {
 		if (!wait)
 			return false;
 		syscall(SYS_ppoll, &one, 1, NULL, NULL, 0);
@@ -211,11 +224,13 @@ int userfaultfd_register(const struct userfaultfd *u, void *p, size_t len, bool 
 
 	if (absent)
 		r.mode |= UFFDIO_REGISTER_MODE_MISSING;
-	return ioctl(u->fd, UFFDIO_REGISTER, &r) < 0 ? sys_failed("ioctl(2) with UFFDIO_REGISTER") : 0;
+	return ioctl(u->fd, UFFDIO_REGISTER, &r) < 0 ?
+		       sys_failed("ioctl(2) with UFFDIO_REGISTER") : 0;
 }
 
-/* A call that stopped after `got` bytes (or with an error in place of them): whether to go on. */
-static bool goes_on(int64_t got, size_t *done)
+/* Counts the bytes of a call that has stopped early; a negative number is an error. Returns whether
+ * to call again. */
+static bool can_continue(int64_t got, size_t *done)
 {
 	if (got > 0)
 		*done += (size_t)got;
@@ -224,18 +239,20 @@ static bool goes_on(int64_t got, size_t *done)
 	return errno == EAGAIN;
 }
 
-int userfaultfd_copy(const struct userfaultfd *u, void *to, const void *from, size_t len, bool protect, size_t *done)
+int userfaultfd_copy(const struct userfaultfd *u, void *to, const void *from, size_t len,
+		     bool protect, size_t *done)
 {
 	*done = 0;
 	for (;;) {
-		struct uffdio_copy c = { .dst = (uintptr_t)to + *done, .src = (uintptr_t)from + *done,
-					 .len = len - *done, .mode = protect ? UFFDIO_COPY_MODE_WP : 0 };
+		struct uffdio_copy c = { .dst = (uintptr_t)to + *done,
+					 .src = (uintptr_t)from + *done, .len = len - *done,
+					 .mode = protect ? UFFDIO_COPY_MODE_WP : 0 };
 
 		if (ioctl(u->fd, UFFDIO_COPY, &c) == 0) {
 			*done = len;
 			return 0;
 		}
-		if (!goes_on(c.copy, done))
+		if (!can_continue(c.copy, done))
 			return sys_failed("ioctl(2) with UFFDIO_COPY");
 	}
 }
@@ -244,14 +261,14 @@ int userfaultfd_move(const struct userfaultfd *u, void *to, void *from, size_t l
 {
 	*done = 0;
 	for (;;) {
-		struct uffdio_move m = { .dst = (uintptr_t)to + *done, .src = (uintptr_t)from + *done,
-					 .len = len - *done };
+		struct uffdio_move m = { .dst = (uintptr_t)to + *done,
+					 .src = (uintptr_t)from + *done, .len = len - *done };
 
 		if (ioctl(u->fd, UFFDIO_MOVE, &m) == 0) {
 			*done = len;
 			return 0;
 		}
-		if (!goes_on(m.move, done))
+		if (!can_continue(m.move, done))
 			return sys_failed("ioctl(2) with UFFDIO_MOVE");
 	}
 }
@@ -275,24 +292,4 @@ void userfaultfd_wake(const struct userfaultfd *u, void *p, size_t len)
 
 	if (u->fd >= 0)
 		ioctl(u->fd, UFFDIO_WAKE, &r);
-}
-
-void userfaultfd_drop_later(struct userfaultfd_drops *drops, void *p, size_t len)
-{
-	drops->places[drops->n++] = (struct iovec){ p, len };
-	drops->len += len;
-	if (drops->n == USERFAULTFD_DROPS || drops->len >= USERFAULTFD_DROP_BYTES)
-		userfaultfd_drop_all(drops);
-}
-
-/* Linux 6.13 takes this advice of a process for itself, and 6.16 takes it for all places at once. */
-void userfaultfd_drop_all(struct userfaultfd_drops *drops)
-{
-	if (drops->n < 2 ||
-	    syscall(SYS_process_madvise, myself, drops->places, drops->n, MADV_DONTNEED, 0) != (long)drops->len) {
-		for (unsigned k = 0; k < drops->n; k++)
-			sys_drop(drops->places[k].iov_base, drops->places[k].iov_len);
-	}
-	drops->n = 0;
-	drops->len = 0;
 }

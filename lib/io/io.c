@@ -126,6 +126,21 @@ static void copy_table(struct store *s, const struct ummap_driver *driver)
 	memcpy(&s->driver, driver, min_size(driver->struct_size, sizeof(s->driver)));
 }
 
+/* Gives the path of the driver behind the filters to each filter. */
+static int take_path(struct uri *u, const struct io_below *below)
+{
+	if (!below->uri->path || !*below->uri->path)
+		return fail(EINVAL, "cannot put the filters before the driver '%s': its URI has no "
+			    "path", below->driver->scheme);
+	if (*u->layer[0].path)
+		return fail(EINVAL, "cannot put the filters before the driver '%s': they have the path "
+			    "'%s'. Try '%s:' without a path", below->driver->scheme,
+			    u->layer[0].path, u->layer[0].scheme);
+	for (unsigned i = 0; i < u->layers; i++)
+		u->layer[i].path = below->uri->path;
+	return 0;
+}
+
 static int open_store(const char *text, const struct io_below *below, int fd, int oflags,
 		      struct store **store)
 {
@@ -136,10 +151,12 @@ static int open_store(const char *text, const struct io_below *below, int fd, in
 
 	if (err)
 		return err;
-	for (unsigned i = 0; below && i < u.layers; i++)
-		u.layer[i].path = below->uri->path;
 	s = calloc(1, sizeof(*s));
-	err = s ? resolve(&u, below, &d) : fail(ENOMEM, "cannot open the store: no memory");
+	err = s ? 0 : fail(ENOMEM, "cannot open the store: no memory");
+	if (!err && below)
+		err = take_path(&u, below);
+	if (!err)
+		err = resolve(&u, below, &d);
 	if (!err) {
 		copy_table(s, d);
 		err = open_handle(s, &u, fd, oflags);

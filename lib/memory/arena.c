@@ -1,43 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Frames of one size live in arenas of address space; a frame keeps its address for life. Memory comes in blocks of a
- * huge page (or of a frame, where that is larger), so that a frame is contiguous for devices and cheap to move; but a
- * frame that moves page by page gains nothing from huge pages, and would split them. Allocates nothing but address
- * space. Takes no lock: the pool does not change one frame's memory in two threads at once.
+ * The frames of one class are in arenas of address space; a frame keeps its address for life.
+ * Frames that move as a whole get memory in blocks of a huge page (or of a frame, if that is
+ * larger), so that a frame is contiguous for devices and cheap to move. A frame that moves page by
+ * page gains nothing from huge pages, and would split them. Allocates nothing but address space.
+ * Takes no lock: the pool does not change one frame's memory in two threads at once.
  */
 #include "memory/arena.h"
 
 #include "memory/shared_pool.h"
 #include "base/sys.h"
-#include "engine/userfaultfd.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
-#define ARENA_FRAMES_MAX 65536
-#define ARENA_FRAMES_MIN 16
+#define ARENA_MAX_FRAMES 65536
+#define ARENA_MIN_FRAMES 16
 #define ARENA_BYTES ((size_t)1 << 30)
-/* Small pages come so many bytes at a time: a fault waits for all of them. */
-#define PAGED_BLOCK ((size_t)64 << 10)
 
-struct arena arenas[OBJECT_SPANS];
+struct arena arenas[SHARED_POOL_SPANS];
 static uint32_t arena_count;
 
 size_t arena_frames(size_t len)
 {
-	return max_size(min_size(ARENA_BYTES / len, ARENA_FRAMES_MAX), ARENA_FRAMES_MIN);
-}
-
-size_t arena_block(enum frame_kind kind, size_t len)
-{
-	if (kind == FRAME_COPIED)
-		return len;
-	return max_size(len, arena_maps(kind) ? HUGE_PAGE : PAGED_BLOCK);
+	return max_size(min_size(ARENA_BYTES / len, ARENA_MAX_FRAMES), ARENA_MIN_FRAMES);
 }
 
 static size_t tables_len(size_t frames)
 {
-	return frames * (2 * sizeof(uint32_t) + sizeof(uint8_t) + 2 * sizeof(bool) + sizeof(_Atomic bool));
+	return frames * (2 * sizeof(uint32_t) + sizeof(uint8_t) + 2 * sizeof(bool) +
+			 sizeof(_Atomic bool));
 }
 
 static bool keep_from_children(char *pool, size_t len)
@@ -49,48 +41,47 @@ static bool keep_from_children(char *pool, size_t len)
 	return kept;
 }
 
-/* Pool addresses of private frames: reserved, or with contents that are not needed any more. They get rights together
- * with memory, so that they are not populated before (mlockall(2) populates what has rights). */
-static bool map_homes(char *pool, size_t len)
+/* Maps pool addresses of private frames without rights, in place of any contents. They get rights
+ * together with memory, because mlockall(2) populates addresses that have rights. */
+static bool map_private(char *pool, size_t len)
 {
 	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
 
 	return sys_bare(pool, len, flags, -1, 0) != MAP_FAILED && keep_from_children(pool, len);
 }
 
-/* The first len bytes of an arena. */
+/* Maps the first len bytes of an arena. */
 static bool map_arena(const struct arena *a, size_t len)
 {
-	if (a->kind != FRAME_SHARED)
-		return map_homes(a->base, len);
-	return shared_pool_map((uint32_t)(a - arenas), a->base, len) && keep_from_children(a->base, len);
+	if (!a->shared)
+		return map_private(a->base, len);
+	return shared_pool_map((uint32_t)(a - arenas), a->base, len) &&
+	       keep_from_children(a->base, len);
 }
 
-/* What the kernel has to know of an arena's memory. */
 static bool prepare_arena(const struct arena *a, size_t len)
 {
 	if (!map_arena(a, len))
 		return false;
-	if (arena_maps(a->kind))
-		return true;
-	raw_madvise(a->base, len, MADV_NOHUGEPAGE);
-	return userfaultfd_register(a->kind == FRAME_PAGED ? &userfaultfd_messages : &userfaultfd_signals, a->base, len,
-				    false) == 0;
+	if (!a->type->whole)
+		raw_madvise(a->base, len, MADV_NOHUGEPAGE);
+	return !a->type->prepare || a->type->prepare(a->base, len) == 0;
 }
 
-uint32_t arena_add(enum frame_kind kind, size_t len, uint32_t older)
+uint32_t arena_add(const struct frame_type *type, bool shared, size_t len, uint32_t older)
 {
 	struct arena *a = &arenas[arena_count];
 	size_t n = arena_frames(len);
 
-	if (arena_count == OBJECT_SPANS)
+	if (arena_count == SHARED_POOL_SPANS)
 		return ARENA_NONE;
-	/* Where addresses are scarce (RLIMIT_AS), for less of them. */
-	while (!(a->base = sys_reserve(n * len, HUGE_PAGE)) && n > ARENA_FRAMES_MIN)
+	/* If address space is scarce (RLIMIT_AS), the arena gets fewer frames. */
+	while (!(a->base = sys_reserve(n * len, HUGE_PAGE)) && n > ARENA_MIN_FRAMES)
 		n /= 2;
 	if (!a->base)
 		return ARENA_NONE;
-	a->kind = kind;
+	a->type = type;
+	a->shared = shared;
 	a->next = sys_lazy(tables_len(n));
 	if (!a->next || !prepare_arena(a, n * len)) {
 		raw_munmap(a->base, n * len);
@@ -115,7 +106,7 @@ void arena_drop(uint32_t frame, size_t len)
 	const struct arena *a = arena_of(frame);
 	char *pool = arena_addr(frame);
 
-	if (a->kind == FRAME_SHARED)
+	if (a->shared)
 		shared_pool_drop(frame >> 16, (size_t)(pool - a->base), len);
 	else
 		sys_drop(pool, len);
@@ -123,30 +114,31 @@ void arena_drop(uint32_t frame, size_t len)
 
 bool arena_open(const struct arena *a, uint32_t first)
 {
-	size_t off = first * a->len, end = min_size(round_up(off + a->len, HUGE_PAGE), a->frames * a->len);
+	size_t off = first * a->len;
+	size_t end = min_size(round_up(off + a->len, HUGE_PAGE), a->frames * a->len);
 
-	if (a->kind != FRAME_COPIED || off % HUGE_PAGE != 0)
+	if (!a->type->copied || off % HUGE_PAGE != 0)
 		return true;
 	return mprotect(a->base + off, end - off, PROT_READ | PROT_WRITE) == 0;
 }
 
-/* On huge pages if they fit and suit. The system is kept from regrouping it later: pages that were given back would
- * return unasked. */
+/* Uses huge pages if they fit and suit. The kernel is kept from collapsing the memory later,
+ * because pages that were given back would return. */
 bool arena_populate(uint32_t frame, size_t len)
 {
 	const struct arena *a = arena_of(frame);
-	bool mapped = arena_maps(a->kind);
 	char *p = arena_addr(frame);
 
-	if (a->kind == FRAME_COPIED)
+	if (a->type->copied)
 		return true;
-	/* A frame that was lost left its place in the pool with the rights it went away with. */
+	/* A frame that was lost left its place in the pool with the rights of its last move. */
 	if (mprotect(p, len, PROT_READ | PROT_WRITE) < 0)
 		return false;
-	if (mapped && len >= HUGE_PAGE)
+	if (a->type->whole && len >= HUGE_PAGE)
 		raw_madvise(p, len, MADV_HUGEPAGE);
 	if (raw_madvise(p, len, MADV_POPULATE_WRITE) < 0) {
-		/* Older kernels do not know it, and filters of system calls may refuse what they do not know. */
+		/* Older kernels do not know the advice, and filters of system calls may refuse
+		 * unknown ones. */
 		if (errno != EINVAL && errno != EPERM && errno != EACCES && errno != ENOSYS) {
 			arena_drop(frame, len);
 			raw_madvise(p, len, MADV_NOHUGEPAGE);
@@ -155,25 +147,26 @@ bool arena_populate(uint32_t frame, size_t len)
 		for (size_t i = 0; i < len; i += sys_page())
 			((volatile char *)p)[i] = 0;
 	}
-	/* Shared memory has huge pages by itself only where the system was told to. */
-	if (a->kind == FRAME_SHARED && len >= HUGE_PAGE)
+	/* Shared memory has huge pages by itself only if the system is configured so. */
+	if (a->shared && len >= HUGE_PAGE)
 		raw_madvise(p, len, MADV_COLLAPSE);
-	if (mapped)
+	if (a->type->whole)
 		raw_madvise(p, len, MADV_NOHUGEPAGE);
 	return true;
 }
 
-/* That needs the small pages' tables gone, which only a new mapping is sure to do. Where there is no memory just now,
- * it comes as it is needed. */
+/* The page tables of the small pages must go, which only a new mapping is sure to achieve. If there
+ * is no memory at the moment, it comes with the first stores. */
 bool arena_collapse(uint32_t frame, size_t len, bool *writable)
 {
-	if (!map_homes(arena_addr(frame), len))
+	if (!map_private(arena_addr(frame), len))
 		return false;
-	*writable = arena_populate(frame, len) || mprotect(arena_addr(frame), len, PROT_READ | PROT_WRITE) == 0;
+	*writable = arena_populate(frame, len) ||
+		    mprotect(arena_addr(frame), len, PROT_READ | PROT_WRITE) == 0;
 	return true;
 }
 
-/* For the same reason. */
+/* Maps the arena anew, because page tables of small pages must go, as in arena_collapse. */
 bool arena_renew(struct arena *a)
 {
 	size_t len = (size_t)a->unpopulated * a->len;
@@ -194,7 +187,7 @@ void arena_unlock(void)
 
 void arena_forget(void)
 {
-	/* The homes were kept out of the child, but the links are ordinary lazy memory. */
+	/* The child does not have the frames, but the tables are ordinary lazy memory. */
 	for (uint32_t i = 0; i < arena_count; i++)
 		raw_munmap(arenas[i].next, tables_len(arenas[i].frames));
 	memset(arenas, 0, arena_count * sizeof(*arenas));

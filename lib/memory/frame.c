@@ -1,102 +1,38 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The pool: which frames are taken, and how much memory all frames have. A frame is unpopulated (never had memory),
- * free (has memory), released (gave its memory back) or taken. One leaf lock, never held while memory is populated or
- * released. Allocates nothing but address space.
+ * The pool records which frames are taken, and how much memory all frames have. A frame is
+ * unpopulated (never had memory), free (has memory), released (gave its memory back) or taken.
+ * Lock: `lock`, a leaf lock that is never held while memory is populated or released. Allocates
+ * nothing but address space.
  */
 #include "memory/frame.h"
 
-#include "memory/freelist.h"
 #include "base/sys.h"
-#include "engine/userfaultfd.h"
+#include "engine/discard.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
-#define SIZES 64
-#define CLASSES (FRAME_KINDS * SIZES)
-/* With fewer huge pages than this in the budget, a whole one at a time would be too coarse. */
-#define COARSE_MIN 16
-/* How many unused frames of one size are freed at a time; the caller has other things to do. */
-#define AGE_MOST 65536
-/* So much address space of one size may lie idle before it is used again on small pages. */
-#define RELEASED_BYTES ((size_t)256 << 20)
+#define MAX_CLASSES 256
+/* If the limit has fewer huge pages than this, memory does not come as whole huge pages. */
+#define MIN_HUGE_PAGES 16
+/* Frames of one class that are freed at a time, because the caller has other work. */
+#define MAX_AGED_FRAMES 65536
+/* Address space of one class that may be idle before it is used again, on small pages. */
+#define MAX_RELEASED_BYTES ((size_t)256 << 20)
 
-struct size_class {
-	struct freelist free; /* its `least` is of the time since frame_age() looked */
-	_Atomic uint32_t released; /* head of a list, FRAME_NONE at the end */
-	uint32_t released_count;        /* ... and its length */
-	uint32_t arena;      /* the latest, ARENA_NONE before the first */
-	uint32_t with_memory; /* frames that are free or taken */
-};
-
-static struct size_class classes[CLASSES];
+static struct frame_class classes[MAX_CLASSES];
+static _Atomic uint32_t class_count;
 static _Atomic uint32_t lock;
 static _Atomic size_t held, peak;
 static _Atomic uint32_t used;
 static _Atomic uint32_t used_max;
 
-static struct size_class *class_of(enum frame_kind kind, size_t len)
-{
-	return &classes[kind * SIZES + __builtin_ctzl(len)];
-}
-
-static struct size_class *own_class(uint32_t frame)
-{
-	return class_of(arena_of(frame)->kind, arena_of(frame)->len);
-}
-
-static void count_taken(enum frame_kind kind, int more)
-{
-	/* Unsigned numbers wrap. */
-	used += arena_maps(kind) ? (uint32_t)more : 0;
-}
-
-static uint32_t *link_of(uint32_t frame)
-{
-	return &arena_of(frame)->next[frame & 0xffff];
-}
-
-static bool *readonly_of(uint32_t frame)
-{
-	return &arena_of(frame)->readonly[frame & 0xffff];
-}
-
-static bool *blank_of(uint32_t frame)
-{
-	return &arena_of(frame)->blank[frame & 0xffff];
-}
-
-static _Atomic bool *split_of(uint32_t first)
-{
-	return &arena_of(first)->split[first & 0xffff];
-}
+/* ---- Rights, zeros, and huge pages of a frame ---- */
 
 bool frame_writable(uint32_t frame)
 {
-	return !*readonly_of(frame);
-}
-
-void frame_note_split(uint32_t first, unsigned n)
-{
-	uint32_t block = arena_per_huge(arena_of(first)->len), end = first + n;
-
-	for (uint32_t at = first - first % block; at < end; at += block) {
-		if ((at < first || at + block > end) && !*split_of(at))
-			*split_of(at) = true;
-	}
-}
-
-void frame_set_writable(uint32_t first, unsigned n, bool writable)
-{
-	/* Its rights stay behind with its place in the pool. */
-	if (!arena_maps(arena_of(first)->kind))
-		return;
-	frame_note_split(first, n);
-	for (uint32_t frame = first; frame < first + n; frame++) {
-		if (*readonly_of(frame) == writable)
-			*readonly_of(frame) = !writable;
-	}
+	return !arena_of(frame)->readonly[frame & 0xffff];
 }
 
 bool frame_follows(uint32_t first, uint32_t second)
@@ -106,57 +42,102 @@ bool frame_follows(uint32_t first, uint32_t second)
 
 bool frame_on_one(uint32_t first, uint32_t second)
 {
-	return frame_follows(first, second) && second % arena_per_huge(arena_of(first)->len) != 0;
+	return frame_follows(first, second) &&
+	       second % arena_per_huge(arena_of(first)->len) != 0;
+}
+
+void frame_note_split(uint32_t first, unsigned n)
+{
+	struct arena *a = arena_of(first);
+	uint32_t block = arena_per_huge(a->len), at = first & 0xffff, end = at + n;
+
+	if (!a->type->whole)
+		return;
+	for (uint32_t huge = at - at % block; huge < end; huge += block) {
+		if ((huge < at || huge + block > end) && !a->split[huge])
+			a->split[huge] = true;
+	}
+}
+
+/* Records the rights of frames that move as a whole: their memory takes its rights along. */
+static void note_rights(uint32_t first, unsigned n, bool writable)
+{
+	bool *readonly = &arena_of(first)->readonly[first & 0xffff];
+
+	frame_note_split(first, n);
+	for (unsigned i = 0; i < n; i++) {
+		if (readonly[i] == writable)
+			readonly[i] = !writable;
+	}
+}
+
+void frame_note_mapped(uint32_t first, unsigned n, bool writable, bool entire)
+{
+	struct arena *a = arena_of(first);
+
+	if (a->type->whole)
+		note_rights(first, n, writable);
+	else if (a->type->copied && entire)
+		memset(&a->blank[first & 0xffff], true, n);
+}
+
+void frame_note_unmapped(uint32_t first, unsigned n, bool writable)
+{
+	struct arena *a = arena_of(first);
+
+	if (a->type->whole)
+		note_rights(first, n, writable);
+	else if (a->type->copied)
+		memset(&a->blank[first & 0xffff], false, n);
 }
 
 int frame_make_writable(uint32_t frame, unsigned n)
 {
-	bool *readonly = readonly_of(frame);
+	const struct arena *a = arena_of(frame);
+	bool *readonly = &a->readonly[frame & 0xffff];
 
 	if (!memchr(readonly, true, n))
 		return 0;
-	if (mprotect(arena_addr(frame), n * arena_of(frame)->len, PROT_READ | PROT_WRITE) < 0)
+	if (mprotect(arena_addr(frame), n * a->len, PROT_READ | PROT_WRITE) < 0)
 		return -errno;
 	memset(readonly, false, n);
 	frame_note_split(frame, n);
 	return 0;
 }
 
+bool frame_is_blank(uint32_t frame)
+{
+	return arena_of(frame)->blank[frame & 0xffff];
+}
+
 bool frame_use_blank(uint32_t frame)
 {
-	bool *blank = blank_of(frame), was = *blank;
+	bool *blank = &arena_of(frame)->blank[frame & 0xffff], was = *blank;
 
 	if (was)
 		*blank = false;
 	return was;
 }
 
-bool frame_is_blank(uint32_t frame)
-{
-	return *blank_of(frame);
-}
-
-void frame_set_away(uint32_t frame, bool away)
-{
-	if (arena_of(frame)->kind == FRAME_COPIED)
-		*blank_of(frame) = away;
-}
-
 bool frame_is_split(uint32_t first)
 {
-	return arena_of(first)->kind == FRAME_MAPPED && *split_of(first);
+	const struct arena *a = arena_of(first);
+
+	return a->type->whole && !a->shared && a->split[first & 0xffff];
 }
 
 void frame_collapse(uint32_t first, unsigned n)
 {
-	size_t len = n * arena_of(first)->len;
+	struct arena *a = arena_of(first);
 	bool writable;
 
-	if (!arena_collapse(first, len, &writable))
+	if (!arena_collapse(first, n * a->len, &writable))
 		return;
-	memset(readonly_of(first), !writable, n);
-	*split_of(first) = false;
+	memset(&a->readonly[first & 0xffff], !writable, n);
+	a->split[first & 0xffff] = false;
 }
+
+/* ---- Counters ---- */
 
 size_t frame_held(void)
 {
@@ -184,11 +165,12 @@ void frame_restrict(uint32_t most)
 		used_max = most;
 }
 
+/* ---- Classes ---- */
+
 void frame_start(uint32_t most)
 {
 	used_max = most;
-	for (unsigned i = 0; i < CLASSES; i++)
-		classes[i] = (struct size_class){ .free = FREELIST_EMPTY, .released = FRAME_NONE, .arena = ARENA_NONE };
+	class_count = 0;
 }
 
 void frame_forget(void)
@@ -197,38 +179,81 @@ void frame_forget(void)
 	lock = 0;
 	held = peak = 0;
 	used = 0;
-	frame_start(used_max);
+	class_count = 0;
 }
 
-/* Under the lock. */
-static uint32_t pop_released(struct size_class *c)
+static uint32_t add_arena(struct frame_class *c)
 {
-	uint32_t frame = c->released;
+	uint32_t arena = arena_add(c->type, c->shared, c->len, c->arena);
 
-	c->released = *link_of(frame);
-	c->released_count--;
-	return frame;
+	if (arena != ARENA_NONE) {
+		arenas[arena].owner = c;
+		c->arena = arena;
+	}
+	return arena;
 }
 
-/* Under the lock. */
-static void push_released(uint32_t frame)
+struct frame_class *frame_find_class(const struct frame_type *type, bool shared, size_t len)
 {
-	struct size_class *c = own_class(frame);
+	struct frame_class *c = classes;
 
-	*link_of(frame) = c->released;
+	futex_lock(&lock);
+	while (c < classes + class_count &&
+	       (c->type != type || c->shared != shared || c->len != len))
+		c++;
+	if (c == classes + MAX_CLASSES) {
+		c = NULL;
+	} else if (c == classes + class_count) {
+		*c = (struct frame_class){ .type = type, .shared = shared, .len = len,
+			.free = FREELIST_EMPTY, .released = FRAME_NONE, .arena = ARENA_NONE };
+		class_count++;
+	}
+	futex_unlock(&lock);
+	return c;
+}
+
+bool frame_prepare(struct frame_class *c)
+{
+	bool prepared;
+
+	futex_lock(&lock);
+	prepared = c->arena != ARENA_NONE || add_arena(c) != ARENA_NONE;
+	futex_unlock(&lock);
+	return prepared;
+}
+
+/* Returns how many bytes get memory at a time, if the limit allows it. */
+static size_t block_bytes(const struct frame_class *c)
+{
+	return max_size(c->len, c->type->block);
+}
+
+/* Returns how many frames get memory at a time within the limit. */
+static uint32_t block_frames(const struct frame_class *c, size_t limit)
+{
+	size_t block = block_bytes(c);
+
+	return limit >= MIN_HUGE_PAGES * block ? (uint32_t)(block / c->len) : 1;
+}
+
+uint32_t frame_block(const struct frame_class *c, size_t limit)
+{
+	return c->type->whole ? block_frames(c, limit) : 1;
+}
+
+/* ---- Taking frames ---- */
+
+/* The caller holds the lock. */
+static void push_released(struct frame_class *c, uint32_t frame)
+{
+	arena_of(frame)->next[frame & 0xffff] = c->released;
 	c->released = frame;
 	c->released_count++;
 }
 
-/* Under the lock. */
-static void push_free(uint32_t frame)
-{
-	freelist_push(&own_class(frame)->free, frame);
-}
-
-/* Under the lock: no frame of this size has memory, so all arenas can start again. Frames of one that cannot stay
- * unused. */
-static void restart(struct size_class *c)
+/* Lets all arenas start again, because no frame of the class has memory. Frames of an arena for
+ * which that fails stay unused. The caller holds the lock. */
+static void renew_arenas(struct frame_class *c)
 {
 	c->released = FRAME_NONE;
 	c->released_count = 0;
@@ -236,8 +261,8 @@ static void restart(struct size_class *c)
 		arena_renew(&arenas[i]);
 }
 
-/* Under the lock: an arena that has unpopulated frames, or ARENA_NONE. */
-static uint32_t unpopulated_arena(const struct size_class *c)
+/* Finds an arena that has unpopulated frames, or returns ARENA_NONE. The caller holds the lock. */
+static uint32_t find_unpopulated(const struct frame_class *c)
 {
 	uint32_t i = c->arena;
 
@@ -246,139 +271,121 @@ static uint32_t unpopulated_arena(const struct size_class *c)
 	return i;
 }
 
-static uint32_t coarse(enum frame_kind kind, size_t len, size_t limit)
+/* Claims frames of arena i that never had memory: a block of them if it is within the limit. The
+ * caller holds the lock. */
+static uint32_t claim_unpopulated(const struct frame_class *c, uint32_t i, size_t limit,
+				  uint32_t *count)
 {
-	size_t block = arena_block(kind, len);
+	struct arena *a = &arenas[i];
+	uint32_t first = a->unpopulated, block = block_frames(c, limit);
 
-	return limit >= COARSE_MIN * block ? (uint32_t)(block / len) : 1;
+	*count = first % block == 0 && held + block * c->len <= limit ? block : 1;
+	a->unpopulated += *count;
+	/* Shared memory may return with its old contents. */
+	if (!c->shared)
+		memset(&a->blank[first], true, *count);
+	return i << 16 | first;
 }
 
-uint32_t frame_block(enum frame_kind kind, size_t len, size_t limit)
+/* Counts memory for frames that have none. Returns the first, and how many in *count; FRAME_NONE if
+ * the limit does not allow it. A whole block is better than a released frame, because it is a huge
+ * page; but address space and page tables have a cost. The caller holds the lock. */
+static uint32_t claim_memory(struct frame_class *c, size_t limit, uint32_t *count)
 {
-	return arena_maps(kind) ? coarse(kind, len, limit) : 1;
-}
+	uint32_t frame, arena;
 
-/* Under the lock: frames that never had memory, a block of them where that is within the limit. */
-static uint32_t claim_unpopulated(uint32_t i, size_t len, size_t limit, uint32_t *count)
-{
-	uint32_t frame = i << 16 | arenas[i].unpopulated, block = coarse(arenas[i].kind, len, limit);
-
-	*count = arenas[i].unpopulated % block == 0 && held + block * len <= limit ? block : 1;
-	arenas[i].unpopulated += *count;
-	/* Shared memory may come back as it went. */
-	if (arenas[i].kind != FRAME_SHARED)
-		memset(blank_of(frame), true, *count);
-	return frame;
-}
-
-/* Under the lock: the number of one more, or ARENA_NONE. */
-static uint32_t add_arena(struct size_class *c, enum frame_kind kind, size_t len)
-{
-	uint32_t arena = arena_add(kind, len, c->arena);
-
-	if (arena != ARENA_NONE)
-		c->arena = arena;
-	return arena;
-}
-
-/* Under the lock: charges memory for frames that have none, and says how many of them, from which on. */
-static uint32_t claim(struct size_class *c, enum frame_kind kind, size_t len, size_t limit, uint32_t *count)
-{
-	uint32_t frame = FRAME_NONE, arena;
-
-	*count = 1;
-	if (held + len > limit)
+	if (held + c->len > limit)
 		return FRAME_NONE;
-	if (arena_maps(kind) && c->with_memory == 0 && c->released != FRAME_NONE)
-		restart(c);
-	/* A whole block is better than a frame that has given its memory back: it is a huge page. But address space
-	 * and page tables are not for nothing. */
-	arena = unpopulated_arena(c);
-	if (c->released_count && (arena == ARENA_NONE || kind == FRAME_COPIED || held + arena_block(kind, len) > limit ||
-				  c->released_count * len >= RELEASED_BYTES))
-		frame = pop_released(c);
-	if (frame == FRAME_NONE) {
-		arena = arena == ARENA_NONE ? add_arena(c, kind, len) : arena;
+	if (c->type->whole && c->with_memory == 0 && c->released_count)
+		renew_arenas(c);
+	arena = find_unpopulated(c);
+	if (c->released_count && (arena == ARENA_NONE || c->type->copied ||
+				  held + block_bytes(c) > limit ||
+				  c->released_count * c->len >= MAX_RELEASED_BYTES)) {
+		frame = c->released;
+		c->released = arena_of(frame)->next[frame & 0xffff];
+		c->released_count--;
+		*count = 1;
+	} else {
+		arena = arena == ARENA_NONE ? add_arena(c) : arena;
 		if (arena == ARENA_NONE || !arena_open(&arenas[arena], arenas[arena].unpopulated))
 			return FRAME_NONE;
-		frame = claim_unpopulated(arena, len, limit, count);
+		frame = claim_unpopulated(c, arena, limit, count);
 	}
 	c->with_memory += *count;
-	held += len * *count;
+	held += c->len * *count;
 	if (held > peak)
 		peak = held;
 	return frame;
 }
 
-uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
+/* Populates `count` claimed frames, of which the first is taken and the others become free. Returns
+ * the first, or FRAME_NONE. */
+static uint32_t populate_claimed(struct frame_class *c, uint32_t frame, uint32_t count)
 {
-	struct size_class *c = class_of(kind, len);
-	uint32_t frame, count;
-	bool ok;
+	bool ok = arena_populate(frame, c->len * count);
 
-	futex_lock(&lock);
-	limit = limit == FRAME_ONE_MORE ? held + len : limit;
-	if (arena_maps(kind) && used >= used_max) {
-		futex_unlock(&lock);
-		return FRAME_NONE;
-	}
-	count_taken(kind, 1);
-	frame = freelist_pop(&c->free);
-	if (frame != FRAME_NONE) {
-		futex_unlock(&lock);
-		return frame;
-	}
-	frame = claim(c, kind, len, limit, &count);
-	if (frame == FRAME_NONE)
-		count_taken(kind, -1);
-	futex_unlock(&lock);
-	if (frame == FRAME_NONE)
-		return FRAME_NONE;
-
-	ok = arena_populate(frame, len * count);
-	frame_set_writable(frame, count, true);
+	if (c->type->whole)
+		note_rights(frame, count, true);
 	futex_lock(&lock);
 	if (!ok) {
-		count_taken(kind, -1);
-		held -= len * count;
+		used -= c->type->whole;
+		held -= c->len * count;
 		c->with_memory -= count;
 	}
-	/* The list is last in, first out: the lowest address should come first. */
-	for (uint32_t i = count; i-- > (ok ? 1 : 0);)
-		ok ? push_free(frame + i) : push_released(frame + i);
+	/* The list is last in, first out: the lowest address must come first. */
+	for (uint32_t i = count; i-- > ok;)
+		ok ? freelist_push(&c->free, frame + i) : push_released(c, frame + i);
 	futex_unlock(&lock);
 	return ok ? frame : FRAME_NONE;
 }
 
-/* Under the lock. */
-static uint32_t claim_huge(struct size_class *c, size_t len, size_t limit)
+uint32_t frame_take(struct frame_class *c, size_t limit)
 {
-	uint32_t n = arena_per_huge(len), arena = unpopulated_arena(c), frame, count;
+	uint32_t frame = FRAME_NONE, count = 0;
 
-	if (used + n > used_max || held + HUGE_PAGE > limit || coarse(FRAME_MAPPED, len, limit) != n ||
-	    c->released_count * len > held + RELEASED_BYTES)
+	futex_lock(&lock);
+	if (!c->type->whole || used < used_max) {
+		frame = freelist_pop(&c->free);
+		if (frame == FRAME_NONE)
+			frame = claim_memory(c, limit == FRAME_ONE_MORE ? held + c->len : limit,
+					     &count);
+		if (frame != FRAME_NONE)
+			used += c->type->whole;
+	}
+	futex_unlock(&lock);
+	return count ? populate_claimed(c, frame, count) : frame;
+}
+
+/* The caller holds the lock. */
+static uint32_t claim_huge(struct frame_class *c, size_t limit)
+{
+	uint32_t n = arena_per_huge(c->len), arena = find_unpopulated(c), frame, count;
+
+	if (used + n > used_max || held + HUGE_PAGE > limit || block_frames(c, limit) != n ||
+	    c->released_count * c->len > held + MAX_RELEASED_BYTES)
 		return FRAME_NONE;
-	arena = arena == ARENA_NONE ? add_arena(c, FRAME_MAPPED, len) : arena;
+	arena = arena == ARENA_NONE ? add_arena(c) : arena;
 	if (arena == ARENA_NONE || arenas[arena].unpopulated % n != 0)
 		return FRAME_NONE;
-	frame = claim_unpopulated(arena, len, limit, &count);
+	frame = claim_unpopulated(c, arena, limit, &count);
 	c->with_memory += n;
-	count_taken(FRAME_MAPPED, (int)n);
+	used += n;
 	held += HUGE_PAGE;
 	return frame;
 }
 
-uint32_t frame_take_huge(size_t len, size_t limit)
+uint32_t frame_take_huge(struct frame_class *c, size_t limit)
 {
-	uint32_t n = arena_per_huge(len), frame;
+	uint32_t n = arena_per_huge(c->len), frame;
 
 	futex_lock(&lock);
-	frame = claim_huge(class_of(FRAME_MAPPED, len), len, limit);
+	frame = claim_huge(c, limit);
 	futex_unlock(&lock);
 	if (frame == FRAME_NONE)
 		return FRAME_NONE;
 	if (arena_populate(frame, HUGE_PAGE)) {
-		frame_set_writable(frame, n, true);
+		note_rights(frame, n, true);
 		return frame;
 	}
 	for (uint32_t i = n; i-- > 0;)
@@ -386,51 +393,21 @@ uint32_t frame_take_huge(size_t len, size_t limit)
 	return FRAME_NONE;
 }
 
-bool frame_prepare(enum frame_kind kind, size_t len)
+bool frame_is_available(struct frame_class *c, size_t limit)
 {
-	struct size_class *c = class_of(kind, len);
-	bool there;
+	bool available;
 
 	futex_lock(&lock);
-	if (c->arena == ARENA_NONE)
-		c->arena = arena_add(kind, len, ARENA_NONE);
-	there = c->arena != ARENA_NONE;
+	available = (!c->type->whole || used < used_max) &&
+		    (!freelist_is_empty(&c->free) || held + c->len <= limit);
 	futex_unlock(&lock);
-	return there;
+	return available;
 }
 
-void frame_unlock(void)
+void frame_stock(struct frame_class *c, size_t limit)
 {
-	futex_lock(&lock);
-	arena_unlock();
-	for (unsigned i = 0; i < CLASSES; i++) {
-		for (uint32_t frame = classes[i].released; frame != FRAME_NONE; frame = *link_of(frame))
-			arena_drop(frame, arena_of(frame)->len);
-	}
-	futex_unlock(&lock);
-}
-
-void frame_drop_memory(uint32_t frame)
-{
-	if (arena_of(frame)->kind != FRAME_SHARED)
-		arena_drop(frame, arena_of(frame)->len);
-}
-
-bool frame_spare(enum frame_kind kind, size_t len, size_t limit)
-{
-	bool spare;
-
-	futex_lock(&lock);
-	spare = (!arena_maps(kind) || used < used_max) &&
-		(!freelist_is_empty(&class_of(kind, len)->free) || held + len <= limit);
-	futex_unlock(&lock);
-	return spare;
-}
-
-void frame_stock(enum frame_kind kind, size_t len, size_t limit)
-{
-	/* The last one that is given is the next one that is taken. */
-	uint32_t frame = kind == FRAME_COPIED ? FRAME_NONE : frame_take(kind, len, limit);
+	/* The frame that is freed last is taken next. A copied frame needs no memory. */
+	uint32_t frame = c->type->copied ? FRAME_NONE : frame_take(c, limit);
 
 	if (frame == FRAME_NONE)
 		return;
@@ -438,77 +415,79 @@ void frame_stock(enum frame_kind kind, size_t len, size_t limit)
 	frame_free(frame);
 }
 
-static void become_released(uint32_t frame)
-{
-	size_t len = arena_of(frame)->len;
+/* ---- Freeing frames ---- */
 
+/* Counts a frame as released, after its memory was dropped. taken: it was taken before. */
+static void release_frame(struct frame_class *c, uint32_t frame, bool taken)
+{
 	futex_lock(&lock);
-	push_released(frame);
-	own_class(frame)->with_memory--;
-	held -= len;
+	push_released(c, frame);
+	c->with_memory--;
+	held -= c->len;
+	used -= taken && c->type->whole;
 	futex_unlock(&lock);
 }
 
-/* Whatever of its memory is in the pool: for a short segment, the part that never was mapped. */
-static void drop_memory(uint32_t frame)
+/* Drops the memory that the frame has in the pool: all of it, or for a short segment the part that
+ * is never mapped. */
+static void drop_memory(uint32_t frame, size_t len)
 {
-	arena_drop(frame, arena_of(frame)->len);
+	arena_drop(frame, len);
 	frame_note_split(frame, 1);
-	/* So that its place merges with those beside it. */
+	/* Writable addresses merge with those beside them. */
 	frame_make_writable(frame, 1);
-	become_released(frame);
-}
-
-/* Nothing is gained by keeping what the next load may not need. */
-static void free_copied(uint32_t frame)
-{
-	if (!*blank_of(frame))
-		arena_drop(frame, arena_of(frame)->len);
-	*blank_of(frame) = true;
-	become_released(frame);
 }
 
 void frame_free_to_system(uint32_t frame)
 {
-	if (arena_of(frame)->kind == FRAME_COPIED) {
-		free_copied(frame);
-		return;
+	struct arena *a = arena_of(frame);
+
+	if (!a->type->copied) {
+		drop_memory(frame, a->len);
+	} else if (!a->blank[frame & 0xffff]) {
+		arena_drop(frame, a->len);
+		a->blank[frame & 0xffff] = true;
 	}
-	drop_memory(frame);
-	count_taken(arena_of(frame)->kind, -1);
+	release_frame(a->owner, frame, true);
 }
 
 void frame_free(uint32_t frame)
 {
-	if (arena_of(frame)->kind == FRAME_COPIED) {
-		free_copied(frame);
+	struct frame_class *c = arena_of(frame)->owner;
+
+	/* A copied frame keeps no memory, because the next load may not need it. */
+	if (c->type->copied) {
+		frame_free_to_system(frame);
 		return;
 	}
 	futex_lock(&lock);
-	push_free(frame);
-	count_taken(arena_of(frame)->kind, -1);
+	freelist_push(&c->free, frame);
+	used -= c->type->whole;
 	futex_unlock(&lock);
 }
 
 void frame_empty(const uint32_t *frames, unsigned n)
 {
-	struct userfaultfd_drops drops = { .n = 0 };
+	struct discard_list list = { .n = 0 };
 
 	for (unsigned k = 0; k < n; k++) {
-		if (arena_of(frames[k])->kind != FRAME_COPIED || *blank_of(frames[k]))
+		struct arena *a = arena_of(frames[k]);
+		bool *blank = &a->blank[frames[k] & 0xffff];
+
+		if (!a->type->copied || *blank)
 			continue;
-		userfaultfd_drop_later(&drops, frame_addr(frames[k]), arena_of(frames[k])->len);
-		*blank_of(frames[k]) = true;
+		discard_later(&list, frame_addr(frames[k]), a->len);
+		*blank = true;
 	}
-	userfaultfd_drop_all(&drops);
+	discard_all(&list);
 }
 
-/* The memory of a free frame goes; false: there is none. */
-static bool shrink(struct size_class *c)
+/* Frees the memory of a free frame. Returns false if there is none. */
+static bool shrink_class(struct frame_class *c)
 {
 	uint32_t frame;
 
-	/* A look first: most have none. */
+	/* Most classes have no free frame. */
 	if (freelist_is_empty(&c->free))
 		return false;
 	futex_lock(&lock);
@@ -516,43 +495,67 @@ static bool shrink(struct size_class *c)
 	futex_unlock(&lock);
 	if (frame == FRAME_NONE)
 		return false;
-	drop_memory(frame);
+	drop_memory(frame, c->len);
+	release_frame(c, frame, false);
 	return true;
 }
 
-bool frame_shrink(enum frame_kind except, size_t except_len)
+bool frame_shrink(const struct frame_class *except)
 {
-	const struct size_class *spared = except_len ? class_of(except, except_len) : NULL;
-
-	for (unsigned i = 0; i < CLASSES; i++) {
-		if (&classes[i] != spared && shrink(&classes[i]))
+	for (uint32_t i = 0; i < class_count; i++) {
+		if (&classes[i] != except && shrink_class(&classes[i]))
 			return true;
 	}
 	return false;
 }
 
-/* Under the lock: how many frames have not been needed since the last look. While some are in use, as many as come at a
- * time are, too: they are what is left of a huge page. */
-static uint32_t count_idle(struct size_class *c)
+/* Returns how many frames have not been needed since the last call. While some frames are in use,
+ * as many frames as get memory at a time are not idle, because they are the rest of a huge page.
+ * The caller holds the lock. */
+static uint32_t count_idle(struct frame_class *c)
 {
-	uint32_t idle = c->free.least, block;
+	uint32_t idle = c->free.least, block = (uint32_t)(block_bytes(c) / c->len);
 
 	c->free.least = c->free.count;
 	if (idle == 0 || c->with_memory == c->free.count)
 		return idle;
-	block = (uint32_t)(arena_block(arenas[c->arena].kind, arenas[c->arena].len) / arenas[c->arena].len);
 	return idle > block ? idle - block : 0;
 }
 
 void frame_age(void)
 {
-	for (unsigned i = 0; i < CLASSES; i++) {
+	for (uint32_t i = 0; i < class_count; i++) {
 		uint32_t idle;
 
 		futex_lock(&lock);
 		idle = count_idle(&classes[i]);
 		futex_unlock(&lock);
-		for (uint32_t n = 0; n < idle && n < AGE_MOST && shrink(&classes[i]); n++)
+		for (uint32_t n = 0; n < idle && n < MAX_AGED_FRAMES && shrink_class(&classes[i]);
+		     n++)
 			;
 	}
+}
+
+/* ---- Locked memory ---- */
+
+void frame_unlock(void)
+{
+	futex_lock(&lock);
+	arena_unlock();
+	for (uint32_t i = 0; i < class_count; i++) {
+		const struct frame_class *c = &classes[i];
+
+		for (uint32_t frame = c->released; frame != FRAME_NONE;
+		     frame = arena_of(frame)->next[frame & 0xffff])
+			arena_drop(frame, c->len);
+	}
+	futex_unlock(&lock);
+}
+
+void frame_drop_memory(uint32_t frame)
+{
+	const struct arena *a = arena_of(frame);
+
+	if (!a->shared)
+		arena_drop(frame, a->len);
 }

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Free frames of one size, in two lists: those whose huge page is free as a whole, and all others. */
+/* The free frames of one class, in two lists: frames whose huge page is free as a whole, and all
+ * others. */
 #ifndef FREELIST_H
 #define FREELIST_H
 
 #include "memory/arena.h"
 
-#define FREELIST_BLOCK 32 /* huge pages with more frames than this are not tracked as wholes */
+/* Huge pages with more frames than this are not tracked as wholes. */
+#define FREELIST_MAX_FRAMES_PER_HUGE 32
 
-/* Heads of lists, FRAME_NONE at the end; last in, first out. */
 struct freelist {
-	_Atomic uint32_t loose, whole;
-	uint32_t count;      /* frames in both */
-	uint32_t least;      /* the least value of count since this was set */
+	_Atomic uint32_t loose, whole; /* heads of the lists, FRAME_NONE at the end; last in, first
+					  out */
+	uint32_t count;      /* frames in both lists */
+	uint32_t least;      /* least value of count since this was set */
 };
 
 #define FREELIST_EMPTY (struct freelist){ .loose = FRAME_NONE, .whole = FRAME_NONE }
@@ -19,8 +21,8 @@ struct freelist {
 /* These need the pool's lock. */
 
 void freelist_push(struct freelist *l, uint32_t frame);
-/* A loose frame, if there is one; otherwise the frames of a whole huge page, from the first to the last. FRAME_NONE:
- * both lists are empty. */
+/* Returns a loose frame, if there is one; otherwise, one after the other, the frames of a whole
+ * huge page from the first to the last. FRAME_NONE: both lists are empty. */
 uint32_t freelist_pop(struct freelist *l);
 
 /* May be called without the lock. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Address space of a file costs nothing, so the number of an arena determines its part of the file, and other processes
- * can compute from a frame's number where it is. A public call makes the object, which stays; faults only map it. One
- * lock, while the object is made.
+ * Offsets of a file cost nothing, so the number of an arena determines its part of the file, and
+ * other processes can compute the offset of a frame from its number. A public call creates the
+ * object, which stays; faults only map it. Lock: `lock`, while the object is created.
  */
 #include "memory/shared_pool.h"
 
@@ -17,8 +17,8 @@
 static _Atomic int object = -1;
 static _Atomic uint32_t lock;
 
-/* Whether this kernel moves such memory as it moves private memory. */
-static bool moves(int fd)
+/* Returns whether this kernel moves shared memory as it moves private memory. */
+static bool can_move(int fd)
 {
 	void *from = raw_mmap(NULL, sys_page(), PROT_NONE, MAP_SHARED, fd, 0), *to;
 
@@ -31,14 +31,14 @@ static bool moves(int fd)
 	return to != MAP_FAILED;
 }
 
-static int make(void)
+static int create_object(void)
 {
-	int fd = sys_object("ummap-pool", (uint64_t)OBJECT_SPANS << SHARED_POOL_SPAN_SHIFT);
+	int fd = sys_object("ummap-pool", (uint64_t)SHARED_POOL_SPANS << SHARED_POOL_SPAN_SHIFT);
 
 	if (fd < 0)
 		return fail(-fd, "cannot create the shared memory for UMMAP_SHARED: %s",
 			    strerror(-fd));
-	if (!moves(fd)) {
+	if (!can_move(fd)) {
 		close(fd);
 		return fail(EOPNOTSUPP, "cannot use UMMAP_SHARED: this kernel does not move "
 			    "mappings of shared memory. Try Linux 5.13 or later");
@@ -53,7 +53,7 @@ int shared_pool_open(void)
 
 	futex_lock(&lock);
 	if (object < 0)
-		err = make();
+		err = create_object();
 	futex_unlock(&lock);
 	return err;
 }
@@ -79,6 +79,6 @@ bool shared_pool_map(uint32_t arena, void *base, size_t len)
 
 void shared_pool_drop(uint32_t arena, size_t at, size_t len)
 {
-	fallocate(object, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, ((off_t)arena << SHARED_POOL_SPAN_SHIFT) + (off_t)at,
-		  (off_t)len);
+	fallocate(object, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+		  ((off_t)arena << SHARED_POOL_SPAN_SHIFT) + (off_t)at, (off_t)len);
 }

@@ -9,18 +9,23 @@
 
 /* Arena n of the pool is at offset n << SHARED_POOL_SPAN_SHIFT. */
 #define SHARED_POOL_SPAN_SHIFT 36
-#define OBJECT_SPANS 65536
+#define SHARED_POOL_SPANS 65536
+/* Size of the largest frame that can be shared: the smallest arena must fit into its span. */
+#define SHARED_POOL_MAX_FRAME ((size_t)1 << 32)
 
-/* Makes the object, unless it exists; called before the first shared frame is taken. 0, or -errno with a sentence. */
+/* Creates the object, unless it exists; called before the first shared frame is taken. Returns 0,
+ * or -errno with a sentence. */
 int shared_pool_open(void);
-/* Its descriptor; -1: there is none. */
+/* Returns the descriptor of the object; -1: there is none. */
 int shared_pool_fd(void);
-/* In a forked child: there is none. */
+/* In a forked child: there is no object. */
 void shared_pool_forget(void);
 
-/* Maps the first len bytes of an arena at base, in place of what is there. Safe in a signal handler. */
+/* Maps the first len bytes of an arena at base, in place of other memory. Safe in a signal
+ * handler. */
 bool shared_pool_map(uint32_t arena, void *base, size_t len);
-/* Frees the memory of bytes [at, at + len) of an arena, whichever process maps them. Safe in a signal handler. */
+/* Frees the memory of bytes [at, at + len) of an arena, whichever process maps them. Safe in a
+ * signal handler. */
 void shared_pool_drop(uint32_t arena, size_t at, size_t len);
 
 #endif

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The slot of this process in the node's registry. A process takes a slot by writing its owner atomically, and any
- * other process frees it when it sees that the owner is dead: no process keeps others waiting by dying. The contents of
- * the registry are treated as input. Other processes are asked for memory by a word in their slots, on which their
- * background thread waits: no signal is sent, and asking a process that is dead, or whose slot another one has now, is
- * harmless. If the name no longer leads to the registry (the last process has left, or it was removed), its processes
- * join the next one. One lock, within this process, while descriptors are open.
+ * The slot of this process in the node's registry. A process takes a slot by writing its owner
+ * atomically. Any other process frees the slot when it sees that the owner is dead, so a process
+ * that dies keeps no other process waiting. The contents of the registry are treated as input.
+ * A process asks another one for memory by a word in the other's slot, on which that process's
+ * background thread waits. No signal is sent, and the request is harmless if the process is dead or
+ * another process has the slot. If the name no longer leads to the registry (the last process has
+ * left, or the file was removed), the processes of the registry join the next one. One lock, within
+ * this process, while descriptors are open.
  */
 #include "node/node.h"
 
@@ -20,32 +22,28 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* How often a process tries again whose registry was removed while it joined. */
-#define TRIES 100
-/* How often to look where the kernel cannot wait for two words. */
+/* The number of attempts to join if the registry is removed meanwhile. */
+#define MAX_JOIN_TRIES 100
+/* The interval of looks at the registry if the kernel cannot wait for two words. */
 #define POLL_MS 50
 
-static struct registry *table;          /* NULL: not joined */
-static struct registry_slot *mine;
-static uint64_t me;                  /* as the slot's owner */
-static struct stat file;             /* of the table */
-static char path[REGISTRY_PATH_LEN];
-static struct node_self self;
-static _Atomic uint32_t attending;   /* thread that lives as long as this program */
-static uint32_t answered;            /* mine->asks, as far as it has been looked at */
-static _Atomic bool left;            /* for good: the process ends */
-static bool alone;                   /* it could not join, and has said so */
+static struct registry *table;       /* registry; NULL: not joined */
+static struct registry_slot *mine;   /* slot of this process */
+static uint64_t me;                  /* identity of this process, as the slot's owner */
+static struct stat file;             /* identity and size of the registry's file */
+static char path[REGISTRY_PATH_LEN]; /* name of the registry */
+static struct node_self self;        /* numbers that this process publishes */
+static _Atomic uint32_t attending;   /* background thread, which lives as long as the program */
+static uint32_t answered;            /* value of mine->asks at the last look */
+static _Atomic bool left;            /* the process ends, and does not join again */
+static bool alone;                   /* joining has failed, and a message has said so */
 static _Atomic uint32_t lock;
 
-static size_t plus(size_t a, size_t b)
-{
-	return a > SIZE_MAX - b ? SIZE_MAX : a + b;
-}
+/* ---- Joining and leaving ---- */
 
-/* ---- Coming and going ---- */
-
-/* The name may lead elsewhere by now, and what was cut short must not be touched. */
-static bool is_there(void)
+/* Whether the name still leads to the registry, and its memory can be accessed: a file that was cut
+ * short must not be. */
+static bool is_current(void)
 {
 	struct stat st;
 
@@ -60,7 +58,8 @@ static void detach(void)
 	mine = NULL;
 }
 
-/* The descriptor, which may be closed: what is mapped by it holds the table. */
+/* Maps the registry. Returns its descriptor, which the caller may close, because the mapping keeps
+ * the registry. */
 static int attach(void)
 {
 	int fd = registry_open(path), err;
@@ -85,15 +84,16 @@ static int attach(void)
 /* Allocates memory for the counters, which this process will write. */
 static int make_page(int fd, const struct registry_slot *slot)
 {
-	off_t at = (off_t)offsetof(struct registry, page) + (slot - table->slot) * (off_t)sizeof(struct registry_page);
+	off_t at = (off_t)offsetof(struct registry, page) +
+		   (slot - table->slot) * (off_t)sizeof(struct registry_page);
 
 	if (fallocate(fd, 0, at, sizeof(struct registry_page)) == 0)
 		return 0;
 	return fail(errno, "cannot allocate memory in '%s': %s", path, strerror(errno));
 }
 
-/* What another one has left there, or this one leaves. */
-static void clear(void)
+/* Clears the numbers that this process, or the last owner of the slot, has published. */
+static void clear_slot(void)
 {
 	mine->thread = 0;
 	mine->limit = 0;
@@ -102,7 +102,7 @@ static void clear(void)
 	mine->lacks = 0;
 }
 
-static int claim(void)
+static int claim_slot(void)
 {
 	for (unsigned i = 0; i < REGISTRY_SLOTS && !mine; i++) {
 		struct registry_slot *s = &table->slot[i];
@@ -114,7 +114,7 @@ static int claim(void)
 	if (!mine)
 		return fail(EAGAIN, "cannot join the memory group '%s': %d processes use it "
 			    "already. Try another group (UMMAP_GROUP)", path, REGISTRY_SLOTS);
-	clear();
+	clear_slot();
 	mine->thread = registry_thread(me, attending);
 	answered = mine->asks;
 	mine->dynamic = self.dynamic;
@@ -122,58 +122,58 @@ static int claim(void)
 	return 0;
 }
 
-static void release(void)
+static void release_slot(void)
 {
 	uint64_t owner = me;
 
-	clear();
+	clear_slot();
 	atomic_compare_exchange_strong(&mine->owner, &owner, 0);
 }
 
-static void reap(void)
+static void reap_slots(void)
 {
 	for (unsigned i = 0; i < REGISTRY_SLOTS; i++) {
 		struct registry_slot *s = &table->slot[i];
 		uint64_t owner = s->owner;
 
-		/* This process in another slot is the program that this one has replaced. */
+		/* A process that calls execve(2) keeps its slot, which the old program owned. */
 		if (owner && s != mine && (owner == me || !registry_alive(owner, s->thread)))
 			atomic_compare_exchange_strong(&s->owner, &owner, 0);
 	}
 }
 
-static int enter(void)
+static int try_join(void)
 {
 	int fd = attach(), err;
 	bool there;
 
 	if (fd < 0)
 		return fd;
-	reap();
-	err = claim();
+	reap_slots();
+	err = claim_slot();
 	if (!err)
 		err = make_page(fd, mine);
-	/* It may have been removed before it was held. */
-	there = is_there();
+	/* The registry may have been removed before it was held. */
+	there = is_current();
 	close(fd);
 	if (!err && there)
 		return 0;
 	if (mine)
-		release();
+		release_slot();
 	detach();
 	return err ? err : -EAGAIN;
 }
 
 /* Under the lock. */
-static int join(void)
+static int join_locked(void)
 {
 	int err = -EAGAIN;
 
 	me = registry_owner(getpid());
-	for (int i = 0; i < TRIES && err == -EAGAIN; i++) {
+	for (int i = 0; i < MAX_JOIN_TRIES && err == -EAGAIN; i++) {
 		fail_clear();
-		err = enter();
-		/* That the table is full has its sentence. */
+		err = try_join();
+		/* The registry is full, and the message says so. */
 		if (err == -EAGAIN && *fail_message())
 			return err;
 	}
@@ -192,24 +192,26 @@ int node_join(const char *group, const struct node_self *as)
 	registry_path(group, path);
 	left = false;
 	registry_sweep();
-	err = join();
+	err = join_locked();
 	alone = err;
 	futex_unlock(&lock);
 	return err;
 }
 
-/* Under the lock. Other threads may still be writing to the slot: they write to private memory from now on. */
-static void leave(void)
+/* Under the lock. Other threads may still write to the slot: from now on, they write to private
+ * memory. */
+static void leave_locked(void)
 {
 	void *instead;
 
 	if (!table)
 		return;
-	if (is_there() && mine->owner == me)
-		release();
+	if (is_current() && mine->owner == me)
+		release_slot();
 	instead = sys_lazy(sizeof(*table));
 	if (instead)
-		raw_mremap(instead, sizeof(*table), sizeof(*table), MREMAP_MAYMOVE | MREMAP_FIXED, table);
+		raw_mremap(instead, sizeof(*table), sizeof(*table),
+			   MREMAP_MAYMOVE | MREMAP_FIXED, table);
 	registry_remove(path);
 }
 
@@ -217,18 +219,18 @@ void node_leave(void)
 {
 	futex_lock(&lock);
 	left = true;
-	leave();
+	leave_locked();
 	futex_unlock(&lock);
 }
 
 /* Under the lock. */
-static int keep(void)
+static int keep_locked(void)
 {
-	if (table && is_there() && mine->owner == me)
+	if (table && is_current() && mine->owner == me)
 		return 0;
 	if (table)
 		detach();
-	return join();
+	return join_locked();
 }
 
 bool node_keep(void)
@@ -236,7 +238,7 @@ bool node_keep(void)
 	int err;
 
 	futex_lock(&lock);
-	err = left ? -ESRCH : keep();
+	err = left ? -ESRCH : keep_locked();
 	futex_unlock(&lock);
 	if (err && !left && !alone)
 		log_line(LOG_ERROR, "node", "cannot stay in the node's memory group: %s",
@@ -250,11 +252,11 @@ bool node_keep(void)
 void node_attend(void)
 {
 	attending = (uint32_t)syscall(SYS_gettid);
-	if (table && is_there())
+	if (table && is_current())
 		mine->thread = registry_thread(me, attending);
 }
 
-/* ---- What the processes tell each other ---- */
+/* ---- Numbers and requests of the processes ---- */
 
 void node_publish(size_t budget, size_t held, size_t lacks)
 {
@@ -263,44 +265,29 @@ void node_publish(size_t budget, size_t held, size_t lacks)
 	mine->lacks = lacks;
 }
 
-void node_look(struct node_view *view)
+const struct registry_slot *node_next(const struct registry_slot *slot)
 {
-	*view = (struct node_view){ .live = 1, .limit = self.limit };
-	for (unsigned i = 0; i < REGISTRY_SLOTS; i++) {
-		const struct registry_slot *s = &table->slot[i];
-		size_t budget, held;
+	const struct registry_slot *end = table->slot + REGISTRY_SLOTS;
 
-		if (s == mine || !s->owner)
-			continue;
-		budget = s->budget;
-		held = s->held;
-		view->live++;
-		view->limit = max_size(view->limit, s->limit);
-		view->others = plus(view->others, max_size(budget, held));
-		view->pending = plus(view->pending, held > budget ? held - budget : 0);
-		view->waiting |= s->lacks > 0;
-	}
+	slot = slot ? slot + 1 : table->slot;
+	while (slot < end && (slot == mine || !slot->owner))
+		slot++;
+	return slot < end ? slot : NULL;
 }
 
 void node_reap(void)
 {
 	futex_lock(&lock);
-	reap();
+	reap_slots();
 	futex_unlock(&lock);
 }
 
-void node_ask(unsigned live)
+void node_ask(const struct registry_slot *slot)
 {
-	futex_lock(&lock);
-	for (unsigned i = 0; i < REGISTRY_SLOTS; i++) {
-		struct registry_slot *s = &table->slot[i];
+	_Atomic uint32_t *asks = &table->slot[slot - table->slot].asks;
 
-		if (s != mine && s->owner && s->budget > s->limit / live) {
-			s->asks++;
-			futex_wake_shared(&s->asks);
-		}
-	}
-	futex_unlock(&lock);
+	(*asks)++;
+	futex_wake_shared(asks);
 }
 
 bool node_asked(void)
@@ -311,7 +298,7 @@ bool node_asked(void)
 	return answered != before;
 }
 
-/* Only the kernel looks at the table here: the file may have been cut short meanwhile. */
+/* Only the kernel reads the registry here, because the file may have been cut short meanwhile. */
 void node_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms)
 {
 	int err = table ? futex_wait_both(word, value, &mine->asks, answered, ms) : -ENOENT;
@@ -325,7 +312,7 @@ struct registry_page *node_page(void)
 	return table && !left ? &table->page[mine - table->slot] : NULL;
 }
 
-/* ---- fork ---- */
+/* ---- Fork ---- */
 
 /* The lock is held while descriptors are open, so the child inherits none. */
 __attribute__((constructor))
@@ -334,7 +321,7 @@ static void register_fork_handler(void)
 	fork_register(FORK_NODE, &lock, NULL, NULL);
 }
 
-void node_forget(void)
+void node_fork_child(void)
 {
 	table = NULL;
 	mine = NULL;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The file in /dev/shm behind the node's registry. Decides where it is and whether it may be used: a regular file of
- * this user that no other user can access, of the right size, with the head of this version. It is complete when it
- * gets its name, and is removed with its last user. Lock: flock(2) on the file, shared by all processes that have it
- * mapped; a mapping keeps the open file description, so the kernel releases the lock however a process dies. A process
- * that gets the lock exclusively knows that no other one is left, and removes the file.
+ * The file in /dev/shm behind the node's registry: where it is, and whether it may be used. It must
+ * be a regular file of this user that no other user can access, of the right size, with the header
+ * of this version. The file is complete when it gets its name, and is removed with its last user.
+ * Lock: flock(2) on the file, shared by all processes that have it mapped. A mapping keeps the open
+ * file description, so the kernel releases the lock however a process dies. A process that gets the
+ * lock exclusively knows that no other process uses the file, and removes it.
  */
 #include "node/registry.h"
 
@@ -23,7 +24,8 @@
 
 #define FOLDER "/dev/shm"
 #define TRY_REMOVE ". Try to have it removed, or another group (UMMAP_GROUP)"
-/* Removing a file takes less than a millisecond; a process that is stopped in it is not waited for without end. */
+/* Bounds on the wait for a process that removes the file. Removal takes less than a millisecond,
+ * unless the process is stopped meanwhile. */
 #define LOCK_TRIES 1000
 #define LOCK_US 1000
 
@@ -31,10 +33,11 @@ _Static_assert(sizeof(struct registry_slot) == 64, "one cache line for each proc
 _Static_assert(sizeof(struct registry_page) == 8192, "whole pages");
 
 static const struct registry_head head = {
-	REGISTRY_MAGIC, REGISTRY_VERSION, REGISTRY_SLOTS, sizeof(struct registry_slot), sizeof(struct registry_page), { 0 },
+	REGISTRY_MAGIC, REGISTRY_VERSION, REGISTRY_SLOTS, sizeof(struct registry_slot),
+	sizeof(struct registry_page), { 0 },
 };
 
-/* Numbers of processes mean nothing in another namespace. */
+/* The name contains the namespace, because process IDs of other namespaces have no meaning here. */
 void registry_path(const char *group, char path[REGISTRY_PATH_LEN])
 {
 	struct stat space;
@@ -98,8 +101,8 @@ int registry_open(const char *path)
 	return err ? err : fd;
 }
 
-/* Memory for all that is always used: a store where there is none left would be a SIGBUS. */
-static int fill(int fd)
+/* Allocates memory for all slots, because a store without memory would raise SIGBUS. */
+static int fill_file(int fd)
 {
 	if (fchmod(fd, 0600) < 0 || ftruncate(fd, sizeof(struct registry)) < 0)
 		return -errno;
@@ -114,7 +117,7 @@ int registry_create(const char *path)
 	char self[FD_PATH_BYTES];
 	int fd, err;
 
-	/* To ask for more would be a SIGXFSZ. */
+	/* A larger file would raise SIGXFSZ. */
 	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < sizeof(struct registry))
 		return fail(ENOTSUP, "cannot create '%s': its size, %zu bytes, exceeds "
 			    "RLIMIT_FSIZE (ulimit -f). Try a larger limit", path,
@@ -122,7 +125,7 @@ int registry_create(const char *path)
 	fd = open(FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return fail(ENOTSUP, "cannot create a file in " FOLDER ": %s", strerror(errno));
-	err = fill(fd);
+	err = fill_file(fd);
 	fd_path(self, fd);
 	if (!err && linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
 		err = -errno;
@@ -146,7 +149,7 @@ bool registry_alive(uint64_t owner, uint64_t thread)
 	return is_thread_alive(id, registry_tid(owner, thread));
 }
 
-/* ---- The end of a table ---- */
+/* ---- Removing registries ---- */
 
 void registry_hold(int fd)
 {
@@ -154,8 +157,9 @@ void registry_hold(int fd)
 		usleep(LOCK_US);
 }
 
-/* Does not wait: if another process holds the registry, that one removes it, now or when it leaves. A process that
- * opens it meanwhile checks the name once it holds the file, and sees that it is gone. */
+/* Does not wait: if another process holds the registry, that process removes it, now or when it
+ * leaves. A process that opens the registry meanwhile checks the name when it holds the file, and
+ * sees that the name is gone. */
 void registry_remove(const char *path)
 {
 	int fd = registry_open(path);
@@ -179,8 +183,10 @@ void registry_sweep(void)
 	while (folder && (entry = readdir(folder))) {
 		int n = snprintf(path, sizeof(path), FOLDER "/%s", entry->d_name);
 
-		/* Of all groups of this user, but not of another one whose number begins alike. */
-		if (n < (int)sizeof(path) && strncmp(path, begin, len) == 0 && (!path[len] || path[len] == '-'))
+		/* Registries of all groups of this user, but not those of a user whose number has
+		 * this user's number as a prefix. */
+		if (n < (int)sizeof(path) && strncmp(path, begin, len) == 0 &&
+		    (!path[len] || path[len] == '-'))
 			registry_remove(path);
 	}
 	if (folder)

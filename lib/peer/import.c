@@ -99,7 +99,7 @@ static int open_objects(struct umimport *p, const struct export_offer *o)
 static bool is_sound(const struct export_head *h, size_t len)
 {
 	return h->magic == EXPORT_MAGIC && h->version == REACH_VERSION && h->page == sys_page() &&
-	       h->seg_size >= sys_page() && h->seg_size <= FRAME_SHARED_MAX && !(h->seg_size & (h->seg_size - 1)) &&
+	       h->seg_size >= sys_page() && h->seg_size <= SHARED_POOL_MAX_FRAME && !(h->seg_size & (h->seg_size - 1)) &&
 	       h->count > 0 && h->count <= (len - export_segs_at()) / sizeof(struct seg) &&
 	       h->count <= INT64_MAX / h->seg_size;
 }
@@ -120,7 +120,7 @@ static int map_control(struct umimport *p)
 	p->head = all;
 	/* A copy: it must not change after it was looked at. To touch what lies behind the end of a pool is a SIGBUS. */
 	memcpy(&head, all, sizeof(head));
-	if (!is_sound(&head, p->head_len) || (uint64_t)pool.st_size < (uint64_t)OBJECT_SPANS << SHARED_POOL_SPAN_SHIFT)
+	if (!is_sound(&head, p->head_len) || (uint64_t)pool.st_size < (uint64_t)SHARED_POOL_SPANS << SHARED_POOL_SPAN_SHIFT)
 		return fail(EINVAL, "cannot import the mapping: its export is damaged, or was made "
 			    "by another version of the library");
 	p->segs = (const struct seg *)((const char *)all + export_segs_at());
@@ -139,7 +139,7 @@ static int map_lines(struct umimport *p)
 	if (lines == MAP_FAILED)
 		return fail(ENOMEM, "cannot import the mapping: its segments cannot be mapped");
 	p->lines = lines;
-	p->arenas = sys_lazy(OBJECT_SPANS * sizeof(*p->arenas));
+	p->arenas = sys_lazy(SHARED_POOL_SPANS * sizeof(*p->arenas));
 	return p->arenas ? 0 : fail(ENOMEM, "cannot import the mapping: no address space. Try a "
 				    "larger RLIMIT_AS (ulimit -v)");
 }
@@ -176,7 +176,7 @@ static void shut(struct umimport *p)
 			raw_munmap(p->arenas[i], p->arena * p->seg_size);
 	}
 	if (p->arenas)
-		raw_munmap(p->arenas, OBJECT_SPANS * sizeof(*p->arenas));
+		raw_munmap(p->arenas, SHARED_POOL_SPANS * sizeof(*p->arenas));
 	if (p->lines)
 		raw_munmap(p->lines, sizeof(*p->lines));
 	if (p->head)

@@ -10,20 +10,23 @@
  */
 #include <pthread.h>
 
+#include "access.h"
 #include "common.h"
 #include "sanitizers.h"
 
-#define ENGINES 3
 #define STRETCH (256 * KIB)
 #define STRETCHES 64
 #define SIZE (STRETCHES * STRETCH)
 #define THREADS 4
 #define MOST 9000 /* bytes of a load or store */
 
-static const int engines[ENGINES] = { UMMAP_ENGINE_SEGV, UMMAP_ENGINE_UFFD, UMMAP_ENGINE_SIGBUS };
-static const size_t segs[ENGINES] = { 64 * KIB, 16 * KIB, 4 * KIB };
+static const int engines[] = { UMMAP_ENGINE_SEGV, UMMAP_ENGINE_UFFD, UMMAP_ENGINE_SIGBUS,
+			       OTHER_ENGINES };
+static const size_t segs[] = { 64 * KIB, 16 * KIB, 4 * KIB, 8 * KIB };
 
-static uint8_t *base[ENGINES], *shadow;
+#define ENGINE_COUNT (int)(sizeof(engines) / sizeof(*engines))
+
+static uint8_t *base[ENGINE_COUNT], *shadow;
 static unsigned there;             /* engines that can be had here */
 static unsigned owner[STRETCHES];  /* of one thread each */
 static _Atomic bool over;
@@ -33,7 +36,7 @@ static void open_all(const char *path)
 	char uri[400];
 
 	snprintf(uri, sizeof(uri), "posix:%s", path);
-	for (int e = 0; e < ENGINES; e++) {
+	for (int e = 0; e < ENGINE_COUNT; e++) {
 		struct ummap_attr attr = UMMAP_ATTR_INIT;
 		void *addr;
 
@@ -64,7 +67,7 @@ static void store(uint8_t *to, size_t at, size_t len, uint64_t *random)
 
 	for (size_t i = 0; i < len; i++)
 		shadow[at + i] = (uint8_t)(value >> i % 8 * 8 ^ i);
-	memcpy(to, shadow + at, len);
+	access_store(to, shadow + at, len);
 }
 
 static void pin_and_store(uint8_t *to, size_t at, size_t len, uint64_t *random)
@@ -87,14 +90,16 @@ static void step(size_t s, uint64_t *random)
 {
 	size_t from = next_random(random) % STRETCH, len = 1 + next_random(random) % MOST, at;
 	unsigned what = (unsigned)(next_random(random) % 100);
-	uint8_t *m = base[owner[s]];
+	uint8_t *m = base[owner[s]], found[MOST];
 
 	if (from + len > STRETCH)
 		from = STRETCH - len;
 	at = s * STRETCH + from;
-	if (what < 45)
-		check(memcmp(m + at, shadow + at, len) == 0, "stretch %zu of engine %d, %zu bytes at %zu", s, engines[owner[s]], len, from);
-	else if (what < 88)
+	if (what < 45) {
+		access_load(found, m + at, len);
+		check(memcmp(found, shadow + at, len) == 0,
+		      "stretch %zu of engine %d, %zu bytes at %zu", s, engines[owner[s]], len, from);
+	} else if (what < 88)
 		store(m + at, at, len, random);
 	else if (what < 92)
 		hand_over(s, (unsigned)(next_random(random) % there));

@@ -10,6 +10,7 @@
  */
 #include <ummap-driver.h>
 
+#include "access.h"
 #include "common.h"
 
 #define SEG (4 * KIB)
@@ -121,7 +122,10 @@ static void note_place(unsigned i, size_t off, size_t len)
 
 static void check_view(void)
 {
-	check(memcmp(m, view, size) == 0, "step %" PRIu64, step);
+	static uint8_t found[MOST];
+
+	access_load(found, m, size);
+	check(memcmp(found, view, size) == 0, "step %" PRIu64, step);
 }
 
 static void check_stores(void)
@@ -142,8 +146,8 @@ static void change(void)
 		size_t at = below(size), len = 1 + below(below(2) ? 64 : 3 * SEG);
 
 		len = len < size - at ? len : size - at;
-		memset(m + at, (int)step, len);
 		memset(view + at, (int)step, len);
+		access_store(m + at, view + at, len);
 	}
 }
 
@@ -224,6 +228,8 @@ static void play(void *rounds)
 
 	set_budget(BUDGET);
 	set_env("UMMAP_DRIVER", "arrays");
+	if (DEFAULT_ENGINE)
+		set_env("UMMAP_ENGINE", DEFAULT_ENGINE);
 	check(ummap_driver_register(&arrays) == 0);
 	for (unsigned i = 0; i < 2; i++) {
 		fds[i] = temp_file(1);
@@ -236,6 +242,7 @@ static void play(void *rounds)
 	offset = below(STORE - size);
 	check(ummap_open("arrays:x", size, (off_t)offset, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
 	m = addr;
+	check(!DEFAULT_ENGINE || stat_of(m).engine == UMMAP_ENGINE_SIMULATED);
 	memcpy(view, store[0] + offset, size);
 	note_place(0, offset, size);
 	for (step = 1; step <= *(unsigned *)rounds; step++) {

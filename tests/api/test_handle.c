@@ -150,9 +150,17 @@ Test(filters, are_checked)
 {
 	struct ummap_driver outer = { .struct_size = sizeof(outer) };
 	const struct ummap_driver *null = NULL;
+	struct ummap_uri no_path = { .scheme = "memory" };
 	struct ummap_geom geom;
 	void *h;
 
+	check_fails(ummap_driver_open_filters("error:", &driver, &no_path, UMMAP_O_WRITE, &outer,
+					      &h, &geom), EINVAL);
+	no_path.path = "";
+	check_fails(ummap_driver_open_filters("error:", &driver, &no_path, UMMAP_O_WRITE, &outer,
+					      &h, &geom), EINVAL);
+	check_fails(ummap_driver_open_filters("error:/other", &driver, &memory.uri, UMMAP_O_WRITE,
+					      &outer, &h, &geom), EINVAL);
 	check_fails(ummap_driver_open_filters("posix:", &driver, &memory.uri, UMMAP_O_WRITE,
 					      &outer, &h, &geom), EINVAL);
 	check_fails(ummap_driver_open_filters("error:?error.wrong=1", &driver, &memory.uri,

@@ -20,7 +20,6 @@ static void check_config(void)
 	must(c->mem_limit > 0 || (c->mem_share > 0 && c->mem_share <= 1));
 	must(c->seg_size >= sys_page() && (c->seg_size & (c->seg_size - 1)) == 0);
 	must(c->fault_threads >= 1 && c->fault_threads <= 64);
-	must(c->engine >= UMMAP_ENGINE_AUTO && c->engine <= UMMAP_ENGINE_UFFD);
 	must(!c->group || config_is_name(c->group));
 	must(!c->stats || strcmp(c->stats, "1") == 0 || strchr(c->stats, '/'));
 }

@@ -79,7 +79,7 @@ static void copy(struct umimport *peer, struct input *in)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = { data, data + size };
-	int control = make_control(&in), pool = make_object(take_or(&in, (uint64_t)OBJECT_SPANS << SHARED_POOL_SPAN_SHIFT), take(&in) < 240);
+	int control = make_control(&in), pool = make_object(take_or(&in, (uint64_t)SHARED_POOL_SPANS << SHARED_POOL_SPAN_SHIFT), take(&in) < 240);
 	struct export_offer o = { .magic = (uint32_t)EXPORT_MAGIC, .pid = getpid(), .control = control, .pool = pool };
 	struct stat control_file, pool_file;
 	struct umexport offer;

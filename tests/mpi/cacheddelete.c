@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cacheddelete - the parts of a cache go with its file: by MPI_File_delete, by MPI_MODE_DELETE_ON_CLOSE, and, for owners that take
- * no part in the deletion, when they look whether the file is there. What the file lacks stays where the file was removed by
- * other means, because it can have been renamed. `cacheddelete leave FOLDER` leaves a file and its cache there, and
- * `cacheddelete delete FOLDER` deletes them. cacheddelete.sh runs all of it.
+ * cacheddelete - the parts of a cache are removed with the file: by MPI_File_delete, by
+ * MPI_MODE_DELETE_ON_CLOSE, and by owners that did not take part in the deletion, when they find
+ * that the file does not exist. If another program has removed the file, dirty data stays in the
+ * parts, because the file may have been renamed.
+ *
+ * `cacheddelete leave FOLDER` leaves a file and its cache in FOLDER, and `cacheddelete delete
+ * FOLDER` deletes them. cacheddelete.sh runs all three.
  */
 #include "common.h"
 
@@ -22,22 +25,24 @@ static int open_cached(const char *name, int amode, const char *close)
 	MPI_Info_set(info, "pmem_path", near);
 	MPI_Info_set(info, "pmem_size", "4M");
 	MPI_Info_set(info, "pmem_close", close);
-	code = MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_RDWR | MPI_MODE_CREATE | amode, info, &file);
+	code = MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_RDWR | MPI_MODE_CREATE | amode, info,
+			     &file);
 	MPI_Info_free(&info);
 	return code;
 }
 
-/* A file with a cache, which is closed. */
-static void use(const char *name, int amode, const char *close)
+/* Writes a file with a cache, and closes it. */
+static void write_and_close(const char *name, int amode, const char *close)
 {
 	int value = rank;
 
 	check(open_cached(name, amode, close) == MPI_SUCCESS);
-	check(MPI_File_write_at(file, rank * 100000, &value, 1, MPI_INT, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+	check(MPI_File_write_at(file, rank * 100000, &value, 1, MPI_INT, MPI_STATUS_IGNORE) ==
+	      MPI_SUCCESS);
 	check(MPI_File_close(&file) == MPI_SUCCESS);
 }
 
-/* Files of caches whose names begin so. */
+/* Returns the number of files of parts whose names begin with `name`. */
 static int count_parts(const char *name)
 {
 	DIR *dir = opendir(near);
@@ -51,13 +56,13 @@ static int count_parts(const char *name)
 	return n;
 }
 
-static void expect_parts(const char *name, bool there)
+static void expect_parts(const char *name, bool exist)
 {
 	int n;
 
 	MPI_Barrier(MPI_COMM_WORLD);
 	n = count_parts(name);
-	check(there ? n > 0 && n % 2 == 0 : n == 0, "%d files of the cache of %s", n, name);
+	check(exist ? n > 0 && n % 2 == 0 : n == 0, "%d files of the cache of %s", n, name);
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
@@ -77,20 +82,20 @@ static void remove_file(const char *name)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-static void deletes_parts(void)
+static void test_delete(void)
 {
-	use(path, 0, "flush");
+	write_and_close(path, 0, "flush");
 	expect_parts("file", true);
 	delete_file(path, ranks - 1);
 	expect_parts("file", false);
-	use(path, MPI_MODE_DELETE_ON_CLOSE, "flush");
+	write_and_close(path, MPI_MODE_DELETE_ON_CLOSE, "flush");
 	expect_parts("file", false);
-	/* Data that was not written back is removed with the file, and a new file of that name is empty. */
-	use(path, 0, "keep");
+	/* Dirty data is removed with the file, and a new file with the name is empty. */
+	write_and_close(path, 0, "keep");
 	delete_file(path, 0);
 	expect_parts("file", false);
-	use(path, 0, "flush");
-	/* Not by a name that leads to the file, nor where deleting fails. */
+	write_and_close(path, 0, "flush");
+	/* Deleting a link to the file, or a failed deletion, removes no parts. */
 	if (rank == 0)
 		check(symlink(path, other) == 0);
 	delete_file(other, 0);
@@ -100,7 +105,7 @@ static void deletes_parts(void)
 	expect_parts("file", false);
 }
 
-static void deletes_open_files(void)
+static void test_delete_on_close(void)
 {
 	check(open_cached(path, 0, "flush") == MPI_SUCCESS);
 	delete_file(path, 0);
@@ -109,7 +114,7 @@ static void deletes_open_files(void)
 	expect_parts("file", false);
 }
 
-/* A program that has not opened the file says where the cache is. */
+/* A program that has not opened the file names the folder of the cache by a hint. */
 static void delete_by_hint(void)
 {
 	MPI_Info info;
@@ -123,20 +128,20 @@ static void delete_by_hint(void)
 	expect_parts("file", false);
 }
 
-/* By owners, at later opens: each looks at a few files. */
-static void finds_removed_files(void)
+/* At later opens, owners look for files of a few parts each. */
+static void test_removed_files(void)
 {
-	use(path, 0, "flush");
+	write_and_close(path, 0, "flush");
 	remove_file(path);
 	expect_parts("file", true);
 	for (int i = 0; i < 5; i++)
-		use(other, 0, "flush");
+		write_and_close(other, 0, "flush");
 	expect_parts("file", false);
 	expect_parts("other", true);
-	use(path, 0, "keep");
+	write_and_close(path, 0, "keep");
 	remove_file(path);
 	for (int i = 0; i < 5; i++)
-		use(other, 0, "flush");
+		write_and_close(other, 0, "flush");
 	expect_parts("file", true);
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0) {
@@ -165,18 +170,18 @@ int main(int argc, char **argv)
 		check(mkdir(near, 0700) == 0);
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (argc == 3) {
-		use(path, 0, "keep");
+		write_and_close(path, 0, "keep");
 		MPI_Finalize();
 		return 0;
 	}
-	deletes_parts();
-	deletes_open_files();
-	finds_removed_files();
-	/* In MPI_Finalize, which not every rank leaves at once. */
+	test_delete();
+	test_delete_on_close();
+	test_removed_files();
+	/* Owners remove parts in MPI_Finalize, which ranks may leave at different times. */
 	remove_file(other);
 	expect_parts("other", true);
 	MPI_Finalize();
-	/* The folder is gone with the process that has made it. */
+	/* The process that has created the folder removes it when it ends. */
 	for (unsigned i = 0; rank == 0 && i < 60000 && count_parts("other") > 0; i++)
 		pause_ms(1);
 	check(rank || count_parts("other") == 0);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# `tests/mpi/cacheddelete.sh LAUNCH MPI RANKS PROGRAM`: all of it in one job, and then a file that another job deletes.
+# Runs all tests of the program in one job; then a job leaves a file with a cache, and another job
+# deletes it: `tests/mpi/cacheddelete.sh LAUNCH MPI RANKS PROGRAM`.
 set -e
 folder=${UMMAP_TEST_FOLDER:?}
 "$@"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A file system that fails under a cached file, or a cache that fails, at one request after the other: reads and syncs and closing are
- * errors of MPI's or succeed, no process ends, and nothing that was acknowledged is lost.
+ * cachedfault - the file system of a file with an MPI-IO cache fails, or that of the cache, at each
+ * request in turn. Reads, syncs and closing return an MPI error or succeed, no process ends, and
+ * acknowledged data is not lost.
  */
 #include "common.h"
 
@@ -33,8 +34,8 @@ static void fill_block(char *block, int i, int version)
 		block[k] = (char)(i * 13 + k * 7 + version * 101);
 }
 
-/* Each rank those of another one. Returns how many could not be. */
-static int go_over(bool writing, int version)
+/* Writes or checks the blocks of another rank. Returns the number of failed calls. */
+static int transfer_blocks(bool writing, int version)
 {
 	static char block[BLOCK], found[BLOCK];
 	int failed = 0;
@@ -46,7 +47,8 @@ static int go_over(bool writing, int version)
 
 		fill_block(block, i, version);
 		if (writing) {
-			failed += MPI_File_write_at(file, at, block, BLOCK, MPI_BYTE, &s) != MPI_SUCCESS;
+			failed += MPI_File_write_at(file, at, block, BLOCK, MPI_BYTE, &s) !=
+				  MPI_SUCCESS;
 		} else if (MPI_File_read_at(file, at, found, BLOCK, MPI_BYTE, &s) != MPI_SUCCESS) {
 			failed++;
 		} else {
@@ -68,21 +70,22 @@ static void set_fault(const char *place, const char *op, int nth)
 	setenv(place, text, 1);
 }
 
-/* Of nodes, each counts its own. */
-static void reads_that_fail(const char *place)
+/* Each node counts its own requests. */
+static void test_failing_reads(const char *place)
 {
 	int all = 0;
 
 	for (int nth = 1; nth <= 5; nth++) {
 		MPI_Barrier(MPI_COMM_WORLD);
 		if (rank == 0)
-			check(system("rm -f \"$UMMAP_TEST_FOLDER\"/*.cache \"$UMMAP_TEST_FOLDER\"/*.head") == 0);
+			check(system("rm -f \"$UMMAP_TEST_FOLDER\"/*.cache "
+				     "\"$UMMAP_TEST_FOLDER\"/*.head") == 0);
 		MPI_Barrier(MPI_COMM_WORLD);
 		set_fault(place, "read", nth);
 		check(open_cached() == MPI_SUCCESS);
-		all += go_over(false, 1);
-		/* In the end it can be read. */
-		while (go_over(false, 1) > 0)
+		all += transfer_blocks(false, 1);
+		/* After the failure, the file can be read. */
+		while (transfer_blocks(false, 1) > 0)
 			all++;
 		unsetenv(place);
 		check(MPI_File_close(&file) == MPI_SUCCESS);
@@ -90,7 +93,7 @@ static void reads_that_fail(const char *place)
 	check(all > 0);
 }
 
-static void writes_that_fail(const char *place)
+static void test_failing_writes(const char *place)
 {
 	int failed = 0;
 
@@ -98,19 +101,19 @@ static void writes_that_fail(const char *place)
 		set_fault(place, nth % 2 ? "write" : "flush", nth);
 		check(open_cached() == MPI_SUCCESS);
 		unsetenv(place);
-		check(go_over(true, nth) == 0);
-		/* While what is in memory cannot be made durable, the file stays. */
+		check(transfer_blocks(true, nth) == 0);
+		/* While dirty data cannot be made durable, the parts remain. */
 		for (bool left = true; left; left = file != MPI_FILE_NULL)
 			failed += MPI_File_close(&file) != MPI_SUCCESS;
 		check(open_cached() == MPI_SUCCESS);
-		check(go_over(false, nth) == 0);
+		check(transfer_blocks(false, nth) == 0);
 		check(MPI_File_close(&file) == MPI_SUCCESS);
 	}
 	check(failed > 0);
 }
 
-/* A limit on the length of files: the near ones are shorter, the far one is not. */
-static void file_that_is_too_long(void)
+/* A limit on the size of files that near files meet, but not the far store. */
+static void test_file_size_limit(void)
 {
 	struct rlimit was, limit;
 
@@ -118,13 +121,13 @@ static void file_that_is_too_long(void)
 	limit = was;
 	limit.rlim_cur = 5600000;
 	check(open_cached() == MPI_SUCCESS);
-	check(go_over(true, 77) == 0);
+	check(transfer_blocks(true, 77) == 0);
 	signal(SIGXFSZ, SIG_IGN);
 	check(setrlimit(RLIMIT_FSIZE, &limit) == 0);
 	check_error(MPI_File_close(&file), MPI_ERR_IO, "keeps the changes");
 	check(setrlimit(RLIMIT_FSIZE, &was) == 0);
 	check(open_cached() == MPI_SUCCESS);
-	check(go_over(false, 77) == 0);
+	check(transfer_blocks(false, 77) == 0);
 	check(MPI_File_close(&file) == MPI_SUCCESS);
 }
 
@@ -135,12 +138,12 @@ int main(int argc, char **argv)
 	snprintf(path, sizeof(path), "%s/file", folder);
 	for (int i = 0; i < 2; i++) {
 		check(open_cached() == MPI_SUCCESS);
-		check(go_over(true, 1) == 0);
+		check(transfer_blocks(true, 1) == 0);
 		check(MPI_File_close(&file) == MPI_SUCCESS);
-		reads_that_fail(places[i]);
-		writes_that_fail(places[i]);
+		test_failing_reads(places[i]);
+		test_failing_writes(places[i]);
 	}
-	file_that_is_too_long();
+	test_file_size_limit();
 	MPI_Finalize();
 	return 0;
 }

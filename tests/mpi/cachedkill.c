@@ -1,31 +1,39 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cachedkill - a job that dies at any moment leaves in its caches what was acknowledged, and the next one goes on from there, with
- * any number of ranks and nodes: `cachedkill FOLDER MILLISECONDS` writes version after version to records all over a file that
- * grows, until all ranks kill themselves; `cachedkill FOLDER lost`, until a machine is gone; `cachedkill FOLDER check` looks at
- * what is there, and closes; `cachedkill FOLDER cut=N` opens, writes, and closes some times, and each rank dies where it would
- * change or sync what is durable for the Nth time: while it recovers what earlier jobs have left, too. cachedkill.sh runs it.
- * With CACHED_DURABLE each write is durable, and no sync is made.
+ * cachedkill - a job that dies at any time leaves all acknowledged data in its cache, and the next
+ * job continues with any number of ranks and nodes. cachedkill.sh runs it:
+ *
+ *	cachedkill FOLDER MILLISECONDS
+ *		writes versions to the records of a growing file until all ranks kill themselves
+ *	cachedkill FOLDER lost
+ *		writes versions until a machine fails
+ *	cachedkill FOLDER check
+ *		checks the records, and closes the file
+ *	cachedkill FOLDER cut=N
+ *		opens, writes and closes the file several times; each rank dies at its Nth call that
+ *		changes or syncs durable data, which may happen during recovery
+ *
+ * With CACHED_DURABLE, each write is durable, and the job makes no syncs.
  */
 #include "common.h"
 
 #include <stdlib.h>
 
-#define RECORD 5                         /* words of one */
-#define RECORDS (durable ? 60 : 3000)    /* of the first version, and each adds some */
-#define MORE 40
-#define MOST 20000
+#define RECORD 5                         /* words of a record */
+#define RECORDS (durable ? 60 : 3000)    /* records of the first version */
+#define ADDED_RECORDS 40                 /* records that each version adds */
+#define MAX_RECORDS 20000
 
 static MPI_File file;
 static bool durable, dying, keeping;
 
-/* ---- Death at a call ---- */
+/* ---- Death at a chosen call ---- */
 
-static _Atomic int left;                 /* of these calls; 0: it does not end so */
+static _Atomic int calls_left;           /* calls until death; 0: the rank does not die */
 
 static void count_down(void)
 {
-	if (left && --left == 0)
+	if (calls_left && --calls_left == 0)
 		kill(getpid(), SIGKILL);
 }
 
@@ -48,8 +56,8 @@ __attribute__((visibility("default"))) int unlink(const char *name)
 
 /* ---- Versions ---- */
 
-/* Others may be dead a moment before. */
-static void must(int code)
+/* Ends the process quietly after an error, because other ranks may have died before. */
+static void check_or_exit(int code)
 {
 	while (dying && code != MPI_SUCCESS)
 		pause_ms(1000);
@@ -78,7 +86,7 @@ static void open_cached(void)
 		MPI_Error_string(code, text, &len);
 		check(code == MPI_SUCCESS, "%s", text);
 	}
-	must(code);
+	check_or_exit(code);
 	MPI_Info_free(&info);
 }
 
@@ -95,26 +103,29 @@ static int open_acknowledged(void)
 
 static size_t records_of(uint64_t version)
 {
-	size_t n = version ? RECORDS + MORE * (version - 1) : 0;
+	size_t n = version ? RECORDS + ADDED_RECORDS * (version - 1) : 0;
 
-	return n < MOST ? n : MOST;
+	return n < MAX_RECORDS ? n : MAX_RECORDS;
 }
 
-/* No word is older than what was acknowledged, or from the future. */
+/* No word is older than the acknowledged version or newer than the last one. */
 static void check_records(uint64_t acknowledged)
 {
 	size_t n = records_of(acknowledged);
 	MPI_Offset size;
 
-	must(MPI_File_get_size(file, &size));
-	check((uint64_t)size >= n * RECORD * 8, "%lld bytes, not %zu", (long long)size, n * RECORD * 8);
+	check_or_exit(MPI_File_get_size(file, &size));
+	check((uint64_t)size >= n * RECORD * 8, "%lld bytes, not %zu", (long long)size,
+	      n * RECORD * 8);
 	for (size_t i = (size_t)rank; i < n; i += (size_t)ranks) {
 		uint64_t record[RECORD];
 
-		must(MPI_File_read_at(file, (MPI_Offset)(i * sizeof(record)), record, RECORD, MPI_UINT64_T, MPI_STATUS_IGNORE));
+		check_or_exit(MPI_File_read_at(file, (MPI_Offset)(i * sizeof(record)), record,
+					       RECORD, MPI_UINT64_T, MPI_STATUS_IGNORE));
 		for (int w = 0; w < RECORD; w++)
-			check(record[w] >= acknowledged && record[w] <= acknowledged + 1, "record %zu is %" PRIu64 ", but %" PRIu64
-			      " was acknowledged", i, record[w], acknowledged);
+			check(record[w] >= acknowledged && record[w] <= acknowledged + 1,
+			      "record %zu is %" PRIu64 ", but %" PRIu64 " was acknowledged", i,
+			      record[w], acknowledged);
 	}
 }
 
@@ -126,14 +137,18 @@ static void write_records(uint64_t version)
 	for (int w = 0; w < RECORD; w++)
 		record[w] = version;
 	for (size_t k = (size_t)rank; k < n; k += (size_t)ranks) {
-		/* All over the file: 7919 is no divisor of any n here, so that each record comes once. */
+		/*
+		 * Records in a scattered order: n is never a multiple of 7919, so each record
+		 * occurs once.
+		 */
 		size_t i = (k * 7919) % n;
 
-		must(MPI_File_write_at(file, (MPI_Offset)(i * sizeof(record)), record, RECORD, MPI_UINT64_T, MPI_STATUS_IGNORE));
+		check_or_exit(MPI_File_write_at(file, (MPI_Offset)(i * sizeof(record)), record,
+						RECORD, MPI_UINT64_T, MPI_STATUS_IGNORE));
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (!durable)
-		must(MPI_File_sync(file));
+		check_or_exit(MPI_File_sync(file));
 }
 
 static void *kill_later(void *ms)
@@ -147,8 +162,9 @@ static void write_versions(int fd, uint64_t version, char *ms)
 {
 	pthread_t thread;
 
-	/* That changes the file at once, and is no change by others. */
-	must(MPI_File_preallocate(file, (MPI_Offset)records_of(version) * RECORD * 8 + 1000));
+	/* This changes the file at once, and must not count as a change by another program. */
+	check_or_exit(
+		MPI_File_preallocate(file, (MPI_Offset)records_of(version) * RECORD * 8 + 1000));
 	dying = true;
 	if (strcmp(ms, "lost") != 0)
 		check(pthread_create(&thread, NULL, kill_later, ms) == 0);
@@ -160,8 +176,8 @@ static void write_versions(int fd, uint64_t version, char *ms)
 	}
 }
 
-/* Opens with what earlier jobs have left, writes, and closes. */
-static void live(int fd, uint64_t version)
+/* Opens the file after earlier jobs, writes, and closes it. */
+static void open_and_write(int fd, uint64_t version)
 {
 	dying = true;
 	for (int turn = 0; turn < 4; turn++, version++) {
@@ -174,12 +190,15 @@ static void live(int fd, uint64_t version)
 		if (rank == 0)
 			check(pwrite(fd, &version, sizeof(version), 0) == sizeof(version));
 		MPI_Barrier(MPI_COMM_WORLD);
-		/* The file is cut behind the records, which stay. */
-		must(MPI_File_write_at(file, (MPI_Offset)(records_of(version) * RECORD * 8) + 5000, "x", 1, MPI_BYTE, MPI_STATUS_IGNORE));
-		must(MPI_File_set_size(file, (MPI_Offset)(records_of(version) * RECORD * 8)));
-		must(MPI_File_close(&file));
+		/* The file is truncated behind the records, which remain. */
+		check_or_exit(MPI_File_write_at(
+			file, (MPI_Offset)(records_of(version) * RECORD * 8) + 5000, "x", 1,
+			MPI_BYTE, MPI_STATUS_IGNORE));
+		check_or_exit(
+			MPI_File_set_size(file, (MPI_Offset)(records_of(version) * RECORD * 8)));
+		check_or_exit(MPI_File_close(&file));
 	}
-	left = 0;
+	calls_left = 0;
 	MPI_Finalize();
 	exit(0);
 }
@@ -192,21 +211,21 @@ int main(int argc, char **argv)
 	check(argc == 3, "cachedkill.sh runs this");
 	durable = getenv("CACHED_DURABLE");
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
-	snprintf(folder, sizeof(folder), "%s", argv[1]);  /* kept for the next job */
+	snprintf(folder, sizeof(folder), "%s", argv[1]);  /* remains for the next job */
 	fd = open_acknowledged();
 	check(pread(fd, &acknowledged, sizeof(acknowledged), 0) >= 0);
 	if (sscanf(argv[2], "cut=%d", &cut) == 1)
-		left = cut;
+		calls_left = cut;
 	keeping = cut % 2;
 	dying = strcmp(argv[2], "lost") == 0;
 	open_cached();
 	check_records(acknowledged);
 	MPI_Barrier(MPI_COMM_WORLD);
-	/* What came after it may be there in part: it is written again. */
+	/* Later versions may be incomplete: they are written again. */
 	if (acknowledged)
 		write_records(acknowledged);
 	if (cut)
-		live(fd, acknowledged + 1);
+		open_and_write(fd, acknowledged + 1);
 	if (strcmp(argv[2], "check") != 0)
 		write_versions(fd, acknowledged + 1, argv[2]);
 	check(MPI_File_close(&file) == MPI_SUCCESS);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* common.h - what the tests of MPI storage windows share, beside what all tests do: ranks, hints, files. */
+/* common.h - ranks, hints, files and errors for MPI tests. */
 #ifndef TESTS_MPI_COMMON_H
 #define TESTS_MPI_COMMON_H
 
@@ -8,14 +8,15 @@
 #include <mpi.h>
 
 static int rank, ranks;
-static char folder[320]; /* of this job's files */
+static char folder[320]; /* folder for the files of this job */
 
-/* A failed check ends the process, and with it the job. */
+/* Initializes MPI. Ends the process, and therefore the job, if a check fails. */
 static inline void start_mpi(int *argc, char ***argv, int threads)
 {
 	int provided;
 
-	check(MPI_Init_thread(argc, argv, threads, &provided) == MPI_SUCCESS && provided >= threads);
+	check(MPI_Init_thread(argc, argv, threads, &provided) == MPI_SUCCESS &&
+	      provided >= threads);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	if (rank == 0)
@@ -23,7 +24,7 @@ static inline void start_mpi(int *argc, char ***argv, int threads)
 	MPI_Bcast(folder, sizeof(folder), MPI_CHAR, 0, MPI_COMM_WORLD);
 }
 
-/* Hints for storage in a file of the job's folder, and more of them: name, value, ..., NULL. */
+/* Makes the hints for a window in a file of `folder`, with more hints: name, value, ..., NULL. */
 static inline MPI_Info __attribute__((sentinel)) storage_hints(const char *file, ...)
 {
 	char path[400];
@@ -44,7 +45,7 @@ static inline MPI_Info __attribute__((sentinel)) storage_hints(const char *file,
 	return info;
 }
 
-/* An open file of the job's folder; -1: there is none. */
+/* Opens a file in `folder`. Returns -1 if the file does not exist. */
 static inline int open_part(const char *file)
 {
 	char path[400];
@@ -53,7 +54,7 @@ static inline int open_part(const char *file)
 	return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-static inline bool is_there(const char *file)
+static inline bool has_file(const char *file)
 {
 	int fd = open_part(file);
 
@@ -62,7 +63,7 @@ static inline bool is_there(const char *file)
 	return fd >= 0;
 }
 
-/* What MPI_Win_get_info says; "": nothing. */
+/* Returns the value of a hint by MPI_Win_get_info, or "". */
 static inline const char *hint_in_use(MPI_Win win, const char *name)
 {
 	static char value[MPI_MAX_INFO_VAL + 1];
@@ -76,12 +77,15 @@ static inline const char *hint_in_use(MPI_Win win, const char *name)
 }
 
 #define check_hint(win, name, want) \
-	check(strcmp(hint_in_use(win, name), want) == 0, "%s is \"%s\"", name, hint_in_use(win, name))
+	check(strcmp(hint_in_use(win, name), want) == 0, "%s is \"%s\"", name, \
+	      hint_in_use(win, name))
 
-/* The call gives an error of this class, and a sentence that has these words. */
-#define check_error(call, class, words) check_error_at((call), (class), (words), #call, __FILE__, __LINE__)
+/* The call must return an error of the class, whose message has the words. */
+#define check_error(call, class, words) \
+	check_error_at((call), (class), (words), #call, __FILE__, __LINE__)
 
-static inline void check_error_at(int code, int class, const char *words, const char *what, const char *file, int line)
+static inline void check_error_at(int code, int class, const char *words, const char *what,
+				  const char *file, int line)
 {
 	char text[MPI_MAX_ERROR_STRING] = "";
 	int got, len;
@@ -90,7 +94,8 @@ static inline void check_error_at(int code, int class, const char *words, const 
 	MPI_Error_class(code, &got);
 	MPI_Error_string(code, text, &len);
 	check_at(got == class, what, file, line, " class %d, not %d: %s", got, class, text);
-	check_at(strstr(text, words) && (int)strlen(text) == len, what, file, line, " says \"%s\", not \"%s\"", text, words);
+	check_at(strstr(text, words) && (int)strlen(text) == len, what, file, line,
+		 " says \"%s\", not \"%s\"", text, words);
 }
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * consistent - windows with storage_alloc_consistent within one job: contents come back, also of
- * parts of different sizes and of none; what does not fit is refused with a sentence, at all ranks;
- * a disk that is full for one rank leaves the last moment to all.
+ * consistent - windows with storage_alloc_consistent in one job. A later window has the contents of
+ * the last checkpoint, also with parts of different sizes and without bytes. Files that do not
+ * match are refused with a message at all ranks. If the storage of one rank is full, all ranks keep
+ * the previous checkpoint.
  */
 #include "common.h"
 
@@ -42,9 +43,11 @@ static void check_words(const uint64_t *base, size_t words, uint64_t value)
 		check(base[i] == value + (uint64_t)rank, "word %zu is %" PRIu64, i, base[i]);
 }
 
-/* A sync is a moment, and so is the end of a window. What is stored after the last one is dropped
- * with storage_alloc_discard. */
-static void contents_come_back(void)
+/*
+ * A collective sync makes a checkpoint, and so does the end of a window. With
+ * storage_alloc_discard, stores after the last checkpoint are dropped.
+ */
+static void test_contents(void)
 {
 	MPI_Win win;
 	uint64_t *base = open_window("part.%r", WORDS, &win);
@@ -66,7 +69,7 @@ static void contents_come_back(void)
 	fill_words(base, WORDS, 300);
 	check(ummpi_sync_all(MPI_COMM_WORLD, base + 5) == MPI_SUCCESS);
 	fill_words(base, WORDS, 400);
-	/* This is no sync of all ranks, and makes nothing durable. */
+	/* This is not a sync of all ranks, and makes nothing durable. */
 	check(MPI_Win_sync(win) == MPI_SUCCESS);
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
 	base = open_window("part.%r", WORDS, &win);
@@ -74,8 +77,8 @@ static void contents_come_back(void)
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
 }
 
-/* Ranks have parts of their own sizes, the first one none. */
-static void sizes_may_differ(void)
+/* The parts have different sizes; that of the first rank is empty. */
+static void test_different_sizes(void)
 {
 	MPI_Win win;
 	uint64_t *base;
@@ -90,8 +93,8 @@ static void sizes_may_differ(void)
 	}
 }
 
-/* A plain file is what a window begins with. */
-static void plain_files_are_taken(void)
+/* A window can begin with a file without a manifest. */
+static void test_plain_files(void)
 {
 	MPI_Info info = storage_hints("plain.%r", NULL);
 	uint64_t *base;
@@ -114,7 +117,7 @@ static void path_of(char path[400], const char *format)
 	snprintf(path, 400, "%s/%s", folder, name);
 }
 
-static void others_are_refused(void)
+static void test_refused_files(void)
 {
 	uint64_t *base;
 	MPI_Comm some;
@@ -133,7 +136,7 @@ static void others_are_refused(void)
 	if (ranks > 1)
 		check_error(allocate("all", WORDS, MPI_COMM_WORLD, NULL, NULL, &base, &win),
 			    MPI_ERR_INFO_VALUE, "a file for each rank");
-	/* The last rank's manifest is lost, and then its file. */
+	/* The manifest of the last rank is missing, and then its file. */
 	path_of(path, "part.%d.manifest");
 	path_of(kept, "kept.%d");
 	check(rank < ranks - 1 || rename(path, kept) == 0);
@@ -151,7 +154,7 @@ static void others_are_refused(void)
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
 }
 
-static void hints_that_do_not_go_together(void)
+static void test_conflicting_hints(void)
 {
 	static const char *const bad[][2] = {
 		{ "storage_alloc_offset", "4096" },      { "storage_alloc_factor", "0.5" },
@@ -176,11 +179,11 @@ static void hints_that_do_not_go_together(void)
 					     &base, &win),
 			    MPI_ERR_INFO_VALUE, "at some ranks only");
 	MPI_Info_free(&info);
-	check(!is_there("some.0"));
+	check(!has_file("some.0"));
 }
 
-/* All ranks of the window make the call, and each with its own part. */
-static void calls_that_are_no_moment(void)
+/* A call makes a checkpoint only if all ranks of the window make it with their own parts. */
+static void test_calls_without_checkpoint(void)
 {
 	MPI_Win win;
 	uint64_t *base = open_window("part.%r", WORDS, &win);
@@ -194,9 +197,8 @@ static void calls_that_are_no_moment(void)
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
 }
 
-/* The log of the last rank cannot grow: no rank has committed then, and the same call succeeds
- * later. */
-static void full_disk(void)
+/* The log of the last rank cannot grow: no rank commits, and the same call succeeds later. */
+static void test_full_disk(void)
 {
 	struct rlimit before, none = { 100000, RLIM_INFINITY };
 	MPI_Win win;
@@ -232,8 +234,10 @@ static void copy_file(const char *from, const char *to)
 	close(out);
 }
 
-/* As they are on disk if the process dies now. The log comes first: what is applied meanwhile is
- * applied again. */
+/*
+ * Copies a part as a process that dies now would leave it. The log is copied first: changes that
+ * are applied meanwhile are then applied again.
+ */
 static void copy_part(const char *from, const char *to)
 {
 	char in[400], out[400], format[40];
@@ -248,7 +252,7 @@ static void copy_part(const char *from, const char *to)
 }
 
 /* The last rank dies before its commit, and the others after theirs. */
-static void ranks_go_back(void)
+static void test_rollback(void)
 {
 	MPI_Win win;
 	uint64_t *base = open_window("back.%r", WORDS, &win);
@@ -264,7 +268,7 @@ static void ranks_go_back(void)
 	copy_part("died", "back");
 	base = open_window("back.%r", WORDS, &win);
 	check_words(base, WORDS, 20);
-	/* The moments that follow have numbers of their own. */
+	/* Later checkpoints have new commit numbers. */
 	fill_words(base, WORDS, 40);
 	check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS);
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
@@ -278,14 +282,14 @@ int main(int argc, char **argv)
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
-	contents_come_back();
-	sizes_may_differ();
-	plain_files_are_taken();
-	others_are_refused();
-	hints_that_do_not_go_together();
-	calls_that_are_no_moment();
-	full_disk();
-	ranks_go_back();
+	test_contents();
+	test_different_sizes();
+	test_plain_files();
+	test_refused_files();
+	test_conflicting_hints();
+	test_calls_without_checkpoint();
+	test_full_disk();
+	test_rollback();
 	MPI_Finalize();
 	return 0;
 }

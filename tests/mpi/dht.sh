@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The example kills itself, goes on, is done, and finds all of it once more: `tests/mpi/dht.sh LAUNCH MPI RANKS PROGRAM`, in
-# UMMAP_TEST_FOLDER. Its windows are twice as large as the memory for them.
+# Runs examples/mpi/dht, which kills itself, and continues it until it has all keys:
+# `tests/mpi/dht.sh LAUNCH MPI RANKS PROGRAM`, in UMMAP_TEST_FOLDER. The windows are twice as large
+# as the memory limit.
 table=${UMMAP_TEST_FOLDER:?}/table.%r out=$UMMAP_TEST_FOLDER/out keys=1500
 export UMMAP_MEM_LIMIT=$((keys * 32 / 2 * $3))
 
-expect() { # what the run has to say, arguments of the program
+expect() { # text that the run must print, argument of the program ...
 	local text=$1
 	shift
 	"${launch[@]}" "$table" "$keys" "$@" > "$out" 2>&1

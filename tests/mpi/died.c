@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * died - a rank dies while it has a lock: on each machine, the second rank of a window locks the part of the first one, and
- * kills itself. The others get the lock, and see what it has put; what is not in memory of its own part cannot be reached
- * any more, and that is an error. died.sh runs it, and counts who comes to the end. A rank is a child of what MPI's launcher
- * has started, which ends the job with the first that ends: these wait for each other.
+ * died - a rank dies while it has a lock. On each machine, the second rank of a window locks the
+ * part of the first one and kills itself. The other ranks get the lock, and see the data that it
+ * has put. Accesses to segments of the dead rank that are not resident return an error. died.sh
+ * runs the test, and counts the ranks that come to the end. The launcher of MPI ends a job when a
+ * process that it has started ends, so each rank is a child of such a process, and these processes
+ * wait for each other.
  */
 #include "common.h"
 
@@ -24,12 +26,12 @@ static void lock_and_die(MPI_Win win)
 	kill(getpid(), SIGKILL);
 }
 
-static void lock_after_it(MPI_Win win, bool paged)
+static void lock_after_death(MPI_Win win, bool paged)
 {
 	int64_t got[2] = { 0 };
 	char far[8];
 
-	/* Those that come before it look again. */
+	/* Ranks that get the lock before the dying rank try again. */
 	while (!got[0]) {
 		MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
 		MPI_Get(got, 2, MPI_INT64_T, 0, 0, 2, MPI_INT64_T, win);
@@ -72,7 +74,7 @@ static void wait_for_file(const char *name, int number)
 #define LAUNCHER_RANK "PMI_RANK"
 #endif
 
-/* Only the child returns. */
+/* Forks; only the child returns. */
 static void become_child(void)
 {
 	const char *all = getenv(LAUNCHER_SIZE), *mine = getenv(LAUNCHER_RANK);
@@ -114,8 +116,11 @@ int main(int argc, char **argv)
 	MPI_Barrier(machine);
 	if (rank == 1)
 		lock_and_die(win);
-	lock_after_it(win, !kernel && (!engine || strcmp(engine, "segv") == 0));
-	/* MPI_Finalize would wait for the dead one; and the lock is in memory of the first of a machine. */
+	lock_after_death(win, !kernel && (!engine || strcmp(engine, "segv") == 0));
+	/*
+	 * MPI_Finalize would wait for the dead rank. The memory of the first rank of a machine has
+	 * the lock.
+	 */
 	snprintf(name, sizeof(name), "came-%d", first);
 	leave_file(name, rank);
 	for (int i = 0; i < here; i++)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dynamic - windows in ordinary memory, which the MPI's own components serve: the library's choice of components must leave
- * them working, whether one thread or several may call MPI (DYNAMIC_THREADS=1). Blocks of a dynamic window are read by
- * MPI_Rget, several at a time; a window of MPI_Win_create is written and read in epochs of each kind.
+ * dynamic - windows in ordinary memory, which components of the MPI serve. They must work with the
+ * components that the library chooses, whether one thread or several may call MPI
+ * (DYNAMIC_THREADS=1). Several blocks of a dynamic window are read at a time by MPI_Rget. A window
+ * of MPI_Win_create is written and read in epochs of each kind.
  */
 #include "common.h"
 
@@ -22,13 +23,13 @@ static void read_blocks(MPI_Win win, int target, const MPI_Aint *addresses)
 	MPI_Request requests[BLOCKS];
 
 	for (int i = 0; i < BLOCKS; i++)
-		check(MPI_Rget(got[i], READ_WORDS, MPI_INT64_T, target, addresses[i], READ_WORDS, MPI_INT64_T, win,
-			       &requests[i]) == MPI_SUCCESS);
+		check(MPI_Rget(got[i], READ_WORDS, MPI_INT64_T, target, addresses[i], READ_WORDS,
+			       MPI_INT64_T, win, &requests[i]) == MPI_SUCCESS);
 	for (int i = 0; i < BLOCKS; i++) {
 		MPI_Wait(&requests[i], MPI_STATUS_IGNORE);
 		for (int at = 0; at < READ_WORDS; at++)
-			check(got[i][at] == word_of_block(target, i, at), "block %d of rank %d, word %d: %" PRId64, i, target, at,
-			      got[i][at]);
+			check(got[i][at] == word_of_block(target, i, at),
+			      "block %d of rank %d, word %d: %" PRId64, i, target, at, got[i][at]);
 	}
 }
 
@@ -62,7 +63,7 @@ static void check_dynamic_window(void)
 	free(all);
 }
 
-/* Writes to the next rank, in an epoch of a lock or of fences, with words of one round. */
+/* Writes the words of a round to the next rank, in an epoch of a lock or of fences. */
 static void write_next(MPI_Win win, const int64_t *words, bool by_lock)
 {
 	int next = (rank + 1) % ranks;
@@ -71,23 +72,25 @@ static void write_next(MPI_Win win, const int64_t *words, bool by_lock)
 		MPI_Win_lock(MPI_LOCK_EXCLUSIVE, next, 0, win);
 	else
 		MPI_Win_fence(0, win);
-	check(MPI_Put(words, BLOCK_WORDS, MPI_INT64_T, next, 0, BLOCK_WORDS, MPI_INT64_T, win) == MPI_SUCCESS);
+	check(MPI_Put(words, BLOCK_WORDS, MPI_INT64_T, next, 0, BLOCK_WORDS, MPI_INT64_T, win) ==
+	      MPI_SUCCESS);
 	if (by_lock)
 		MPI_Win_unlock(next, win);
 	else
 		MPI_Win_fence(0, win);
 }
 
-/* After the end of the epoch, the words are at the target without any other call for the window. */
+/* After the epoch, the target has the words without another call for the window. */
 static void check_created_window(void)
 {
-	int64_t *part = calloc(BLOCK_WORDS, sizeof(*part)), *words = malloc(BLOCK_WORDS * sizeof(*words));
+	int64_t *part = calloc(BLOCK_WORDS, sizeof(*part)),
+		*words = malloc(BLOCK_WORDS * sizeof(*words));
 	int64_t *got = malloc(BLOCK_WORDS * sizeof(*got));
 	int next = (rank + 1) % ranks;
 	MPI_Win win;
 
-	check(MPI_Win_create(part, BLOCK_WORDS * sizeof(*part), sizeof(*part), MPI_INFO_NULL, MPI_COMM_WORLD,
-			     &win) == MPI_SUCCESS);
+	check(MPI_Win_create(part, BLOCK_WORDS * sizeof(*part), sizeof(*part), MPI_INFO_NULL,
+			     MPI_COMM_WORLD, &win) == MPI_SUCCESS);
 	for (int round = 0; round < 2 * ROUNDS; round++) {
 		for (int at = 0; at < BLOCK_WORDS; at++)
 			words[at] = word_of_block(rank, round, at);
@@ -96,7 +99,8 @@ static void check_created_window(void)
 		MPI_Win_lock(MPI_LOCK_SHARED, next, 0, win);
 		MPI_Get(got, BLOCK_WORDS, MPI_INT64_T, next, 0, BLOCK_WORDS, MPI_INT64_T, win);
 		MPI_Win_unlock(next, win);
-		check(memcmp(got, words, BLOCK_WORDS * sizeof(*got)) == 0, "round %d: other words than were put", round);
+		check(memcmp(got, words, BLOCK_WORDS * sizeof(*got)) == 0,
+		      "round %d: other words than were put", round);
 		MPI_Barrier(MPI_COMM_WORLD);
 	}
 	MPI_Win_free(&win);
@@ -105,7 +109,7 @@ static void check_created_window(void)
 	free(got);
 }
 
-/* One operation, on one word: Open MPI has a way of its own for these. */
+/* Operations on single words, for which Open MPI has separate code. */
 static void check_single_words(void)
 {
 	const MPI_Op ops[] = { MPI_SUM, MPI_REPLACE, MPI_MAX, MPI_MIN };
@@ -114,7 +118,8 @@ static void check_single_words(void)
 	_Alignas(16) int64_t word;
 	MPI_Win win;
 
-	check(MPI_Win_create(&word, sizeof(word), sizeof(word), MPI_INFO_NULL, MPI_COMM_WORLD, &win) == MPI_SUCCESS);
+	check(MPI_Win_create(&word, sizeof(word), sizeof(word), MPI_INFO_NULL, MPI_COMM_WORLD,
+			     &win) == MPI_SUCCESS);
 	for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++) {
 		int next = (rank + 1) % ranks;
 
@@ -125,7 +130,8 @@ static void check_single_words(void)
 		MPI_Win_flush(next, win);
 		MPI_Get(&back, 1, MPI_INT64_T, next, 0, 1, MPI_INT64_T, win);
 		MPI_Win_unlock(next, win);
-		check(was == 7 && back == want[i], "operation %zu: %" PRId64 " was %" PRId64, i, back, was);
+		check(was == 7 && back == want[i], "operation %zu: %" PRId64 " was %" PRId64, i,
+		      back, was);
 		MPI_Barrier(MPI_COMM_WORLD);
 	}
 	MPI_Win_free(&win);

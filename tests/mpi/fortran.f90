@@ -1,6 +1,7 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! fortran - storage windows through mpif.h: libgfortran has a handler of SIGSEGV of its own, and each call has another
-! name than in C. The window of each rank is made again, and still has what the rank before put there.
+! fortran - storage windows by mpif.h: libgfortran has its own handler for SIGSEGV, and calls have
+! other names than in C. Each rank creates its window again, which must have the data of the
+! previous rank.
 program fortran
 	use, intrinsic :: iso_c_binding
 	implicit none
@@ -26,12 +27,14 @@ program fortran
 		call mpi_info_free(info, ierr)
 		base = transfer(address, base)
 		call c_f_pointer(base, words, [n])
-		if (pass == 2 .and. any(words /= before() * n + [(i, i = 1, n)])) error stop 'not what was there'
+		if (pass == 2 .and. any(words /= before() * n + [(i, i = 1, n)])) &
+			error stop 'not what was there'
 		call mpi_win_get_attr(win, mpi_win_create_flavor, flavor, found, ierr)
 		if (.not. found .or. flavor /= mpi_win_flavor_allocate) error stop 'the flavor'
 		mine = rank * n + [(i, i = 1, n)]
 		call mpi_win_lock(mpi_lock_shared, mod(rank + 1, ranks), 0, win, ierr)
-		call mpi_put(mine, n, mpi_integer, mod(rank + 1, ranks), 0_mpi_address_kind, n, mpi_integer, win, ierr)
+		call mpi_put(mine, n, mpi_integer, mod(rank + 1, ranks), 0_mpi_address_kind, n, &
+			mpi_integer, win, ierr)
 		call mpi_win_unlock(mod(rank + 1, ranks), win, ierr)
 		call mpi_barrier(mpi_comm_world, ierr)
 		if (any(words /= before() * n + [(i, i = 1, n)])) error stop 'not what was put'
@@ -46,7 +49,8 @@ program fortran
 	call mpi_info_set(info, 'storage_alloc_factor', '2', ierr)
 	call mpi_win_allocate(bytes, 4, info, mpi_comm_world, address, win, code)
 	call mpi_error_string(code, text, length, ierr)
-	if (code /= mpi_err_info_value .or. index(text, 'storage_alloc_factor') == 0) error stop 'the error'
+	if (code /= mpi_err_info_value .or. index(text, 'storage_alloc_factor') == 0) &
+		error stop 'the error'
 	call mpi_info_free(info, ierr)
 	call mpi_finalize(ierr)
 contains

@@ -1,5 +1,6 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! fortran08 - the same through the module mpi_f08, with memory from MPI_Alloc_mem in a window that is created of it.
+! fortran08 - storage windows by the module mpi_f08: MPI_Win_create of memory from MPI_Alloc_mem.
+! Each rank creates its window again, which must have the data of the previous rank.
 program fortran08
 	use, intrinsic :: iso_c_binding
 	use mpi_f08
@@ -32,13 +33,15 @@ program fortran08
 			call mpi_win_create(words, bytes, 4, mpi_info_null, mpi_comm_world, win)
 		end if
 		if (pass > 1) then
-			if (any(words /= pass - 1 + before() * n + [(i, i = 1, n)])) error stop 'not what was there'
-			! Others put at once, without this rank's help.
+			if (any(words /= pass - 1 + before() * n + [(i, i = 1, n)])) &
+				error stop 'not what was there'
+			! Other ranks put without a call of this rank.
 			call mpi_barrier(mpi_comm_world)
 		end if
 		mine = pass + rank * n + [(i, i = 1, n)]
 		call mpi_win_lock(mpi_lock_shared, mod(rank + 1, ranks), 0, win)
-		call mpi_put(mine, n, mpi_integer, mod(rank + 1, ranks), 0_mpi_address_kind, n, mpi_integer, win)
+		call mpi_put(mine, n, mpi_integer, mod(rank + 1, ranks), 0_mpi_address_kind, n, &
+			mpi_integer, win)
 		call mpi_win_unlock(mod(rank + 1, ranks), win)
 		call mpi_barrier(mpi_comm_world)
 		call mpi_win_sync(win)

@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! fortran_fileio - MPI-IO of Fortran from and to windows most of which is not in memory: what is written is read back into
-! another place, and compared.
+! fortran_fileio - MPI-IO in Fortran from and to windows of which most segments are not resident.
+! The written data is read into another block, and compared.
 program fortran_fileio
 	use, intrinsic :: iso_c_binding
 	use mpi_f08
@@ -20,7 +20,8 @@ program fortran_fileio
 	call mpi_comm_size(mpi_comm_world, ranks)
 	call get_environment_variable('UMMAP_TEST_FOLDER', folder)
 	call open_window()
-	call mpi_file_open(mpi_comm_world, trim(folder) // '/io', mpi_mode_rdwr + mpi_mode_create, mpi_info_null, file)
+	call mpi_file_open(mpi_comm_world, trim(folder) // '/io', &
+		mpi_mode_rdwr + mpi_mode_create, mpi_info_null, file)
 	do call = 1, calls
 		from = 2 * call - 1
 		to = 2 * call
@@ -32,7 +33,8 @@ program fortran_fileio
 		call mpi_barrier(mpi_comm_world)
 		call leave()
 		call read_block(words(:, to))
-		if (any(words(:, to) /= [(i * call + rank, i = 1, n)])) error stop 'not what was written'
+		if (any(words(:, to) /= [(i * call + rank, i = 1, n)])) &
+			error stop 'not what was written'
 	end do
 	call mpi_file_close(file)
 	call mpi_win_free(win)
@@ -53,7 +55,7 @@ contains
 		call mpi_info_free(info)
 	end subroutine
 
-	! Other blocks are touched, so that these go.
+	! Accesses to other blocks evict these blocks.
 	subroutine leave()
 		integer, volatile :: sum
 
@@ -74,7 +76,8 @@ contains
 		case (1)
 			call mpi_file_write_at(file, at, block, n, mpi_integer, done)
 		case (2)
-			call mpi_file_write_at_all(file, at, block, n, mpi_integer, mpi_status_ignore)
+			call mpi_file_write_at_all(file, at, block, n, mpi_integer, &
+				mpi_status_ignore)
 		case (3)
 			call mpi_file_iwrite_at(file, at, block, n, mpi_integer, request)
 			call mpi_wait(request, done)
@@ -108,7 +111,8 @@ contains
 			call mpi_file_read_at(file, at, block, n, mpi_integer, done)
 			call mpi_get_count(done, mpi_integer, count)
 		case (2)
-			call mpi_file_read_at_all(file, at, block, n, mpi_integer, mpi_status_ignore)
+			call mpi_file_read_at_all(file, at, block, n, mpi_integer, &
+				mpi_status_ignore)
 		case (3)
 			call mpi_file_iread_at(file, at, block, n, mpi_integer, request)
 			call mpi_wait(request, done)

@@ -1,5 +1,6 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! fortran_rma - one-sided operations of Fortran on windows that ranks reach without MPI, among those that they leave to it.
+! fortran_rma - one-sided operations in Fortran on windows that ranks access without MPI, mixed with
+! operations that MPI makes.
 program fortran_rma
 	use, intrinsic :: iso_c_binding
 	use mpi_f08
@@ -23,7 +24,7 @@ program fortran_rma
 	near = are_near()
 	do pass = 1, size(engines)
 		engine = engines(pass)
-		! OpenMPI does not reach it from other machines.
+		! OpenMPI cannot access this window from other machines.
 		if (engine == 'segv' .and. .not. near) engine = 'auto'
 		call open_window(trim(engine))
 		if (engine == 'kernel' .and. near) call without_target()
@@ -35,12 +36,14 @@ program fortran_rma
 	end do
 	call mpi_finalize()
 contains
-	! Whether ranks 0 and 1 are on one machine, by MPI's word: the same in all.
+	! Whether ranks 0 and 1 are on one machine according to MPI; the result is equal at all
+	! ranks.
 	logical function are_near()
 		type(mpi_comm) :: machine
 		integer :: near(2)
 
-		call mpi_comm_split_type(mpi_comm_world, mpi_comm_type_shared, 0, mpi_info_null, machine)
+		call mpi_comm_split_type(mpi_comm_world, mpi_comm_type_shared, 0, mpi_info_null, &
+			machine)
 		near = 0
 		if (rank < 2) near(rank + 1) = 1
 		call mpi_allreduce(mpi_in_place, near, 2, mpi_integer, mpi_sum, machine)
@@ -56,7 +59,8 @@ contains
 
 		call mpi_info_create(info)
 		call mpi_info_set(info, 'alloc_type', 'storage')
-		call mpi_info_set(info, 'storage_alloc_filename', trim(folder) // '/' // engine // '.%r')
+		call mpi_info_set(info, 'storage_alloc_filename', &
+			trim(folder) // '/' // engine // '.%r')
 		if (engine /= 'kernel') call mpi_info_set(info, 'storage_alloc_segsize', '16K')
 		call mpi_info_set(info, 'storage_alloc_engine', engine)
 		bytes = 4 * n
@@ -67,7 +71,8 @@ contains
 		call mpi_barrier(mpi_comm_world)
 	end subroutine
 
-	! A target that is not within MPI gets it all the same, and answers in its own memory.
+	! A target that makes no MPI calls receives the data, and its answer is visible in its
+	! memory.
 	subroutine without_target()
 		integer, pointer, volatile :: mine(:)
 		integer(kind=mpi_address_kind) :: at
@@ -94,7 +99,7 @@ contains
 		call mpi_barrier(mpi_comm_world)
 	end subroutine
 
-	! Copies and what MPI does in turn, each of which has to see the other once it is flushed.
+	! Direct copies and operations of MPI in turn see the results of each other after a flush.
 	subroutine locks()
 		integer(kind=mpi_address_kind) :: at
 		integer :: value(2), one(2), old
@@ -106,7 +111,8 @@ contains
 			value = [i, -i]
 			call mpi_put(value, 2, mpi_integer, next, at, 2, mpi_integer, win)
 			call mpi_win_flush(next, win)
-			call mpi_accumulate(one, 2, mpi_integer, next, at, 2, mpi_integer, mpi_sum, win)
+			call mpi_accumulate(one, 2, mpi_integer, next, at, 2, mpi_integer, &
+				mpi_sum, win)
 			call mpi_win_flush_all(win)
 			value = 0
 			call mpi_get(value, 2, mpi_integer, next, at, 2, mpi_integer, win)
@@ -122,7 +128,7 @@ contains
 		call mpi_barrier(mpi_comm_world)
 	end subroutine
 
-	! In epochs that have one.
+	! Epochs with an operation (UMMPI_OP).
 	subroutine operations()
 		integer(kind=mpi_address_kind) :: at
 		integer :: mine(3), got(3)
@@ -139,7 +145,8 @@ contains
 			got = [5, 6, 7]
 			call mpi_get(got, 3, mpi_integer, next, at, 3, mpi_integer, win)
 			call mpi_win_unlock(next, win)
-			if (any(got /= 2 * mine + [5, 6, 7])) error stop 'an epoch with an operation has not added'
+			if (any(got /= 2 * mine + [5, 6, 7])) &
+				error stop 'an epoch with an operation has not added'
 		end do
 		call mpi_barrier(mpi_comm_world)
 	end subroutine
@@ -175,7 +182,8 @@ contains
 			call mpi_win_fence(0, win)
 			call mpi_put(mine, n, mpi_integer, next, zero, n, mpi_integer, win)
 			call mpi_win_fence(0, win)
-			if (any(words /= mod(rank + ranks - 1, ranks) * n + i)) error stop 'a fence has not what was put'
+			if (any(words /= mod(rank + ranks - 1, ranks) * n + i)) &
+				error stop 'a fence has not what was put'
 		end do
 		call mpi_win_fence(mpi_mode_nosucceed, win)
 	end subroutine

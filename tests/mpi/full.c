@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * full - a disk that is full: MPI_Win_sync and MPI_Win_free are errors of class MPI_ERR_NO_SPACE, at all ranks alike where
- * the call is collective; the data is still in the window; and once there is room the same calls succeed.
+ * full - full storage: MPI_Win_sync and MPI_Win_free fail with the class MPI_ERR_NO_SPACE, at all
+ * ranks if the call is collective. The data remains in the window, and the calls succeed after
+ * space is freed.
  */
 #include "small_fs.h"
 
 #define SEG (64 * KIB)
 #define NEW 2
-#define ROOM (4 * MIB)  /* for two thirds of what is written */
+#define ROOM (4 * MIB) /* free space: two thirds of the written data */
 
 static uint8_t *allocate(const char *path, size_t size, MPI_Win *win)
 {
@@ -31,7 +32,8 @@ static void put_to_all(MPI_Win win, size_t size)
 		size_t share = size / (size_t)ranks, from = share * (size_t)rank;
 
 		MPI_Win_lock(MPI_LOCK_SHARED, r, 0, win);
-		MPI_Put(bytes + from, (int)share, MPI_BYTE, r, (MPI_Aint)from, (int)share, MPI_BYTE, win);
+		MPI_Put(bytes + from, (int)share, MPI_BYTE, r, (MPI_Aint)from, (int)share, MPI_BYTE,
+			win);
 		MPI_Win_unlock(r, win);
 	}
 	free(bytes);
@@ -46,8 +48,8 @@ static void check_puts(const uint8_t *base, size_t size)
 		check_bytes(base + share * (size_t)r, share, share * (size_t)r, NEW + (uint64_t)r);
 }
 
-/* That of an eviction in the meantime is still to be told, once. */
-static void sync_in_the_end(MPI_Win win)
+/* Syncs twice if needed: the first call may report the error of an earlier eviction. */
+static void sync_after_error(MPI_Win win)
 {
 	if (MPI_Win_sync(win) != MPI_SUCCESS)
 		check(MPI_Win_sync(win) == MPI_SUCCESS);
@@ -75,7 +77,8 @@ int main(int argc, char **argv)
 	base = allocate(path, size, &win);
 	MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
 	put_to_all(win, size);
-	while (MPI_Win_sync(win) == MPI_SUCCESS)  /* a rank that was early has had room: it asks until all are out of it */
+	/* The sync of an early rank may succeed: it syncs until the storage is full. */
+	while (MPI_Win_sync(win) == MPI_SUCCESS)
 		memset(base, 0, 1);
 	check_error(MPI_Win_sync(win), MPI_ERR_NO_SPACE, "part");
 	MPI_Barrier(MPI_COMM_WORLD);
@@ -88,7 +91,7 @@ int main(int argc, char **argv)
 	if (rank == 0)
 		make_space(root);
 	MPI_Barrier(MPI_COMM_WORLD);
-	sync_in_the_end(win);
+	sync_after_error(win);
 	check_puts(base, size);
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
 	snprintf(name, sizeof(name), "%s/part.%d", path, rank);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * hints - good ones take effect and MPI_Win_get_info has them; bad ones are errors of MPI_ERR_INFO_VALUE on all ranks
- * alike, also where one rank only has them, with a sentence, and leave nothing behind; unknown ones are nothing.
+ * hints - valid hints take effect, and MPI_Win_get_info returns them. Invalid hints fail with
+ * MPI_ERR_INFO_VALUE and a message at all ranks, even if only one rank gives them, and have no
+ * other effect. Unknown hints are ignored.
  */
 #include "common.h"
 
@@ -15,7 +16,7 @@ static int allocate(MPI_Info info, void *base, MPI_Win *win)
 	return code;
 }
 
-/* ---- Bad ones ---- */
+/* ---- Invalid hints ---- */
 
 static const struct bad {
 	const char *name, *value;
@@ -57,8 +58,8 @@ static const struct bad {
 	{ "striping_unit", "wide", MPI_ERR_INFO_VALUE, "at least 1" },
 };
 
-/* At all ranks, or at the last one only; the others learn of it. */
-static void refuse(const struct bad *b, int from)
+/* Gives the invalid hint at the ranks from `from` on. All ranks must fail. */
+static void check_refused(const struct bad *b, int from)
 {
 	int fds = count_fds(), maps = count_maps();
 	MPI_Info info = storage_hints("refused.%r", NULL);
@@ -70,10 +71,11 @@ static void refuse(const struct bad *b, int from)
 	check_error(allocate(info, &base, &win), b->class, b->words);
 	check(base == &base);
 	check(count_fds() == fds && (SANITIZED || count_maps() <= maps + 1),
-	      "%s=%s: %d of %d descriptors, %d of %d mappings", b->name, b->value, count_fds(), fds, count_maps(), maps);
+	      "%s=%s: %d of %d descriptors, %d of %d mappings", b->name, b->value, count_fds(), fds,
+	      count_maps(), maps);
 }
 
-static void no_name(void)
+static void test_missing_name(void)
 {
 	MPI_Info info;
 	void *base;
@@ -84,7 +86,7 @@ static void no_name(void)
 	check_error(allocate(info, &base, &win), MPI_ERR_INFO_VALUE, "storage_alloc_filename");
 }
 
-/* Of one file, parts so far apart. */
+/* Makes hints for parts of one file, `apart` bytes apart. */
 static MPI_Info parts(int apart)
 {
 	char offset[32];
@@ -93,25 +95,29 @@ static MPI_Info parts(int apart)
 	return storage_hints("same", "storage_alloc_offset", offset, NULL);
 }
 
-static void same_bytes(void)
+static void test_same_bytes(void)
 {
 	void *base, *other;
 	MPI_Win win, more;
 
 	check_error(allocate(storage_hints("same", NULL), &base, &win), MPI_ERR_INFO_VALUE, "same");
-	check_error(allocate(parts(SIZE - 1), &base, &win), MPI_ERR_INFO_VALUE, "storage_alloc_offset");
-	/* What the kernel maps has no lock that would find it. */
-	check_error(allocate(storage_hints("kernels", "storage_alloc_engine", "kernel", NULL), &base, &win), MPI_ERR_INFO_VALUE,
-		    "has some of the same bytes");
+	check_error(allocate(parts(SIZE - 1), &base, &win), MPI_ERR_INFO_VALUE,
+		    "storage_alloc_offset");
+	/* A part that the kernel maps has no lock of its range. */
+	check_error(allocate(storage_hints("kernels", "storage_alloc_engine", "kernel", NULL),
+			     &base, &win),
+		    MPI_ERR_INFO_VALUE, "has some of the same bytes");
 	check(allocate(parts(SIZE), &base, &win) == MPI_SUCCESS);
-	/* nor with another window of this process */
-	check_error(allocate(storage_hints("same", "storage_alloc_offset", rank ? "1M" : "100000", NULL), &other, &more),
+	/* Another window of this process conflicts, too. */
+	check_error(allocate(storage_hints("same", "storage_alloc_offset", rank ? "1M" : "100000",
+					   NULL),
+			     &other, &more),
 		    MPI_ERR_INFO_VALUE, "another window");
 	MPI_Win_free(&win);
 }
 
-/* All ranks have all of the file, and each stores into its bytes of it. */
-static void writers(void)
+/* All ranks map the whole file, and each stores to its own bytes. */
+static void test_writers(void)
 {
 	MPI_Info info = storage_hints("writers", "storage_alloc_writers", "true", NULL);
 	char path[MPI_MAX_INFO_VAL + 1];
@@ -137,37 +143,39 @@ static void writers(void)
 
 static int handled;
 
-static void handler(MPI_Comm *comm, int *code, ...)
+static void count_call(MPI_Comm *comm, int *code, ...)
 {
 	check(*comm == MPI_COMM_WORLD && *code == MPI_ERR_INFO_VALUE);
 	handled++;
 }
 
-static void through_the_handler(void)
+static void test_error_handler(void)
 {
 	MPI_Errhandler h;
 	void *base;
 	MPI_Win win;
 
-	MPI_Comm_create_errhandler(handler, &h);
+	MPI_Comm_create_errhandler(count_call, &h);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, h);
-	check(allocate(storage_hints("x", "alloc_type", rank ? "storage" : "none", NULL), &base, &win) == MPI_ERR_INFO_VALUE);
+	check(allocate(storage_hints("x", "alloc_type", rank ? "storage" : "none", NULL), &base,
+		       &win) == MPI_ERR_INFO_VALUE);
 	check(handled == 1);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	MPI_Errhandler_free(&h);
 }
 
-/* ---- Good ones ---- */
+/* ---- Valid hints ---- */
 
-static void all_are_in_use(void)
+static void test_all_hints(void)
 {
-	MPI_Info info = storage_hints("good.%r", "storage_alloc_offset", "4KiB", "storage_alloc_factor", "0.25",
-				      "storage_alloc_order", "storage_first", "storage_alloc_unlink", "true",
-				      "storage_alloc_discard", "true", "storage_alloc_segsize", "0.015625MB",
-				      "storage_alloc_syncfreq", "30", "storage_alloc_policy", "plru",
-				      "storage_alloc_driver", "posix:?direct=never", "storage_alloc_engine", "auto",
-				      "access_style", "read_mostly,random", "file_perm", "0640", "striping_factor", "4", "striping_unit", "0.5 MiB",
-				      "storage_alloc_colour", "blue", NULL);
+	MPI_Info info = storage_hints(
+		"good.%r", "storage_alloc_offset", "4KiB", "storage_alloc_factor", "0.25",
+		"storage_alloc_order", "storage_first", "storage_alloc_unlink", "true",
+		"storage_alloc_discard", "true", "storage_alloc_segsize", "0.015625MB",
+		"storage_alloc_syncfreq", "30", "storage_alloc_policy", "plru",
+		"storage_alloc_driver", "posix:?direct=never", "storage_alloc_engine", "auto",
+		"access_style", "read_mostly,random", "file_perm", "0640", "striping_factor", "4",
+		"striping_unit", "0.5 MiB", "storage_alloc_colour", "blue", NULL);
 	char name[32], path[400];
 	struct stat st;
 	void *base;
@@ -191,14 +199,18 @@ static void all_are_in_use(void)
 	check_hint(win, "access_style", "read_mostly,random");
 	check_hint(win, "file_perm", "0640");
 	check_hint(win, "striping_unit", "524288");
-	check(strcmp(hint_in_use(win, "storage_alloc_engine"), "auto") != 0, "the engine has been chosen");
+	check(strcmp(hint_in_use(win, "storage_alloc_engine"), "auto") != 0,
+	      "the engine has been chosen");
 	check(stat(path, &st) == 0 && (st.st_mode & 0777) == 0640, "%o", st.st_mode);
 	MPI_Win_free(&win);
-	check(!is_there(name));
+	check(!has_file(name));
 }
 
-/* Where all ranks are on one machine, that of memory which they reach without MPI. */
-static void engines(void)
+/*
+ * If all ranks are on one machine, the default is an engine whose memory they can access without
+ * MPI.
+ */
+static void test_engines(void)
 {
 	const char *named = getenv("UMMAP_ENGINE");
 	MPI_Info info = storage_hints("auto.%r", "storage_alloc_engine", "auto", NULL);
@@ -221,7 +233,7 @@ static void engines(void)
 	}
 }
 
-static void defaults(void)
+static void test_defaults(void)
 {
 	void *base;
 	MPI_Win win;
@@ -238,32 +250,35 @@ static void defaults(void)
 	MPI_Win_free(&win);
 }
 
-/* A rank or all of them in memory. */
-static void memory(void)
+/* One rank or all ranks use memory. */
+static void test_memory(void)
 {
 	void *base;
 	MPI_Win win;
 
-	check(allocate(storage_hints("memory.%r", "alloc_type", "memory", "storage_alloc_factor", "nonsense", NULL), &base,
-		       &win) == MPI_SUCCESS);
+	check(allocate(storage_hints("memory.%r", "alloc_type", "memory", "storage_alloc_factor",
+				     "nonsense", NULL),
+		       &base, &win) == MPI_SUCCESS);
 	MPI_Win_free(&win);
-	check(allocate(storage_hints("memory.%r", "alloc_type", rank ? "memory" : "storage", NULL), &base, &win) == MPI_SUCCESS);
+	check(allocate(storage_hints("memory.%r", "alloc_type", rank ? "memory" : "storage", NULL),
+		       &base, &win) == MPI_SUCCESS);
 	check_hint(win, "alloc_type", rank ? "memory" : "storage");
 	memset(base, rank + 1, SIZE);
 	MPI_Win_free(&win);
-	check(is_there("memory.0") && !is_there("memory.1"));
+	check(has_file("memory.0") && !has_file("memory.1"));
 }
 
-/* Durable at all ranks, for one that wants it. */
-static void fence_of_one_rank(void)
+/* A fence makes the data of all ranks durable if one rank requests it. */
+static void test_fence_hint(void)
 {
 	char name[32];
 	uint8_t *base;
 	MPI_Win win;
 	int fd;
 
-	check(allocate(storage_hints("fence.%r", "storage_alloc_fencesync", rank ? "false" : "true", NULL), &base, &win) ==
-	      MPI_SUCCESS);
+	check(allocate(storage_hints("fence.%r", "storage_alloc_fencesync", rank ? "false" : "true",
+				     NULL),
+		       &base, &win) == MPI_SUCCESS);
 	check_hint(win, "storage_alloc_fencesync", "true");
 	fill(base, SIZE, 0, (uint64_t)rank);
 	check(MPI_Win_fence(0, win) == MPI_SUCCESS);
@@ -280,19 +295,19 @@ int main(int argc, char **argv)
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
 	check(ranks > 1);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-	defaults();
-	engines();
+	test_defaults();
+	test_engines();
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
-		refuse(&bad[i], 0);
-		refuse(&bad[i], ranks - 1);
+		check_refused(&bad[i], 0);
+		check_refused(&bad[i], ranks - 1);
 	}
-	no_name();
-	same_bytes();
-	writers();
-	through_the_handler();
-	all_are_in_use();
-	memory();
-	fence_of_one_rank();
+	test_missing_name();
+	test_same_bytes();
+	test_writers();
+	test_error_handler();
+	test_all_hints();
+	test_memory();
+	test_fence_hint();
 	MPI_Finalize();
 	return 0;
 }

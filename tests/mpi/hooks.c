@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * hooks - MPIs replace the C library's calls that map memory. Pages take a mapping's place all the same, and a process
- * ends as others do. The program is not position-independent, so that nothing may be mapped at address 0, and root may.
+ * hooks - MPIs intercept the calls of the C library that map memory. umunmap_onto(3) must work, and
+ * processes must end normally. The program is not position-independent, and root may map address 0:
+ * a wrong call would be noticed.
  */
 #include "common.h"
 

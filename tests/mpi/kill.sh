@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Kills a job again and again: `tests/mpi/kill.sh LAUNCH MPI RANKS PROGRAM`, in UMMAP_TEST_FOLDER.
+# Kills a job at random times, and checks its files: `tests/mpi/kill.sh LAUNCH MPI RANKS PROGRAM`,
+# in UMMAP_TEST_FOLDER.
 folder=${UMMAP_TEST_FOLDER:?}
 for ms in 0 $((RANDOM % 50)) $((RANDOM % 200)) $((RANDOM % 200)); do
 	# Only the kill ends the job. MPICH 4.2 may return 0 for a killed job.

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * local - what ranks of one machine do in each other's parts without MPI: that it is done, that locks and fences hold for
- * it, that it goes together with what MPI does, and what is not done without MPI, on each kind of memory that is reached.
+ * local - ranks of one machine access the windows of each other without MPI, for each kind of
+ * memory. The test checks that these accesses happen, that locks and test_fences order them, that
+ * they work together with operations of MPI, and which operations MPI makes.
  */
 #include "common.h"
 
@@ -44,12 +45,12 @@ static void put(int target, MPI_Aint at, int64_t value)
 	MPI_Win_flush(target, win);
 }
 
-/* A target that is not within MPI gets it all the same, and answers in its own memory. */
-static void without_target(void)
+/* A target that makes no MPI calls receives the data, and its answer is visible in its memory. */
+static void test_passive_target(void)
 {
 	_Atomic int64_t *mine = (_Atomic int64_t *)base;
 
-	/* What is paged is put to where it is changed already. */
+	/* Puts to paged memory need a dirty segment. */
 	mine[0] = mine[1] = 0;
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_lock_all(MPI_MODE_NOCHECK, win);
@@ -66,8 +67,8 @@ static void without_target(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* A word is found where it is, whatever the window begins with. */
-static void in_place(void)
+/* Displacements are right although the window does not begin at a segment. */
+static void test_displacements(void)
 {
 	base[WORDS / 2] = rank + 50;
 	base[WORDS / 4 * 3] = rank + 60;
@@ -82,8 +83,11 @@ static void in_place(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* A word of rank 0 that all add to, which only a lock makes right. */
-static void exclusive(void)
+/*
+ * All ranks add to a word of rank 0 by get and put, which only an test_exclusive_lock lock makes
+ * correct.
+ */
+static void test_exclusive_lock(void)
 {
 	for (int i = 0; i < TURNS; i++) {
 		int64_t value;
@@ -103,15 +107,16 @@ static void exclusive(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* MPI's own operations see copies, and copies see theirs. */
-static void with_atomics(void)
+/* Operations of MPI and direct copies see the results of each other. */
+static void test_atomics(void)
 {
 	int64_t one = 1, old, none = 0;
 
 	MPI_Win_lock_all(0, win);
 	put(next(), 8 + rank, 100);
 	for (int i = 0; i < TURNS; i++) {
-		MPI_Accumulate(&one, 1, MPI_INT64_T, next(), 8 + rank, 1, MPI_INT64_T, MPI_SUM, win);
+		MPI_Accumulate(&one, 1, MPI_INT64_T, next(), 8 + rank, 1, MPI_INT64_T, MPI_SUM,
+			       win);
 		MPI_Win_flush(next(), win);
 		check(get(next(), 8 + rank) == 101 + 2 * i);
 		MPI_Fetch_and_op(&one, &old, MPI_INT64_T, next(), 8 + rank, MPI_SUM, win);
@@ -126,15 +131,17 @@ static void with_atomics(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* No two words of a window, and none of two turns, have the same. */
+/* Returns a different value for each word and round. */
 static int64_t word(int of, int round, size_t i)
 {
 	return ((int64_t)i * 64 + of) * 64 + round + 1;
 }
 
-/* Owner and neighbours take turns with the same bytes; what one turn has done the next one finds, over the border
- * between kinds of memory too. */
-static void fences(int begin, int end)
+/*
+ * The owner and other ranks change the same bytes in turn. Each sees the changes of the previous
+ * one, also across the border of two kinds of memory.
+ */
+static void test_fences(int begin, int end)
 {
 	static int64_t block[WORDS], got[WORDS];
 
@@ -147,13 +154,15 @@ static void fences(int begin, int end)
 		MPI_Get(got, WORDS, MPI_INT64_T, next(), 0, WORDS, MPI_INT64_T, win);
 		MPI_Win_fence(0, win);
 		for (size_t i = 0; i < WORDS; i++)
-			check(got[i] == word(next(), round, i), "round %d, word %zu: %" PRId64, round, i, got[i]);
+			check(got[i] == word(next(), round, i), "round %d, word %zu: %" PRId64,
+			      round, i, got[i]);
 		for (size_t i = 0; i < WORDS; i += WORDS / 4)
-			MPI_Put(block + i, WORDS / 4, MPI_INT64_T, next(), (MPI_Aint)i, WORDS / 4, MPI_INT64_T, win);
+			MPI_Put(block + i, WORDS / 4, MPI_INT64_T, next(), (MPI_Aint)i, WORDS / 4,
+				MPI_INT64_T, win);
 		MPI_Win_fence(end, win);
 		for (size_t i = 0; i < WORDS; i++)
-			check(base[i] == -word((rank + ranks - 1) % ranks, round, i), "round %d, word %zu: %" PRId64, round, i,
-			      base[i]);
+			check(base[i] == -word((rank + ranks - 1) % ranks, round, i),
+			      "round %d, word %zu: %" PRId64, round, i, base[i]);
 		if (end)
 			MPI_Barrier(MPI_COMM_WORLD);
 	}
@@ -161,7 +170,7 @@ static void fences(int begin, int end)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-static void requests(void)
+static void test_requests(void)
 {
 	int64_t from[3] = { 1, 2, 3 }, to[3] = { 0 };
 	MPI_Request r[3];
@@ -171,7 +180,8 @@ static void requests(void)
 	MPI_Win_lock_all(0, win);
 	put(next(), 20, 0);
 	for (int i = 0; i < 3; i++)
-		check(MPI_Rput(&from[i], 1, MPI_INT64_T, next(), 20 + i, 1, MPI_INT64_T, win, &r[i]) == MPI_SUCCESS);
+		check(MPI_Rput(&from[i], 1, MPI_INT64_T, next(), 20 + i, 1, MPI_INT64_T, win,
+			       &r[i]) == MPI_SUCCESS);
 	check(MPI_Waitall(3, r, status) == MPI_SUCCESS && r[0] == MPI_REQUEST_NULL);
 	MPI_Win_flush(next(), win);
 	check(MPI_Rget(to, 3, MPI_INT64_T, next(), 20, 3, MPI_INT64_T, win, &r[0]) == MPI_SUCCESS);
@@ -182,8 +192,8 @@ static void requests(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Without gaps in order, without gaps out of order, and with gaps. */
-static void types(void)
+/* Datatypes without gaps in order, without gaps out of order, and with gaps. */
+static void test_types(void)
 {
 	int lengths[] = { 1, 1 }, backwards[] = { 1, 0 };
 	int64_t from[4] = { 1, 2, 3, 4 }, to[4];
@@ -219,23 +229,27 @@ static void types(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* What is wrong is for MPI to say. */
-static void errors(void)
+/* MPI reports invalid arguments. */
+static void test_errors(void)
 {
 	int64_t value = 0;
 
 	MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
-	check(MPI_Put(&value, 1, MPI_INT64_T, next(), 0, 1, MPI_INT64_T, win) != MPI_SUCCESS, "outside of epochs");
+	check(MPI_Put(&value, 1, MPI_INT64_T, next(), 0, 1, MPI_INT64_T, win) != MPI_SUCCESS,
+	      "outside of epochs");
 	MPI_Win_lock(MPI_LOCK_SHARED, next(), MPI_MODE_NOCHECK, win);
-	check(MPI_Put(&value, 1, MPI_INT64_T, ranks, 0, 1, MPI_INT64_T, win) != MPI_SUCCESS, "no such rank");
-	check(MPI_Put(&value, -1, MPI_INT64_T, next(), 0, -1, MPI_INT64_T, win) != MPI_SUCCESS, "no such count");
-	check(MPI_Put(&value, 1, MPI_DATATYPE_NULL, next(), 0, 1, MPI_INT64_T, win) != MPI_SUCCESS, "no such type");
+	check(MPI_Put(&value, 1, MPI_INT64_T, ranks, 0, 1, MPI_INT64_T, win) != MPI_SUCCESS,
+	      "no such rank");
+	check(MPI_Put(&value, -1, MPI_INT64_T, next(), 0, -1, MPI_INT64_T, win) != MPI_SUCCESS,
+	      "no such count");
+	check(MPI_Put(&value, 1, MPI_DATATYPE_NULL, next(), 0, 1, MPI_INT64_T, win) != MPI_SUCCESS,
+	      "no such type");
 	MPI_Win_unlock(next(), win);
 	MPI_Win_set_errhandler(win, MPI_ERRORS_ARE_FATAL);
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Whether rank 1 is on the machine of rank 0, by MPI's word: the same in all. */
+/* Whether ranks 0 and 1 are on one machine according to MPI; the result is equal at all ranks. */
 static bool are_near(void)
 {
 	MPI_Comm machine;
@@ -254,45 +268,49 @@ static bool are_near(void)
 	return both;
 }
 
-static void everything(MPI_Info info, bool reached)
+static void test_window(MPI_Info info, bool reached)
 {
 	open_window(info);
 	if (reached && near)
-		without_target();
-	in_place();
-	exclusive();
-	with_atomics();
-	fences(0, 0);
-	fences(MPI_MODE_NOPRECEDE, MPI_MODE_NOSUCCEED);
-	requests();
-	types();
-	errors();
+		test_passive_target();
+	test_displacements();
+	test_exclusive_lock();
+	test_atomics();
+	test_fences(0, 0);
+	test_fences(MPI_MODE_NOPRECEDE, MPI_MODE_NOSUCCEED);
+	test_requests();
+	test_types();
+	test_errors();
 	MPI_Win_free(&win);
 }
 
 int main(int argc, char **argv)
 {
 	const char *engine = getenv("UMMAP_ENGINE");
-	bool paged = !engine || strcmp(engine, "sigbus") != 0; /* what is paged is reached, too */
+	bool paged = !engine || strcmp(engine, "sigbus") != 0; /* ranks access paged memory, too */
 
 	set_budget(8 * SEG);
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
 	near = are_near();
 	fast = true;
-	everything(storage_hints("kernel.%r", "storage_alloc_engine", "kernel", NULL), true);
-	everything(storage_hints("odd.%r", "storage_alloc_engine", "kernel", "storage_alloc_offset", "4112", NULL), true);
-	everything(storage_hints("part.%r", "storage_alloc_factor", "0.5", NULL), paged);
-	everything(storage_hints("quarter.%r", "storage_alloc_factor", "0.25", NULL), paged);
-	everything(storage_hints("last.%r", "storage_alloc_factor", "0.5", "storage_alloc_order", "storage_first", NULL), paged);
-	everything(storage_hints("paged.%r", NULL), paged);
-	/* MPI has the locks, but ranks reach most parts. */
+	test_window(storage_hints("kernel.%r", "storage_alloc_engine", "kernel", NULL), true);
+	test_window(storage_hints("odd.%r", "storage_alloc_engine", "kernel",
+				  "storage_alloc_offset", "4112", NULL),
+		    true);
+	test_window(storage_hints("part.%r", "storage_alloc_factor", "0.5", NULL), paged);
+	test_window(storage_hints("quarter.%r", "storage_alloc_factor", "0.25", NULL), paged);
+	test_window(storage_hints("last.%r", "storage_alloc_factor", "0.5", "storage_alloc_order",
+				  "storage_first", NULL),
+		    paged);
+	test_window(storage_hints("paged.%r", NULL), paged);
+	/* The locks are those of MPI, but ranks access most parts directly. */
 	fast = rank != ranks - 1;
 	set_env("UMMAP_MPI_LOCAL", fast ? "true" : "false");
-	everything(storage_hints("most.%r", "storage_alloc_engine", "kernel", NULL), false);
+	test_window(storage_hints("most.%r", "storage_alloc_engine", "kernel", NULL), false);
 	fast = false;
 	set_env("UMMAP_MPI_LOCAL", "false");
-	everything(storage_hints("slow.%r", "storage_alloc_engine", "kernel", NULL), false);
-	everything(storage_hints("off.%r", "storage_alloc_factor", "0.5", NULL), false);
+	test_window(storage_hints("slow.%r", "storage_alloc_engine", "kernel", NULL), false);
+	test_window(storage_hints("off.%r", "storage_alloc_factor", "0.5", NULL), false);
 	MPI_Finalize();
 	return 0;
 }

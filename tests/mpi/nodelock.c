@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * nodelock - the locks between ranks of one machine, by processes that are forked, without MPI: who has a lock alone is
- * alone, those that share it can be in together, but nobody passes one who waits, except who has a lock already; and for
- * those who die in the middle, having a lock or waiting for it, nobody waits for ever.
+ * nodelock - the locks between ranks of one machine, by forked processes without MPI. An exclusive
+ * lock excludes all others, and shared locks coexist. A process does not overtake a waiting one,
+ * unless it has a lock already. If a process dies while it has a lock or waits for one, no other
+ * process waits forever.
  */
 #include "../common.h"
 
@@ -14,7 +15,8 @@
 struct common {
 	struct process_id processes[RANKS];
 	_Atomic int alone, together, most, done;
-	int64_t first, second;   /* whoever is alone changes them, one after the other */
+	int64_t first,
+		second; /* equal words, which the holder of the exclusive lock changes in turn */
 	char locks[2][4096] __attribute__((aligned(64)));
 };
 
@@ -48,7 +50,9 @@ static void begin(void)
 {
 	common = mmap(NULL, sizeof(*common), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	check(common != MAP_FAILED && nodelock_size(RANKS) <= sizeof(common->locks[0]));
-	all = (struct nodelocks){ .processes = common->processes, .ranks = RANKS, .me = 0, .idle = idle };
+	all = (struct nodelocks){
+		.processes = common->processes, .ranks = RANKS, .me = 0, .idle = idle
+	};
 	common->processes[0] = process_identify(getpid());
 }
 
@@ -63,7 +67,7 @@ static void wait_until(const _Atomic int *n, int value)
 		pause_ms(1);
 }
 
-/* ---- All at once ---- */
+/* ---- All processes at the same time ---- */
 
 static void take_turns(void)
 {
@@ -74,7 +78,8 @@ static void take_turns(void)
 
 		nodelock_take(lock_of(0), &all, exclusive ? NODELOCK_EXCLUSIVE : NODELOCK_SHARED);
 		if (exclusive) {
-			check(atomic_fetch_add(&common->alone, 1) == 0 && atomic_load(&common->together) == 0);
+			check(atomic_fetch_add(&common->alone, 1) == 0 &&
+			      atomic_load(&common->together) == 0);
 			common->first++;
 			common->second++;
 			atomic_fetch_sub(&common->alone, 1);
@@ -88,7 +93,7 @@ static void take_turns(void)
 	atomic_fetch_add(&common->done, 1);
 }
 
-/* Shares both, one after the other: those who come to one of them alone are in the middle. */
+/* Takes both locks shared, one after the other, while others wait for one of them exclusively. */
 static void share_both(void)
 {
 	for (int i = 0; i < TURNS; i++) {
@@ -102,7 +107,7 @@ static void share_both(void)
 	}
 }
 
-static void come_alone(void)
+static void lock_exclusively(void)
 {
 	for (int i = 0; i < TURNS; i++) {
 		nodelock_take(lock_of(i % 2), &all, NODELOCK_EXCLUSIVE);
@@ -131,9 +136,9 @@ static void run_all(void (*one)(void), void (*other)(void))
 	end();
 }
 
-/* ---- In turn ---- */
+/* ---- Order ---- */
 
-/* Until somebody else has asked for it as well. */
+/* Holds the lock until another process waits for it. */
 static void share_until_asked(void)
 {
 	nodelock_take(lock_of(0), &all, NODELOCK_SHARED);
@@ -143,7 +148,7 @@ static void share_until_asked(void)
 	nodelock_drop(lock_of(0), &all);
 }
 
-/* Behind one that wants it alone. */
+/* Waits behind a process that wants the exclusive lock. */
 static void share_behind(void)
 {
 	uint64_t first;
@@ -151,11 +156,12 @@ static void share_behind(void)
 	while ((first = atomic_load(&lock_of(0)->slot[0])) == 0 || first == CHOOSING)
 		pause_ms(1);
 	nodelock_take(lock_of(0), &all, NODELOCK_SHARED);
-	check(atomic_load(&common->alone) == 1, "who shares a lock has passed one who waited for it");
+	check(atomic_load(&common->alone) == 1,
+	      "who shares a lock has passed one who waited for it");
 	nodelock_drop(lock_of(0), &all);
 }
 
-static void in_turn(void)
+static void test_order(void)
 {
 	pid_t pids[2];
 	int status;
@@ -190,7 +196,7 @@ static void share_and_stay(void)
 	pause();
 }
 
-/* As who dies between two instructions. */
+/* Leaves the state of a process that dies between two instructions. */
 static void choose_and_stay(void)
 {
 	atomic_store(&lock_of(0)->slot[all.me], CHOOSING);
@@ -211,7 +217,7 @@ static void die_with(void (*run)(void))
 	end();
 }
 
-/* Behind one who lives, and in front of another. */
+/* Dies while it waits, behind one process and in front of another. */
 static void die_waiting(void)
 {
 	pid_t pid;
@@ -229,7 +235,7 @@ static void die_waiting(void)
 	end();
 }
 
-/* A parent that does not wait for it: it is a zombie. */
+/* The parent does not wait for the dead process, which stays a zombie. */
 static void die_unnoticed(void)
 {
 	pid_t pid;
@@ -247,8 +253,8 @@ static void die_unnoticed(void)
 int main(void)
 {
 	run_all(take_turns, take_turns);
-	run_all(share_both, come_alone);
-	in_turn();
+	run_all(share_both, lock_exclusively);
+	test_order();
 	die_with(take_and_stay);
 	die_with(share_and_stay);
 	die_with(choose_and_stay);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_window.h - an object window of the object "field" in a container, and what the container has of it. */
+/* object_window.h - an object window of the object "field", and the versions of this object. */
 #ifndef TESTS_MPI_OBJECT_WINDOW_H
 #define TESTS_MPI_OBJECT_WINDOW_H
 
@@ -27,7 +27,7 @@ static inline MPI_Info object_hints(const char *chunk, const char *segment)
 	return info;
 }
 
-/* A window whose errors are returned; the info ends here. */
+/* Creates a window that returns errors, and frees the info. */
 static inline void *object_window(size_t size, MPI_Info info, MPI_Win *win)
 {
 	void *base;
@@ -38,7 +38,7 @@ static inline void *object_window(size_t size, MPI_Info info, MPI_Win *win)
 	return base;
 }
 
-/* Its newest version, as rank 0 finds it, whole; 0: there is none. */
+/* Returns the number of the newest complete version, which rank 0 looks up; 0 if there is none. */
 static inline uint64_t newest_version(void)
 {
 	struct umobject_stat st = { .struct_size = sizeof(st) };
@@ -49,7 +49,8 @@ static inline uint64_t newest_version(void)
 	if (rank == 0) {
 		check(umobject_open(box, NULL, &c) == 0, "%s", umobject_errormsg());
 		if (umobject_hold(c, "field", 0, &v) == 0) {
-			check(umobject_stat(v, &st) == 0 && umobject_check(v, NULL, NULL) == 0, "%s", umobject_errormsg());
+			check(umobject_stat(v, &st) == 0 && umobject_check(v, NULL, NULL) == 0,
+			      "%s", umobject_errormsg());
 			umobject_release(v);
 		}
 		umobject_close(c);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * objects - object windows: each rank's part is chunks of one object, all one-sided operations work on it, and a version has what
- * all ranks had when they made it durable together, or as the window ended; MPI_Win_sync alone makes none. The next window opens the
- * newest version. What does not fit to it is refused at all ranks, and nothing is left behind by what failed.
+ * objects - object windows: the part of each rank is a set of chunks of one object. All one-sided
+ * operations work on it. A version has the contents of all parts at a collective sync or at the end
+ * of the window; MPI_Win_sync alone makes no version. The next window opens the newest version. A
+ * window that does not match it is check_refused at all ranks, and failed calls leave nothing
+ * behind.
  */
 #include "object_window.h"
 
@@ -30,13 +32,15 @@ static void *open_window(size_t size, MPI_Win *win)
 	return object_window(size, object_hints(CHUNK, SEG), win);
 }
 
-static void refused(size_t size, const char *more, const char *value, int class, const char *words)
+static void check_refused(size_t size, const char *more, const char *value, int class,
+			  const char *words)
 {
 	MPI_Info info = hints(more, value);
 	char *base;
 	MPI_Win win;
 
-	check_error(MPI_Win_allocate((MPI_Aint)size, 1, info, MPI_COMM_WORLD, &base, &win), class, words);
+	check_error(MPI_Win_allocate((MPI_Aint)size, 1, info, MPI_COMM_WORLD, &base, &win), class,
+		    words);
 	MPI_Info_free(&info);
 }
 
@@ -54,10 +58,11 @@ static void store(char *base, int version)
 static void expect(const char *base, int of, int version)
 {
 	for (size_t i = 0; i < PART(of); i++)
-		check(base[i] == value_at(of, i, version), "byte %zu of rank %d: %d, not %d", i, of, base[i], value_at(of, i, version));
+		check(base[i] == value_at(of, i, version), "byte %zu of rank %d: %d, not %d", i, of,
+		      base[i], value_at(of, i, version));
 }
 
-/* What another program sees of it: rows, one for each rank. */
+/* Checks the object as another program sees it: each rank has one row. */
 static void expect_object(int version)
 {
 	struct umobject_stat st = { .struct_size = sizeof(st) };
@@ -67,13 +72,18 @@ static void expect_object(int version)
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank > 0)
 		return;
-	check(umobject_open(box, NULL, &c) == 0 && umobject_hold(c, "field", 0, &v) == 0, "%s", umobject_errormsg());
-	check(umobject_stat(v, &st) == 0 && st.shape.rank == 2 && st.shape.dims[0] == (uint64_t)ranks);
-	check(st.shape.dims[1] == PART(ranks - 1) && st.shape.chunk[0] == 1 && st.shape.chunk[1] == 65536);
+	check(umobject_open(box, NULL, &c) == 0 && umobject_hold(c, "field", 0, &v) == 0, "%s",
+	      umobject_errormsg());
+	check(umobject_stat(v, &st) == 0 && st.shape.rank == 2 &&
+	      st.shape.dims[0] == (uint64_t)ranks);
+	check(st.shape.dims[1] == PART(ranks - 1) && st.shape.chunk[0] == 1 &&
+	      st.shape.chunk[1] == 65536);
 	for (int of = 0; of < ranks; of++) {
 		char *row = malloc(PART(of));
 
-		check(umobject_read(v, (uint64_t[]){ (uint64_t)of, 0 }, (uint64_t[]){ 1, PART(of) }, row) == 0, "%s", umobject_errormsg());
+		check(umobject_read(v, (uint64_t[]){ (uint64_t)of, 0 }, (uint64_t[]){ 1, PART(of) },
+				    row) == 0,
+		      "%s", umobject_errormsg());
 		expect(row, of, version);
 		free(row);
 	}
@@ -81,7 +91,7 @@ static void expect_object(int version)
 	umobject_close(c);
 }
 
-static void versions_of_all(void)
+static void test_versions(void)
 {
 	MPI_Win win;
 	char *base = open_window(PART(rank), &win), *theirs = malloc(PART(ranks - 1));
@@ -98,9 +108,9 @@ static void versions_of_all(void)
 	check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS);
 	check(newest_version() == 1);
 	expect_object(1);
-	/* Nothing has changed: no version. */
+	/* Without a change, a sync makes no version. */
 	check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS && newest_version() == 1);
-	/* Another rank's part, by all kinds of operations. */
+	/* All kinds of operations change the part of another rank. */
 	for (size_t i = 0; i < PART(next); i++)
 		theirs[i] = value_at(next, i, 2);
 	MPI_Win_lock_all(0, win);
@@ -113,15 +123,15 @@ static void versions_of_all(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 	expect(base, rank, 2);
 	expect_object(1);
-	/* The end makes one, too. */
+	/* The end of the window makes a version, too. */
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
 	check(newest_version() == 2);
 	expect_object(2);
 	free(theirs);
 }
 
-/* Sums are exact, and a restart finds them. */
-static void restart(void)
+/* A restarted window has the exact sums. */
+static void test_restart(void)
 {
 	long one = 1, *sums;
 	MPI_Win win;
@@ -143,8 +153,11 @@ static void restart(void)
 	check(MPI_Win_free(&win) == MPI_SUCCESS && newest_version() == 3);
 }
 
-/* While other ranks put into them, versions are whole: each rank's counters only grow. */
-static void puts_meanwhile(void)
+/*
+ * Versions are consistent while other ranks put into the parts: the counters of each rank only
+ * grow.
+ */
+static void test_concurrent_puts(void)
 {
 	long last[4] = { 0 }, got[4];
 	MPI_Win win;
@@ -159,7 +172,8 @@ static void puts_meanwhile(void)
 		long values[4] = { round, round, round, round };
 
 		MPI_Win_lock(MPI_LOCK_SHARED, target, 0, win);
-		MPI_Put(values, 4, MPI_LONG, target, (MPI_Aint)(next_random(&random_state) % 19) * 8192, 4, MPI_LONG, win);
+		MPI_Put(values, 4, MPI_LONG, target,
+			(MPI_Aint)(next_random(&random_state) % 19) * 8192, 4, MPI_LONG, win);
 		MPI_Put(values, 4, MPI_LONG, target, 0, 4, MPI_LONG, win);
 		MPI_Win_unlock(target, win);
 		check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS);
@@ -173,57 +187,63 @@ static void puts_meanwhile(void)
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
 }
 
-static void bad(void)
+static void test_refused_windows(void)
 {
 	uint64_t before = newest_version();
 	MPI_Info info;
 	char *base, name[sizeof(object)];
 	MPI_Win win;
 
-	refused(PART(rank) + 1, NULL, NULL, MPI_ERR_INFO_VALUE, "rank 0 has");
-	refused(PART(rank), "storage_alloc_filename", "/tmp/x", MPI_ERR_INFO_VALUE,
+	check_refused(PART(rank) + 1, NULL, NULL, MPI_ERR_INFO_VALUE, "rank 0 has");
+	check_refused(PART(rank), "storage_alloc_filename", "/tmp/x", MPI_ERR_INFO_VALUE,
 		"storage_alloc_filename with alloc_type=object: it is for windows in files");
-	refused(PART(rank), "storage_alloc_driver", "posix", MPI_ERR_INFO_VALUE,
+	check_refused(PART(rank), "storage_alloc_driver", "posix", MPI_ERR_INFO_VALUE,
 		"storage_alloc_driver with alloc_type=object");
-	refused(PART(rank), "storage_alloc_engine", "kernel", MPI_ERR_INFO_VALUE,
+	check_refused(PART(rank), "storage_alloc_engine", "kernel", MPI_ERR_INFO_VALUE,
 		"kernel with alloc_type=object");
-	refused(PART(rank), "storage_alloc_object", NULL, MPI_ERR_INFO_VALUE,
+	check_refused(PART(rank), "storage_alloc_object", NULL, MPI_ERR_INFO_VALUE,
 		"storage_alloc_object is not set");
-	refused(PART(rank), "storage_alloc_object_chunk", "0", MPI_ERR_INFO_VALUE, "storage_alloc_object_chunk is");
-	refused(PART(rank), "storage_alloc_object", box, MPI_ERR_INFO_VALUE, "is a container");
-	refused(PART(rank), "storage_alloc_object", "/nowhere/at/all", MPI_ERR_NO_SUCH_FILE, "no container is in");
+	check_refused(PART(rank), "storage_alloc_object_chunk", "0", MPI_ERR_INFO_VALUE,
+		      "storage_alloc_object_chunk is");
+	check_refused(PART(rank), "storage_alloc_object", box, MPI_ERR_INFO_VALUE,
+		      "is a container");
+	check_refused(PART(rank), "storage_alloc_object", "/nowhere/at/all", MPI_ERR_NO_SUCH_FILE,
+		      "no container is in");
 	snprintf(name, sizeof(name), "%s/other", box);
-	refused(PART(rank), "storage_alloc_object", name, MPI_ERR_INFO_VALUE,
+	check_refused(PART(rank), "storage_alloc_object", name, MPI_ERR_INFO_VALUE,
 		"no window has written it");
 	if (ranks > 1) {
 		snprintf(name, sizeof(name), "%s/field%d", box, rank);
-		refused(PART(rank), "storage_alloc_object", name, MPI_ERR_INFO_VALUE,
+		check_refused(PART(rank), "storage_alloc_object", name, MPI_ERR_INFO_VALUE,
 			"the same object at all ranks");
-		refused(PART(rank), "storage_alloc_object_chunk", rank ? "4096" : "8192",
+		check_refused(PART(rank), "storage_alloc_object_chunk", rank ? "4096" : "8192",
 			MPI_ERR_INFO_VALUE, "the same value at all ranks");
-		refused(PART(rank), "alloc_type", rank ? "memory" : "object", MPI_ERR_INFO_VALUE, "at some ranks only");
+		check_refused(PART(rank), "alloc_type", rank ? "memory" : "object",
+			      MPI_ERR_INFO_VALUE, "at some ranks only");
 	}
 	info = hints(NULL, NULL);
 	check_error(MPI_Alloc_mem(1000, info, &base), MPI_ERR_INFO_VALUE, "MPI_Win_allocate only");
-	check_error(MPI_Win_allocate_shared(1000, 1, info, MPI_COMM_WORLD, &base, &win), MPI_ERR_INFO_VALUE, "MPI_Win_allocate only");
+	check_error(MPI_Win_allocate_shared(1000, 1, info, MPI_COMM_WORLD, &base, &win),
+		    MPI_ERR_INFO_VALUE, "MPI_Win_allocate only");
 	MPI_Info_free(&info);
 	check(newest_version() == before);
-	/* Not all of it. */
+	/* The window has fewer bytes than the object. */
 	base = open_window(PART(rank), &win);
 	if (ranks > 1)
 		check_error(ummpi_sync_all(MPI_COMM_SELF, base), MPI_ERR_ARG, "Try all ranks");
 	base[0]++;
-	/* What is to be discarded is no version. */
+	/* A discarded window makes no version. */
 	check(MPI_Win_free(&win) == MPI_SUCCESS && newest_version() == before + 1);
 	info = hints("storage_alloc_discard", "true");
-	check(MPI_Win_allocate((MPI_Aint)PART(rank), 1, info, MPI_COMM_WORLD, &base, &win) == MPI_SUCCESS);
+	check(MPI_Win_allocate((MPI_Aint)PART(rank), 1, info, MPI_COMM_WORLD, &base, &win) ==
+	      MPI_SUCCESS);
 	MPI_Info_free(&info);
 	base[0]++;
 	check(MPI_Win_free(&win) == MPI_SUCCESS && newest_version() == before + 1);
 }
 
-/* Ranks without bytes are there, too. */
-static void some_without(void)
+/* Some ranks have no bytes. */
+static void test_empty_parts(void)
 {
 	size_t size = rank == ranks - 1 ? 100 * KIB : 0;
 	MPI_Win win;
@@ -234,7 +254,8 @@ static void some_without(void)
 		base = open_window(size, &win);
 		if (size)
 			check(base[77] == round, "%d", base[77]), base[77]++;
-		check(ummpi_sync_all(MPI_COMM_WORLD, round == 1 && size ? base : NULL) == MPI_SUCCESS);
+		check(ummpi_sync_all(MPI_COMM_WORLD, round == 1 && size ? base : NULL) ==
+		      MPI_SUCCESS);
 		check(MPI_Win_free(&win) == MPI_SUCCESS);
 	}
 	snprintf(object, sizeof(object), "%s/none", box);
@@ -242,8 +263,11 @@ static void some_without(void)
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
 }
 
-/* What is staged with one value, and stored again as it was before, is as it was before. */
-static void turns_back(void)
+/*
+ * A chunk that is staged with new contents, and then changed back, has the old contents in the
+ * version.
+ */
+static void test_reverted_change(void)
 {
 	MPI_Win win;
 	char *base;
@@ -264,8 +288,8 @@ static void turns_back(void)
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
 }
 
-/* Two ranks each are a job here: the jobs replace each other's versions, and no commit fails. */
-static void jobs_of_one_name(void)
+/* Pairs of ranks stand for jobs that replace the versions of each other. No commit fails. */
+static void test_jobs_with_same_name(void)
 {
 	int in_job = rank < ranks / 2 * 2;
 	MPI_Info info;
@@ -281,7 +305,8 @@ static void jobs_of_one_name(void)
 		if (!in_job)
 			continue;
 		check(MPI_Win_allocate(PART(0), 1, info, job, &base, &win) == MPI_SUCCESS);
-		check(base[0] == base[PART(0) - 1] && (round == 0 || base[0] >= 60), "%d, %d", base[0], base[PART(0) - 1]);
+		check(base[0] == base[PART(0) - 1] && (round == 0 || base[0] >= 60), "%d, %d",
+		      base[0], base[PART(0) - 1]);
 		for (int i = 0; round == 0 && i < 60; i++) {
 			base[0]++;
 			base[PART(0) - 1]++;
@@ -308,17 +333,18 @@ int main(int argc, char **argv)
 		umobject_container *c;
 
 		attr.flags = UMOBJECT_CREATE;
-		check(umobject_open(box, &attr, &c) == 0 && umobject_put_array(c, "other", &shape, (double[5]){ 0 }) == 0);
+		check(umobject_open(box, &attr, &c) == 0 &&
+		      umobject_put_array(c, "other", &shape, (double[5]){ 0 }) == 0);
 		umobject_close(c);
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
-	versions_of_all();
-	restart();
-	puts_meanwhile();
-	bad();
-	some_without();
-	turns_back();
-	jobs_of_one_name();
+	test_versions();
+	test_restart();
+	test_concurrent_puts();
+	test_refused_windows();
+	test_empty_parts();
+	test_reverted_change();
+	test_jobs_with_same_name();
 	MPI_Finalize();
 	return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * objects_full - an object window whose container has no room, and whose new bytes have none at one rank: committing is an error at all
- * ranks alike, the version before stays as it was, what was stored is still in the window, and with room again the same call commits
- * it.
+ * objects_full - an object window whose container is full, or full for one rank. The commit fails
+ * at all ranks, the previous version is unchanged, and the window keeps the stored data. After
+ * space is freed, the same call commits it.
  */
 #include "small_fs.h"
 
@@ -38,7 +38,7 @@ static uint64_t seed_of(int version)
 	return (uint64_t)(version * 100 + rank);
 }
 
-/* One code at all ranks. */
+/* All ranks must have the same code. */
 static void check_alike(int code)
 {
 	int most = code, least = code;
@@ -79,7 +79,7 @@ int main(int argc, char **argv)
 	fill(base, PART, 0, seed_of(OLD));
 	check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS);
 	first = newest_version();
-	/* All ranks' chunks have no room; then only one has any. */
+	/* There is no space for the chunks of any rank, and then only for those of one rank. */
 	for (int alone = 0; alone < 2; alone++, version++) {
 		MPI_Barrier(MPI_COMM_WORLD);
 		if (rank == 0)
@@ -89,7 +89,8 @@ int main(int argc, char **argv)
 			fill(base, PART, 0, seed_of(version));
 		commit_without_room(base, first + (uint64_t)alone);
 		commit_without_room(base, first + (uint64_t)alone);
-		check_bytes(base, PART, 0, seed_of(alone && rank < ranks - 1 ? version - 1 : version));
+		check_bytes(base, PART, 0,
+			    seed_of(alone && rank < ranks - 1 ? version - 1 : version));
 		MPI_Barrier(MPI_COMM_WORLD);
 		if (rank == 0)
 			make_space(root);

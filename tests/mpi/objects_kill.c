@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * objects_kill - a job with an object window that dies at any moment leaves a version that all ranks had together, and no older one
- * than the last that they have heard of. `objects_kill FOLDER MILLISECONDS` commits version after version until the last rank kills
- * itself; `objects_kill FOLDER check` looks at what is there, and ends. objects_kill.sh runs it.
+ * objects_kill - a job with an object window that dies at any time leaves a version with the
+ * contents of all ranks, which is not older than the last acknowledged one. `objects_kill FOLDER
+ * MILLISECONDS` commits versions until the last rank kills itself. `objects_kill FOLDER check`
+ * checks the version. objects_kill.sh runs both.
  */
 #include "object_window.h"
 
@@ -17,7 +18,7 @@ static void *kill_later(void *ms)
 	return NULL;
 }
 
-/* The newest that the job has heard of. */
+/* Records the newest acknowledged version. */
 static void note(uint64_t version)
 {
 	char path[400];
@@ -46,10 +47,12 @@ static uint64_t check_version(const uint64_t *words)
 	uint64_t version = words[0], first = version;
 
 	for (size_t i = 0; i < SIZE / 8; i++)
-		check(words[i] == version, "word %zu is %" PRIu64 " in version %" PRIu64, i, words[i], version);
+		check(words[i] == version, "word %zu is %" PRIu64 " in version %" PRIu64, i,
+		      words[i], version);
 	MPI_Bcast(&first, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
 	check(first == version, "%" PRIu64 " here, and %" PRIu64 " at rank 0", version, first);
-	check(version >= noted(), "%" PRIu64 ", and %" PRIu64 " had been committed", version, noted());
+	check(version >= noted(), "%" PRIu64 ", and %" PRIu64 " had been committed", version,
+	      noted());
 	MPI_Barrier(MPI_COMM_WORLD);
 	return version;
 }
@@ -62,7 +65,7 @@ static void write_versions(MPI_Win win, uint64_t *words, uint64_t version, char 
 		version++;
 		for (size_t i = 0; i < SIZE / 8; i++)
 			words[i] = version;
-		/* Staging is not committing. */
+		/* Staging does not commit. */
 		if (version % 3 == 0)
 			check(MPI_Win_sync(win) == MPI_SUCCESS);
 		check(ummpi_sync_all(MPI_COMM_WORLD, words) == MPI_SUCCESS);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Kills a job again and again: `tests/mpi/objects_kill.sh LAUNCH MPI RANKS PROGRAM`, in
-# UMMAP_TEST_FOLDER. The collector removes what killed jobs have staged, and nothing else. With
-# several machines, one of them fails in the end, and the next job runs on the others.
+# Kills a job at random times: `tests/mpi/objects_kill.sh LAUNCH MPI RANKS PROGRAM`, in
+# UMMAP_TEST_FOLDER. `umobject gc` must remove the chunks that killed jobs have staged, and no
+# others. With several machines, one of them fails in the end, and the next job runs on the others.
 . tests/mpi/gone.bash
 folder=${UMMAP_TEST_FOLDER:?}
 umobject=$(dirname "$4")/../../../umobject
@@ -22,6 +22,6 @@ fi
 "$umobject" gc "$folder/box" > "$folder/gc" || exit 1
 "$@" "$folder" check || exit 1
 "$umobject" check "$folder/box" || exit 1
-# No chunk is left that the newest version has not: 4 a rank.
+# Only the chunks of the newest version are left: 4 of each rank.
 chunks=$(find "$folder/box/data" -type f | wc -l)
 [ "$chunks" -eq $((4 * $3)) ] || { echo "objects_kill.sh: $chunks chunks are left"; exit 1; }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rma - every kind of one-sided operation on a window in storage does what it does on one in memory: both get the same,
- * from all ranks at once, while segments of the one come, are written, and leave. Each rank has bytes of its own in
- * every window, where the outcome is certain; in the rest all ranks add, in any order. All of it again for windows of
- * which ranks reach a part without MPI, or all.
+ * rma - every kind of one-sided operation has the same results on a window in storage and on a
+ * window in memory. All ranks run the same random operations on both, while segments are loaded,
+ * written and evicted. Each rank has its own words in every window, where results do not depend on
+ * the order; to the other words, all ranks only add. The test runs again with windows that other
+ * ranks access without MPI, in part or as a whole.
  */
 #include "common.h"
 
@@ -11,20 +12,20 @@
 #define SIZE (512 * KIB)
 #define BUDGET (SIZE / 8)
 #define WORDS (SIZE / 8)
-#define MOST (16 * KIB) /* words of one operation */
-#define ROUNDS 24 /* of all ranks together */
+#define MAX_WORDS (16 * KIB) /* words of one operation */
+#define ROUNDS 24 /* rounds of all ranks together */
 #define OPERATIONS 12
 #ifdef OPEN_MPI
-#define PLAIN_FETCHES true  /* OpenMPI 4.1 breaks MPI_Get_accumulate of derived datatypes, in memory too */
+#define PLAIN_FETCHES true /* OpenMPI 4.1 fails: MPI_Get_accumulate of derived datatypes */
 #else
 #define PLAIN_FETCHES false
 #endif
-#define FEW 4  /* words and values for compare_and_swap, so that it finds what it compares with at times */
+#define SWAP_VALUES 4 /* words and values of MPI_Compare_and_swap: few, so that some are equal */
 
 static const struct place {
 	const char *hint, *value;
-	size_t stored;          /* the window's last bytes, which are in the file */
-	bool paged;             /* some come and go */
+	size_t stored;          /* number of bytes at the end of the window that are in the file */
+	bool paged;             /* the library pages segments of the window */
 } places[] = {
 	{ "storage_alloc_segsize", "4096", SIZE, true },
 	{ "storage_alloc_factor", "0.5", SIZE / 2, true },
@@ -38,9 +39,9 @@ struct both {
 };
 
 static uint64_t random_state;
-static int64_t origin[MOST], got_stored[MOST], got_memory[MOST], compare_with;
+static int64_t origin[MAX_WORDS], got_stored[MAX_WORDS], got_memory[MAX_WORDS], compare_with;
 
-static uint64_t dice(uint64_t n)
+static uint64_t draw(uint64_t n)
 {
 	return next_random(&random_state) % n;
 }
@@ -49,15 +50,15 @@ static uint64_t dice(uint64_t n)
 
 struct kind;
 
-/* What one operation does, the same to both windows. */
+/* An operation, which runs on both windows. */
 struct operation {
 	const struct kind *kind;
-	int target, count;     /* words */
+	int target, count;     /* target rank, and number of words */
 	MPI_Aint at;
-	MPI_Datatype type;     /* of the target, `items` of them */
+	MPI_Datatype type;     /* datatype at the target, `items` times */
 	int items;
 	MPI_Op op;
-	MPI_Request request;   /* of a request form */
+	MPI_Request request;   /* request of MPI_Rput and similar calls */
 };
 
 static void put(struct operation *o, MPI_Win win, int64_t *got)
@@ -74,13 +75,14 @@ static void get(struct operation *o, MPI_Win win, int64_t *got)
 static void accumulate(struct operation *o, MPI_Win win, int64_t *got)
 {
 	(void)got;
-	MPI_Accumulate(origin, o->count, MPI_INT64_T, o->target, o->at, o->items, o->type, o->op, win);
+	MPI_Accumulate(origin, o->count, MPI_INT64_T, o->target, o->at, o->items, o->type, o->op,
+		       win);
 }
 
 static void get_accumulate(struct operation *o, MPI_Win win, int64_t *got)
 {
-	MPI_Get_accumulate(origin, o->count, MPI_INT64_T, got, o->count, MPI_INT64_T, o->target, o->at, o->items, o->type,
-			   o->op, win);
+	MPI_Get_accumulate(origin, o->count, MPI_INT64_T, got, o->count, MPI_INT64_T, o->target,
+			   o->at, o->items, o->type, o->op, win);
 }
 
 static void fetch_and_op(struct operation *o, MPI_Win win, int64_t *got)
@@ -96,7 +98,8 @@ static void compare_and_swap(struct operation *o, MPI_Win win, int64_t *got)
 static void rput(struct operation *o, MPI_Win win, int64_t *got)
 {
 	(void)got;
-	MPI_Rput(origin, o->count, MPI_INT64_T, o->target, o->at, o->items, o->type, win, &o->request);
+	MPI_Rput(origin, o->count, MPI_INT64_T, o->target, o->at, o->items, o->type, win,
+		 &o->request);
 }
 
 static void rget(struct operation *o, MPI_Win win, int64_t *got)
@@ -107,22 +110,23 @@ static void rget(struct operation *o, MPI_Win win, int64_t *got)
 static void raccumulate(struct operation *o, MPI_Win win, int64_t *got)
 {
 	(void)got;
-	MPI_Raccumulate(origin, o->count, MPI_INT64_T, o->target, o->at, o->items, o->type, o->op, win, &o->request);
+	MPI_Raccumulate(origin, o->count, MPI_INT64_T, o->target, o->at, o->items, o->type, o->op,
+			win, &o->request);
 }
 
 static void rget_accumulate(struct operation *o, MPI_Win win, int64_t *got)
 {
-	MPI_Rget_accumulate(origin, o->count, MPI_INT64_T, got, o->count, MPI_INT64_T, o->target, o->at, o->items, o->type,
-			    o->op, win, &o->request);
+	MPI_Rget_accumulate(origin, o->count, MPI_INT64_T, got, o->count, MPI_INT64_T, o->target,
+			    o->at, o->items, o->type, o->op, win, &o->request);
 }
 
 static const struct kind {
 	void (*run)(struct operation *, MPI_Win, int64_t *got);
-	bool fetches;  /* the words are this rank's own */
-	bool adds;     /* to words of all ranks */
-	bool single;   /* one word */
-	bool requests;
-	bool plain;    /* no derived datatypes */
+	bool fetches;  /* the operation returns words, and uses the words of this rank */
+	bool adds;     /* the operation uses the words of all ranks */
+	bool single;   /* the operation has one word */
+	bool requests; /* the call returns a request */
+	bool plain;    /* the datatype must not be derived */
 } kinds[] = {
 	{ .run = put },
 	{ .run = get, .fetches = true },
@@ -139,18 +143,20 @@ static const struct kind {
 #define KINDS (sizeof(kinds) / sizeof(*kinds))
 #define KINDS_WITHOUT_REQUESTS 6
 
-/* The first half of a window is for sums; the second is shared out. */
+/* All ranks add to the first half of a window. Each rank has its own words in the second half. */
 static void choose_place(struct operation *o, const struct kind *kind)
 {
 	size_t own = WORDS / 2 / (size_t)ranks, room = kind->adds ? WORDS / 2 : own, words, stride;
 	size_t from = kind->adds ? 0 : WORDS / 2 + own * (size_t)rank;
 
-	words = 1 + dice(dice(2) ? 8 : MOST < room / 2 ? MOST : room / 2);
+	words = 1 + draw(draw(2) ? 8 : MAX_WORDS < room / 2 ? MAX_WORDS : room / 2);
 	if (kind->single)
 		words = 1;
 	o->count = (int)words;
-	stride = dice(3) || kind->single || kind->plain ? 1 : 1 + dice(room / words < 9 ? room / words : 9);
-	o->at = (MPI_Aint)(from + dice(kind->single ? FEW : room - (words - 1) * stride));
+	stride = draw(3) || kind->single || kind->plain ?
+			 1 :
+			 1 + draw(room / words < 9 ? room / words : 9);
+	o->at = (MPI_Aint)(from + draw(kind->single ? SWAP_VALUES : room - (words - 1) * stride));
 	o->items = o->count;
 	o->type = MPI_INT64_T;
 	if (stride == 1)
@@ -160,8 +166,8 @@ static void choose_place(struct operation *o, const struct kind *kind)
 	o->items = 1;
 }
 
-/* Open MPI 5 computes bitwise operations wrongly, in memory. */
-static bool has_bits(void)
+/* Bitwise operations of Open MPI 5 have wrong results, also in memory. */
+static bool has_bitwise_operations(void)
 {
 	static char version[MPI_MAX_LIBRARY_VERSION_STRING];
 	int len;
@@ -173,13 +179,17 @@ static bool has_bits(void)
 
 static void prepare(struct operation *o, const struct kind *kind, int target)
 {
-	const MPI_Op ops[] = { MPI_SUM, MPI_REPLACE, has_bits() ? MPI_BXOR : MPI_MIN, MPI_MAX };
+	const MPI_Op ops[] = { MPI_SUM, MPI_REPLACE, has_bitwise_operations() ? MPI_BXOR : MPI_MIN,
+			       MPI_MAX };
 
-	*o = (struct operation){ .kind = kind, .target = target, .op = kind->adds ? MPI_SUM : ops[dice(4)] };
+	*o = (struct operation){ .kind = kind,
+				 .target = target,
+				 .op = kind->adds ? MPI_SUM : ops[draw(4)] };
 	choose_place(o, kind);
 	for (int i = 0; i < o->count; i++)
-		origin[i] = (int64_t)(kind->single ? dice(FEW) : next_random(&random_state));
-	compare_with = (int64_t)dice(FEW);
+		origin[i] =
+			(int64_t)(kind->single ? draw(SWAP_VALUES) : next_random(&random_state));
+	compare_with = (int64_t)draw(SWAP_VALUES);
 }
 
 static void finish(struct operation *o)
@@ -187,11 +197,12 @@ static void finish(struct operation *o)
 	if (o->type != MPI_INT64_T)
 		MPI_Type_free(&o->type);
 	if (o->kind->fetches)
-		check(memcmp(got_stored, got_memory, (size_t)o->count * 8) == 0, "%d words fetched from rank %d, kind %d",
-		      o->count, o->target, (int)(o->kind - kinds));
+		check(memcmp(got_stored, got_memory, (size_t)o->count * 8) == 0,
+		      "%d words fetched from rank %d, kind %d", o->count, o->target,
+		      (int)(o->kind - kinds));
 }
 
-/* ---- Epochs: the operation runs in one on each window ---- */
+/* ---- Epochs: functions that run an operation in an epoch ---- */
 
 static void flush(struct operation *o, MPI_Win win, int64_t *got)
 {
@@ -219,7 +230,7 @@ static void fence(struct operation *o, MPI_Win win, int64_t *got)
 	MPI_Win_fence(MPI_MODE_NOSUCCEED, win);
 }
 
-/* To the next rank, from the one before. */
+/* Exposes the window to the previous rank and accesses that of the next one. */
 static void post(struct operation *o, MPI_Win win, int64_t *got)
 {
 	int before = (rank + ranks - 1) % ranks;
@@ -241,25 +252,28 @@ static void post(struct operation *o, MPI_Win win, int64_t *got)
 static const struct epoch {
 	void (*run)(struct operation *, MPI_Win, int64_t *got);
 	uint64_t kinds;
-	bool next;  /* the target is the next rank */
+	bool next; /* the target is the next rank */
 } epochs[] = {
-	{ flush, .kinds = KINDS }, { lock, .kinds = KINDS_WITHOUT_REQUESTS }, { fence, .kinds = KINDS_WITHOUT_REQUESTS },
+	{ flush, .kinds = KINDS },
+	{ lock, .kinds = KINDS_WITHOUT_REQUESTS },
+	{ fence, .kinds = KINDS_WITHOUT_REQUESTS },
 	{ post, .kinds = KINDS_WITHOUT_REQUESTS, .next = true },
 };
 
-/* OpenMPI's osc/ucx fetches wrong words by MPI_Get_accumulate at times, from memory too. */
-static bool is_left_out(const struct kind *kind)
+/* MPI_Get_accumulate of OpenMPI's osc/ucx sometimes returns wrong words, also from memory. */
+static bool is_skipped(const struct kind *kind)
 {
 	const char *osc = getenv("OMPI_MCA_osc");
 
-	return osc && strcmp(osc, "ucx") == 0 && (kind->run == get_accumulate || kind->run == rget_accumulate);
+	return osc && strcmp(osc, "ucx") == 0 &&
+	       (kind->run == get_accumulate || kind->run == rget_accumulate);
 }
 
 static const struct kind *choose_kind(uint64_t n)
 {
-	const struct kind *kind = &kinds[dice(n)];
+	const struct kind *kind = &kinds[draw(n)];
 
-	return is_left_out(kind) ? choose_kind(n) : kind;
+	return is_skipped(kind) ? choose_kind(n) : kind;
 }
 
 static void run_epochs(const struct epoch *e, const struct both *w)
@@ -267,17 +281,18 @@ static void run_epochs(const struct epoch *e, const struct both *w)
 	for (int i = 0; i < OPERATIONS; i++) {
 		struct operation o;
 
-		prepare(&o, choose_kind(e->kinds), e->next ? (rank + 1) % ranks : (int)dice((uint64_t)ranks));
+		prepare(&o, choose_kind(e->kinds),
+			e->next ? (rank + 1) % ranks : (int)draw((uint64_t)ranks));
 		e->run(&o, w->stored, got_stored);
 		e->run(&o, w->memory, got_memory);
 		finish(&o);
 	}
 }
 
-/* ---- What the owner does between epochs ---- */
+/* ---- State changes by the owner between epochs ---- */
 
-/* What is in storage of [from, to). */
-static void let_go(const struct both *w, size_t from, size_t to)
+/* Evicts the bytes of [from, to) that are in storage. */
+static void evict(const struct both *w, size_t from, size_t to)
 {
 	size_t stored = SIZE - w->place->stored;
 
@@ -288,22 +303,22 @@ static void let_go(const struct both *w, size_t from, size_t to)
 
 static void change_states(const struct both *w)
 {
-	size_t at = dice(SIZE - 64 * KIB), len = 1 + dice(64 * KIB);
+	size_t at = draw(SIZE - 64 * KIB), len = 1 + draw(64 * KIB);
 	uint8_t *base = (uint8_t *)w->in_storage;
 	volatile uint8_t sink = 0;
 
-	switch (dice(4)) {
-	case 0: /* all clean */
+	switch (draw(4)) {
+	case 0: /* all segments become clean */
 		check(MPI_Win_sync(w->stored) == MPI_SUCCESS);
 		break;
-	case 1: /* some absent */
-		let_go(w, at, at + len);
+	case 1: /* some segments become inactive or absent */
+		evict(w, at, at + len);
 		break;
-	case 2: /* some present */
+	case 2: /* some segments become resident */
 		for (size_t i = 0; i < len; i += KIB)
 			sink += base[at + i];
 		break;
-	case 3: /* some changed */
+	case 3: /* some segments become dirty */
 		for (size_t i = 0; i < 64; i++) {
 			w->in_storage[at / 8 + i] ^= 5;
 			w->in_memory[at / 8 + i] ^= 5;
@@ -316,8 +331,9 @@ static void compare(const struct both *w)
 {
 	MPI_Barrier(MPI_COMM_WORLD);
 	for (size_t i = 0; i < WORDS; i++)
-		check(w->in_storage[i] == w->in_memory[i], "word %zu is %#" PRIx64 ", not %#" PRIx64, i,
-		      w->in_storage[i], w->in_memory[i]);
+		check(w->in_storage[i] == w->in_memory[i],
+		      "word %zu is %#" PRIx64 ", not %#" PRIx64, i, w->in_storage[i],
+		      w->in_memory[i]);
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
@@ -325,20 +341,23 @@ static void open_both(struct both *w)
 {
 	MPI_Info info = storage_hints("window.%r", w->place->hint, w->place->value, NULL);
 
-	check(MPI_Win_allocate(SIZE, 8, info, MPI_COMM_WORLD, &w->in_storage, &w->stored) == MPI_SUCCESS);
+	check(MPI_Win_allocate(SIZE, 8, info, MPI_COMM_WORLD, &w->in_storage, &w->stored) ==
+	      MPI_SUCCESS);
 	MPI_Info_free(&info);
 	w->in_memory = calloc(1, SIZE);
-	check(w->in_memory && MPI_Win_create(w->in_memory, SIZE, 8, MPI_INFO_NULL, MPI_COMM_WORLD, &w->memory) == MPI_SUCCESS);
+	check(w->in_memory && MPI_Win_create(w->in_memory, SIZE, 8, MPI_INFO_NULL, MPI_COMM_WORLD,
+					     &w->memory) == MPI_SUCCESS);
 }
 
 static void check_paging(const void *base)
 {
 	struct umstat st = stat_of(base);
 
-	check(st.evictions > 0 && st.read_bytes > 0 && st.write_bytes > 0, "segments came and went");
+	check(st.evictions > 0 && st.read_bytes > 0 && st.write_bytes > 0,
+	      "no segment was evicted and loaded");
 }
 
-/* What was made durable is what the other window had. */
+/* After MPI_Win_free, the file must have the contents of the window in memory. */
 static void close_both(struct both *w)
 {
 	size_t from = SIZE - w->place->stored;
@@ -354,19 +373,21 @@ static void close_both(struct both *w)
 	check(fd >= 0 && file_size(fd) <= SIZE);
 	words = calloc(1, SIZE);
 	check(pread(fd, words, SIZE, 0) == (ssize_t)file_size(fd));
-	check(memcmp((char *)words + from, (char *)w->in_memory + from, SIZE - from) == 0, "the file has what the window had");
+	check(memcmp((char *)words + from, (char *)w->in_memory + from, SIZE - from) == 0,
+	      "the file differs from the window");
 	close(fd);
 	free(words);
 	MPI_Win_free(&w->memory);
 	free(w->in_memory);
-	/* The next one begins with nothing. */
+	/* The next window needs an empty file. */
 	snprintf(path, sizeof(path), "%s/%s", folder, name);
 	check(unlink(path) == 0);
 }
 
 int main(int argc, char **argv)
 {
-	int threads = argc > 1 && strcmp(argv[1], "multiple") == 0 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
+	int threads = argc > 1 && strcmp(argv[1], "multiple") == 0 ? MPI_THREAD_MULTIPLE :
+								     MPI_THREAD_SINGLE;
 	uint64_t seed = (uint64_t)time(NULL), shared;
 	struct both w;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* small_fs.h - a small file system for all ranks, or the end of the test as skipped. */
+/* small_fs.h - a small file system for all ranks. If it cannot be mounted, the test is skipped. */
 #ifndef TESTS_MPI_SMALL_FS_H
 #define TESTS_MPI_SMALL_FS_H
 
@@ -7,7 +7,7 @@
 
 #include "common.h"
 
-/* Where the ranks find the first one's file system. */
+/* Mounts the file system at rank 0, and stores the path at which all ranks can access it. */
 static inline void mount_small(int *root, char *path)
 {
 	int there = 0;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* spelling - hints with misspelled names, which spelling.sh finds in warnings, and hints of other layers. */
+/*
+ * spelling - hints with misspelled names, which spelling.sh finds in warnings, and hints of other
+ * layers.
+ */
 #include "common.h"
 
 int main(int argc, char **argv)

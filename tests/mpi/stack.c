@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* stack - puts to a window in storage, which the library copies itself, and as many to one in memory, which MPI does.
- * stack.sh has others that take the same calls count them. */
+/*
+ * stack - puts to a window in storage, which the library copies, and to one in memory, which MPI
+ * copies. Libraries that stack.sh preloads count the calls.
+ */
 #include "common.h"
 
-/* Of MPICH 4, parts of a window in memory have to begin at a multiple of 16 bytes. */
+/* With MPICH 4, parts of a window in memory must begin at a multiple of 16 bytes. */
 #define PUTS 12
 
 static void put_all(MPI_Info info)
@@ -11,7 +13,8 @@ static void put_all(MPI_Info info)
 	int *base, own;
 	MPI_Win win;
 
-	check(MPI_Win_allocate(PUTS * sizeof(int), sizeof(int), info, MPI_COMM_WORLD, &base, &win) == MPI_SUCCESS);
+	check(MPI_Win_allocate(PUTS * sizeof(int), sizeof(int), info, MPI_COMM_WORLD, &base,
+			       &win) == MPI_SUCCESS);
 	check(MPI_Win_lock_all(MPI_MODE_NOCHECK, win) == MPI_SUCCESS);
 	for (int i = 0; i < PUTS; i++) {
 		own = rank * PUTS + i + 1;

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The library between two others that take the same calls: `tests/mpi/stack.sh LAUNCH MPI RANKS PROGRAM`. The first sees
-# all calls, the last what goes on to MPI.
+# Runs a program with the library between two other libraries that intercept the same calls:
+# `tests/mpi/stack.sh LAUNCH MPI RANKS PROGRAM`. The first one must see all calls of the program,
+# and the last one the calls that the library passes to MPI.
 mpi=$2 ranks=$3
 program=$(realpath "${!#}") || exit 1
 tests=${program%/*}
-# A sanitizer has to come first.
+# A sanitizer must be the first library.
 layers=$(ldd "$program" | sed -n 's/.*=> \(.*lib[at]san[^ ]*\) .*/\1/p')
 layers+=" $tests/front.so ${program%/tests/mpi/*}/libummap-mpi-$mpi.so.0 $tests/behind.so"
 [ "$mpi" != mpich ] || layers+=" ${MPICH_PRELOAD:-}"

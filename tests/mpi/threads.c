@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * threads - MPI_THREAD_MULTIPLE: the threads of each rank work on windows of their own at the same time, make them,
- * write to other ranks', make them durable and free them; while segments come and go.
+ * threads - MPI_THREAD_MULTIPLE: each thread of a rank creates its own windows, writes to those of
+ * other ranks, syncs and frees them, concurrently with the other threads, while segments are
+ * evicted and loaded.
  */
 #include "common.h"
 
@@ -19,7 +20,8 @@ struct worker {
 static void check_sum(const struct worker *w, const int64_t *base, int round)
 {
 	for (size_t i = 0; i < SIZE / 8; i++)
-		check(base[i] == (int64_t)ranks * (round + 1) * (w->number + 1), "word %zu is %" PRId64, i, base[i]);
+		check(base[i] == (int64_t)ranks * (round + 1) * (w->number + 1),
+		      "word %zu is %" PRId64, i, base[i]);
 }
 
 /* All ranks add to all words of all ranks, in pieces. */
@@ -28,7 +30,8 @@ static void add_everywhere(const struct worker *w, MPI_Win win, const int64_t *o
 	for (int r = 0; r < ranks; r++) {
 		for (size_t at = 0; at < SIZE / 8; at += SEG / 8) {
 			MPI_Win_lock(MPI_LOCK_SHARED, r, 0, win);
-			MPI_Accumulate(ones, SEG / 8, MPI_INT64_T, r, (MPI_Aint)at, SEG / 8, MPI_INT64_T, MPI_SUM, win);
+			MPI_Accumulate(ones, SEG / 8, MPI_INT64_T, r, (MPI_Aint)at, SEG / 8,
+				       MPI_INT64_T, MPI_SUM, win);
 			MPI_Win_unlock(r, win);
 		}
 	}

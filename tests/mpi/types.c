@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * types - datatypes of every kind, of kinds of kinds, at random: a put, a get or an accumulate of them on a window in
- * storage does what MPI does with the same types on memory, which each rank has beside it: by a message to itself.
+ * types - puts, gets and accumulates of random nested datatypes of every kind on a window in
+ * storage. The results must be those of a message with the same datatypes that each rank sends to
+ * itself.
  */
 #include "common.h"
 
 #define SEG (4 * KIB)
 #define SIZE (32 * SEG)
-#define MIDDLE (SIZE / 2)  /* types reach to both sides of it */
+#define MIDDLE (SIZE / 2) /* origin of datatypes, which extend to both sides of it */
 #define ROUNDS ((int)by_time(200, 3000))
 #define DEPTH 2
-#define MOST_BYTES (8 * KIB)
+#define MAX_BYTES (8 * KIB)
 
 static char *base, model[SIZE], buffer[SIZE], other[SIZE];
 static MPI_Win win;
 static uint64_t random_state;
 
-static int dice(int n)
+static int draw(int n)
 {
 	return (int)(next_random(&random_state) % (uint64_t)n);
 }
@@ -25,52 +26,57 @@ static int dice(int n)
 
 static MPI_Datatype predefined(bool plain)
 {
-	const MPI_Datatype types[] = { MPI_INT32_T, MPI_BYTE, MPI_INT64_T, MPI_DOUBLE, MPI_INT16_T, MPI_SHORT_INT, MPI_DOUBLE_INT };
+	const MPI_Datatype types[] = { MPI_INT32_T, MPI_BYTE,      MPI_INT64_T,   MPI_DOUBLE,
+				       MPI_INT16_T, MPI_SHORT_INT, MPI_DOUBLE_INT };
 
-	return types[dice(plain ? 5 : 7)];
+	return types[draw(plain ? 5 : 7)];
 }
 
 static MPI_Datatype make_type(int depth, MPI_Datatype basic);
 
 static void make_array(MPI_Datatype old, MPI_Datatype *new)
 {
-	int sizes[3], subs[3], starts[3], hows[3], args[3], grid[3], dims = 1 + dice(3), order = dice(2) ? MPI_ORDER_C : MPI_ORDER_FORTRAN;
+	int sizes[3], subs[3], starts[3], hows[3], args[3], grid[3],
+		dims = 1 + draw(3), order = draw(2) ? MPI_ORDER_C : MPI_ORDER_FORTRAN;
 	int processes = 1, size;
 
 	for (int i = 0; i < dims; i++) {
-		const int distributions[] = { MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC, MPI_DISTRIBUTE_NONE };
+		const int distributions[] = { MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC,
+					      MPI_DISTRIBUTE_NONE };
 
-		sizes[i] = 2 + dice(4);
-		subs[i] = 1 + dice(sizes[i]);
-		starts[i] = dice(sizes[i] - subs[i] + 1);
-		hows[i] = distributions[dice(3)];
-		grid[i] = hows[i] == MPI_DISTRIBUTE_NONE ? 1 : 1 + dice(2);
-		args[i] = hows[i] == MPI_DISTRIBUTE_CYCLIC && dice(2) ? 1 + dice(2) : MPI_DISTRIBUTE_DFLT_DARG;
+		sizes[i] = 2 + draw(4);
+		subs[i] = 1 + draw(sizes[i]);
+		starts[i] = draw(sizes[i] - subs[i] + 1);
+		hows[i] = distributions[draw(3)];
+		grid[i] = hows[i] == MPI_DISTRIBUTE_NONE ? 1 : 1 + draw(2);
+		args[i] = hows[i] == MPI_DISTRIBUTE_CYCLIC && draw(2) ? 1 + draw(2) :
+									MPI_DISTRIBUTE_DFLT_DARG;
 		processes *= grid[i];
 	}
-	if (dice(2))
+	if (draw(2))
 		MPI_Type_create_subarray(dims, sizes, subs, starts, order, old, new);
 	else
-		MPI_Type_create_darray(processes, dice(processes), dims, sizes, hows, args, grid, order, old, new);
+		MPI_Type_create_darray(processes, draw(processes), dims, sizes, hows, args, grid,
+				       order, old, new);
 	MPI_Type_size(*new, &size);
 	if (size > 0)
 		return;
-	/* OpenMPI 4.1 forgets the gaps around what is empty. */
+	/* OpenMPI 4.1 ignores gaps around an empty datatype. */
 	MPI_Type_free(new);
 	MPI_Type_dup(old, new);
 }
 
-/* Blocks that do not overlap, in some order. */
+/* Makes a datatype of blocks that do not overlap, in a random order. */
 static void make_blocks(int how, MPI_Datatype old, MPI_Datatype *new)
 {
-	int n = 1 + dice(4), lengths[4], at[4], same = 1 + dice(2);
+	int n = 1 + draw(4), lengths[4], at[4], same = 1 + draw(2);
 	MPI_Aint low, extent, bytes[4];
 	MPI_Datatype olds[4] = { old, old, old, old };
 
 	MPI_Type_get_extent(old, &low, &extent);
 	for (int i = 0; i < n; i++) {
-		lengths[i] = 1 + dice(2);
-		at[i] = 3 * (dice(2) ? i : n - 1 - i);
+		lengths[i] = 1 + draw(2);
+		at[i] = 3 * (draw(2) ? i : n - 1 - i);
 	}
 	for (int i = 1; i < n; i++)
 		at[i] = at[0] ? 3 * (n - 1 - i) : 3 * i;
@@ -95,32 +101,32 @@ static MPI_Datatype make_type(int depth, MPI_Datatype basic)
 		return basic;
 	old = make_type(depth - 1, basic);
 	MPI_Type_get_extent(old, &low, &extent);
-	how = dice(12);
+	how = draw(12);
 	if (how < 5)
 		make_blocks(how, old, &new);
 	else if (how < 7)
 		make_array(old, &new);
 	else if (how == 7)
-		MPI_Type_contiguous(1 + dice(4), old, &new);
+		MPI_Type_contiguous(1 + draw(4), old, &new);
 	else if (how == 8)
 		MPI_Type_dup(old, &new);
 	else if (how == 9)
-		MPI_Type_vector(1 + dice(4), 1 + dice(2), 2 + dice(2), old, &new);
+		MPI_Type_vector(1 + draw(4), 1 + draw(2), 2 + draw(2), old, &new);
 	else if (how == 10)
-		MPI_Type_create_hvector(1 + dice(4), 1, -extent - 8 * dice(3), old, &new);
+		MPI_Type_create_hvector(1 + draw(4), 1, -extent - 8 * draw(3), old, &new);
 	else
-		MPI_Type_create_resized(old, low, extent + 8 * dice(3), &new);
+		MPI_Type_create_resized(old, low, extent + 8 * draw(3), &new);
 	if (old != basic)
 		MPI_Type_free(&old);
 	return new;
 }
 
-/* Two of different types. */
+/* Makes a structure of two different datatypes. */
 static MPI_Datatype make_mixed(void)
 {
 	MPI_Datatype types[2] = { make_type(1, MPI_INT32_T), make_type(1, MPI_DOUBLE) }, new;
 	MPI_Aint low, extent, at[2] = { 0 };
-	int lengths[2] = { 1, 1 + dice(2) };
+	int lengths[2] = { 1, 1 + draw(2) };
 
 	MPI_Type_get_extent(types[0], &low, &extent);
 	at[1] = extent + 256;
@@ -130,7 +136,7 @@ static MPI_Datatype make_mixed(void)
 	return new;
 }
 
-/* Whether items of it lie within the memory, and are not too many bytes. */
+/* Whether `n` items fit into the memory and have at most MAX_BYTES. */
 static bool fits(MPI_Datatype type, int n)
 {
 	MPI_Aint low, extent, true_low, true_extent;
@@ -139,14 +145,15 @@ static bool fits(MPI_Datatype type, int n)
 	MPI_Type_get_extent(type, &low, &extent);
 	MPI_Type_get_true_extent(type, &true_low, &true_extent);
 	MPI_Type_size(type, &size);
-	return size > 0 && size * n <= (int)MOST_BYTES && true_low > -(MPI_Aint)MIDDLE / 4 &&
-	       true_low + true_extent < (MPI_Aint)MIDDLE / 4 && extent * n < (MPI_Aint)MIDDLE / 4 && extent > 0 &&
-	       true_extent <= extent;
+	return size > 0 && size * n <= (int)MAX_BYTES && true_low > -(MPI_Aint)MIDDLE / 4 &&
+	       true_low + true_extent < (MPI_Aint)MIDDLE / 4 && extent * n < (MPI_Aint)MIDDLE / 4 &&
+	       extent > 0 && true_extent <= extent;
 }
 
-/* ---- The same twice ---- */
+/* ---- The same transfer by window and by message ---- */
 
-static void copy_as(const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type)
+static void copy_as(const void *from, int n, MPI_Datatype type, void *to, int m,
+		    MPI_Datatype to_type)
 {
 	MPI_Sendrecv(from, n, type, 0, 0, to, m, to_type, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE);
 }
@@ -154,7 +161,7 @@ static void copy_as(const void *from, int n, MPI_Datatype type, void *to, int m,
 static void randomize(void)
 {
 	for (size_t i = 0; i < SIZE; i++)
-		buffer[i] = (char)dice(256);
+		buffer[i] = (char)draw(256);
 	memcpy(other, buffer, SIZE);
 }
 
@@ -169,22 +176,22 @@ static void fetch(char *to)
 	MPI_Win_flush(next(), win);
 }
 
-/* One side is of the type, the other one of it or of what it is made of. */
+/* One side has the datatype, and the other side the same datatype or its basic datatype. */
 static void run(MPI_Datatype type, MPI_Datatype basic, int n, bool mixed)
 {
 	int size, basic_size, count = n;
 	MPI_Datatype here = type;
-	MPI_Aint at = (MPI_Aint)MIDDLE + dice(64);
+	MPI_Aint at = (MPI_Aint)MIDDLE + draw(64);
 	char *mine = buffer + MIDDLE;
 
 	MPI_Type_size(type, &size);
 	MPI_Type_size(basic, &basic_size);
-	if (!mixed && dice(2)) {
+	if (!mixed && draw(2)) {
 		here = basic;
 		count = size / basic_size * n;
 	}
 	randomize();
-	if (dice(2)) {
+	if (draw(2)) {
 		MPI_Put(mine, count, here, next(), at, n, type, win);
 		copy_as(mine, count, here, model + at, n, type);
 	} else {
@@ -200,10 +207,10 @@ static void run(MPI_Datatype type, MPI_Datatype basic, int n, bool mixed)
 static void run_random(void)
 {
 	MPI_Datatype basic = predefined(false), type;
-	bool mixed = dice(5) == 0;
-	int n = 1 + dice(3);
+	bool mixed = draw(5) == 0;
+	int n = 1 + draw(3);
 
-	type = mixed ? make_mixed() : make_type(1 + dice(DEPTH), basic);
+	type = mixed ? make_mixed() : make_type(1 + draw(DEPTH), basic);
 	MPI_Type_commit(&type);
 	if (fits(type, n))
 		run(type, basic, n, mixed);
@@ -212,27 +219,36 @@ static void run_random(void)
 
 /* ---- Accumulates ---- */
 
-/* What an operation makes of two words of so many bytes. Not by MPI_Reduce_local: with OpenMPI 4.1, sums of small numbers stay
- * at their limits, and for MPICH 4.0 all numbers of 16 bits have signs. */
+/*
+ * Computes an operation on two integers of `size` bytes. MPI_Reduce_local is not used, because
+ * sums of small integers saturate with OpenMPI 4.1, and all 16-bit integers are signed with
+ * MPICH 4.0.
+ */
 static uint64_t result(int op, int size, bool is_signed, uint64_t a, uint64_t b)
 {
 	int shift = 64 - 8 * size;
-	bool less = is_signed ? (int64_t)(a << shift) < (int64_t)(b << shift) : a << shift < b << shift;
-	const uint64_t results[] = { a + b, a * b, less ? a : b, less ? b : a, a && b, a || b, !a != !b, a & b, a | b, a ^ b };
+	bool less =
+		is_signed ? (int64_t)(a << shift) < (int64_t)(b << shift) : a << shift < b << shift;
+	const uint64_t results[] = { a + b,  a * b,    less ? a : b, less ? b : a, a && b,
+				     a || b, !a != !b, a & b,        a | b,        a ^ b };
 
 	return results[op];
 }
 
 static void run_operations(MPI_Datatype type, int size, bool is_signed, int n)
 {
-	static const uint64_t values[] = { 0, 0, 1, 2, 127, 128, 255, 32768, 65535, 0x80000000, 0xffffffff, UINT64_MAX, UINT64_MAX - 1 };
-	const MPI_Op ops[] = { MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI_LAND, MPI_LOR, MPI_LXOR, MPI_BAND, MPI_BOR, MPI_BXOR };
+	static const uint64_t values[] = {
+		0,     0,     1,          2,          127,        128,           255,
+		32768, 65535, 0x80000000, 0xffffffff, UINT64_MAX, UINT64_MAX - 1
+	};
+	const MPI_Op ops[] = { MPI_SUM, MPI_PROD, MPI_MIN,  MPI_MAX, MPI_LAND,
+			       MPI_LOR, MPI_LXOR, MPI_BAND, MPI_BOR, MPI_BXOR };
 	char from[64 * 8], was[64 * 8], got[64 * 8], there[64 * 8];
-	int op = dice(10), len = n * size;
+	int op = draw(10), len = n * size;
 
 	for (int i = 0; i < n; i++) {
-		memcpy(from + i * size, &values[dice(13)], (size_t)size);
-		memcpy(was + i * size, &values[dice(13)], (size_t)size);
+		memcpy(from + i * size, &values[draw(13)], (size_t)size);
+		memcpy(was + i * size, &values[draw(13)], (size_t)size);
 	}
 	MPI_Put(was, len, MPI_BYTE, next(), 64, len, MPI_BYTE, win);
 	MPI_Win_flush(next(), win);
@@ -251,30 +267,39 @@ static void run_operations(MPI_Datatype type, int size, bool is_signed, int n)
 		memcpy(&b, from + i * size, (size_t)size);
 		memcpy(&c, there + i * size, (size_t)size);
 		want = result(op, size, is_signed, a, b) << (64 - 8 * size) >> (64 - 8 * size);
-		check(c == want, "operation %d on %d bytes of %d: %" PRIx64 " and %" PRIx64 " make %" PRIx64 ", not %" PRIx64, op,
-		      size, n, a, b, c, want);
+		check(c == want,
+		      "operation %d on %d bytes of %d: %" PRIx64 " and %" PRIx64 " make %" PRIx64
+		      ", not %" PRIx64,
+		      op, size, n, a, b, c, want);
 	}
 }
 
-/* One word, few, and many. */
-static void operations(void)
+/* Operations on one word, on a few, and on many. */
+static void test_operations(void)
 {
-	const struct { MPI_Datatype type; int size; bool is_signed; } words[] = {
-		{ MPI_INT8_T, 1, true }, { MPI_UINT8_T, 1, false }, { MPI_INT16_T, 2, true }, { MPI_UINT16_T, 2, false },
-		{ MPI_INT32_T, 4, true }, { MPI_UINT32_T, 4, false }, { MPI_INT64_T, 8, true }, { MPI_UINT64_T, 8, false },
+	const struct { MPI_Datatype type; int size; bool is_signed;
+	} words[] = {
+		{ MPI_INT8_T, 1, true },    { MPI_UINT8_T, 1, false },  { MPI_INT16_T, 2, true },
+		{ MPI_UINT16_T, 2, false }, { MPI_INT32_T, 4, true },   { MPI_UINT32_T, 4, false },
+		{ MPI_INT64_T, 8, true },   { MPI_UINT64_T, 8, false },
 	};
 
 	for (int round = 0; round < ROUNDS; round++) {
-		size_t i = (size_t)dice(sizeof(words) / sizeof(*words));
+		size_t i = (size_t)draw(sizeof(words) / sizeof(*words));
 
-		run_operations(words[i].type, words[i].size, words[i].is_signed, dice(2) ? 1 : 2 + dice(60));
+		run_operations(words[i].type, words[i].size, words[i].is_signed,
+			       draw(2) ? 1 : 2 + draw(60));
 	}
 }
 
-/* Pairs with gaps, and real numbers, whole and small. */
-static void sums(void)
+/* Sums of pairs with gaps, and of floating-point numbers with small integral values. */
+static void test_sums(void)
 {
-	struct { double value; int32_t at; } pairs[3] = { { 1.5, 7 }, { 2.5, 9 }, { 3.5, 2 } }, mine[3] = { { 2.5, 3 }, { 2.5, 3 }, { 2.5, 3 } };
+	struct {
+		double value;
+		int32_t at;
+	} pairs[3] = { { 1.5, 7 }, { 2.5, 9 }, { 3.5, 2 } },
+	  mine[3] = { { 2.5, 3 }, { 2.5, 3 }, { 2.5, 3 } };
 	double reals[20], got[20];
 	char after[16] = "not of the pairs";
 
@@ -285,7 +310,8 @@ static void sums(void)
 	MPI_Get(pairs, 3, MPI_DOUBLE_INT, next(), 128, 3, MPI_DOUBLE_INT, win);
 	MPI_Get(after + 8, 4, MPI_BYTE, next(), 128 + 44, 4, MPI_BYTE, win);
 	MPI_Win_flush(next(), win);
-	check(pairs[0].value == 2.5 && pairs[0].at == 3 && pairs[1].at == 3 && pairs[2].value == 3.5 && pairs[2].at == 2);
+	check(pairs[0].value == 2.5 && pairs[0].at == 3 && pairs[1].at == 3 &&
+	      pairs[2].value == 3.5 && pairs[2].at == 2);
 	check(memcmp(after, after + 8, 4) == 0, "bytes of the gap behind the last pair");
 	for (int n = 1; n <= 20; n += 19) {
 		for (int i = 0; i < 20; i++)
@@ -299,9 +325,9 @@ static void sums(void)
 	}
 }
 
-/* ---- All of it ---- */
+/* ---- Windows ---- */
 
-static void everything(MPI_Info info, bool paged)
+static void test_window(MPI_Info info, bool paged)
 {
 	check(MPI_Win_allocate(SIZE, 1, info, MPI_COMM_WORLD, &base, &win) == MPI_SUCCESS);
 	MPI_Info_free(&info);
@@ -312,10 +338,11 @@ static void everything(MPI_Info info, bool paged)
 	for (int i = 0; i < ROUNDS; i++) {
 		run_random();
 		if (paged && i % 16 == 0)
-			check(umadvise(base + dice(SIZE / SEG) * (int)SEG, SEG, UMMAP_ADV_DONTNEED) == 0);
+			check(umadvise(base + draw(SIZE / SEG) * (int)SEG, SEG,
+				       UMMAP_ADV_DONTNEED) == 0);
 	}
-	operations();
-	sums();
+	test_operations();
+	test_sums();
 	MPI_Win_unlock(next(), win);
 	MPI_Barrier(MPI_COMM_WORLD);
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
@@ -325,15 +352,18 @@ int main(int argc, char **argv)
 {
 	uint64_t seed = (uint64_t)time(NULL);
 
-	set_budget(2 * SIZE); /* what goes is sent off: the storage may be slow */
+	set_budget(2 *
+		   SIZE); /* evictions happen by umadvise(3) only, because storage may be slow */
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
 	MPI_Bcast(&seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
 	if (rank == 0)
 		printf("seed %" PRIu64 "\n", seed);
 	fflush(stdout);
 	random_state = seed + (uint64_t)rank * 1000;
-	everything(storage_hints("kernel.%r", "storage_alloc_engine", "kernel", NULL), false);
-	everything(storage_hints("paged.%r", "storage_alloc_engine", "segv", "storage_alloc_segsize", "4K", NULL), true);
+	test_window(storage_hints("kernel.%r", "storage_alloc_engine", "kernel", NULL), false);
+	test_window(storage_hints("paged.%r", "storage_alloc_engine", "segv",
+				  "storage_alloc_segsize", "4K", NULL),
+		    true);
 	MPI_Finalize();
 	return 0;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * wal - ranks that share one file of MPI-IO's, each behind wal+ with a log of its own: a job that dies at any moment leaves
- * epochs that all ranks have, and opened at the newest of these, all shares are of one version. `wal FOLDER MILLISECONDS` syncs
- * version after version until the last rank kills itself; `wal FOLDER check` looks at what is there, and ends. wal.sh runs it.
+ * wal - ranks share one file of the driver mpiio, and each rank has the filter wal+ with its own
+ * log. A job that dies at any time leaves commits that all ranks have; opened at the newest of
+ * these, all parts are of one version. `wal FOLDER MILLISECONDS` syncs versions until the last rank
+ * kills itself. `wal FOLDER check` checks the parts. wal.sh runs both.
  */
 #include "common.h"
 
@@ -12,20 +13,21 @@
 #define SIZE (16 * SEG)
 #define BUDGET (4 * SEG)
 
-static uint64_t *open_share(const char *epoch)
+static uint64_t *open_part_of_file(const char *commit)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	char uri[1000];
 	void *addr;
 
 	attr.seg_size = SEG;
-	snprintf(uri, sizeof(uri), "wal+mpiio:%s/share?stripe=%zu&rank=%d&ranks=%d&wal.path=%s/log.%d&wal.keep=4%s", folder, SEG,
-		 rank, ranks, folder, rank, epoch);
+	snprintf(uri, sizeof(uri),
+		 "wal+mpiio:%s/share?stripe=%zu&rank=%d&ranks=%d&wal.path=%s/log.%d&wal.keep=4%s",
+		 folder, SEG, rank, ranks, folder, rank, commit);
 	check(ummpi_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", uri);
 	return addr;
 }
 
-/* One file for all, the first time. */
+/* Creates the file of all ranks if it does not exist. */
 static void make_file(void)
 {
 	char path[400];
@@ -38,15 +40,16 @@ static void make_file(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* The newest that all ranks have. */
-static uint64_t agree(void)
+/* Returns the newest commit number that all ranks have. */
+static uint64_t find_common_commit(void)
 {
-	uint64_t oldest, newest, least, *words = open_share("");
+	uint64_t oldest, newest, least, *words = open_part_of_file("");
 
 	check(umcommits(words, &oldest, &newest) == 0);
 	MPI_Allreduce(&newest, &least, 1, MPI_UINT64_T, MPI_MIN, MPI_COMM_WORLD);
-	check(oldest <= least && newest <= least + 1, "%" PRIu64 " to %" PRIu64 ", and %" PRIu64, oldest, newest, least);
-	/* Nothing is added: what can be gone back to stays. */
+	check(oldest <= least && newest <= least + 1, "%" PRIu64 " to %" PRIu64 ", and %" PRIu64,
+	      oldest, newest, least);
+	/* A read-only mapping adds no commit, so older commits remain. */
 	check(umunmap(words, 0) == 0);
 	return least;
 }
@@ -54,7 +57,8 @@ static uint64_t agree(void)
 static void check_version(const uint64_t *words, uint64_t version)
 {
 	for (size_t i = 0; i < SIZE / 8; i++)
-		check(words[i] == version, "word %zu is %" PRIu64 " at epoch %" PRIu64, i, words[i], version);
+		check(words[i] == version, "word %zu is %" PRIu64 " at epoch %" PRIu64, i, words[i],
+		      version);
 }
 
 static void *kill_later(void *ms)
@@ -71,7 +75,7 @@ static void write_versions(uint64_t *words, uint64_t version, char *ms)
 	for (bool first = true;; first = false, version++) {
 		for (size_t i = 0; i < SIZE / 8; i++)
 			words[i] = version;
-		/* Every other one by all ranks together: the same to wal+. */
+		/* Every other sync is collective; wal+ commits in both cases. */
 		if (version % 2)
 			check(umsync(words, 0) == 0);
 		else
@@ -85,24 +89,24 @@ static void write_versions(uint64_t *words, uint64_t version, char *ms)
 int main(int argc, char **argv)
 {
 	char text[40];
-	uint64_t epoch, *words;
+	uint64_t commit, *words;
 
 	set_budget(BUDGET);
 	check(argc == 3, "wal.sh runs this");
 	start_mpi(&argc, &argv, MPI_THREAD_MULTIPLE);
-	snprintf(folder, sizeof(folder), "%s", argv[1]);  /* kept for the next job */
+	snprintf(folder, sizeof(folder), "%s", argv[1]);  /* remains for the next job */
 	make_file();
-	epoch = agree();
-	snprintf(text, sizeof(text), "&wal.commit=%" PRIu64, epoch);
-	words = open_share(text);
-	check_version(words, epoch);
+	commit = find_common_commit();
+	snprintf(text, sizeof(text), "&wal.commit=%" PRIu64, commit);
+	words = open_part_of_file(text);
+	check_version(words, commit);
 	if (strcmp(argv[2], "check") != 0)
-		write_versions(words, epoch + 1, argv[2]);
-	/* With one more, the end is one for which all goes home. */
+		write_versions(words, commit + 1, argv[2]);
+	/* After another sync, closing applies and removes the logs. */
 	check(umsync(words, 0) == 0);
 	check(umunmap(words, 0) == 0);
 	if (rank == 0)
-		printf("epoch %" PRIu64 "\n", epoch);
+		printf("epoch %" PRIu64 "\n", commit);
 	MPI_Finalize();
-	return epoch < 3;
+	return commit < 3;
 }

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Kills a job again and again: `tests/mpi/wal.sh LAUNCH MPI RANKS PROGRAM`, in UMMAP_TEST_FOLDER.
+# Kills a job at random times, and checks its files: `tests/mpi/wal.sh LAUNCH MPI RANKS PROGRAM`, in
+# UMMAP_TEST_FOLDER.
 folder=${UMMAP_TEST_FOLDER:?}
 for ms in 0 $((RANDOM % 50)) $((RANDOM % 200)); do
 	if "$@" "$folder" "$ms" > "$folder/out" 2>&1 || grep -q '\] failed:' "$folder/out"; then
 		cat "$folder/out"
-		echo "wal.sh: the job was to be killed after $ms ms, and nothing else"
+		echo "wal.sh: the job ended or failed before it was killed after $ms ms"
 		exit 1
 	fi
 done
 "$@" "$folder" check || exit 1
-# At a clean end all is at home: the file is a plain one.
+# A job that ends cleanly applies and removes its logs.
 if ls "$folder"/log.* > /dev/null 2>&1; then
 	echo "wal.sh: logs are left"
 	exit 1

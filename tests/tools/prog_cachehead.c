@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* prog_cachehead - the head of a cache under MPI-IO: where it cannot be written, again and again, what was durable before stays. */
+/*
+ * prog_cachehead - the header of a part of an MPI-IO cache: writes that fail repeatedly leave the
+ * header that was durable before.
+ */
 #include "common.h"
 
 #include <sys/resource.h>
@@ -7,8 +10,8 @@
 #include "common/header.c"
 #include "iocache/head.c"
 
-/* No file grows beyond that. */
-static void limit(rlim_t bytes)
+/* Limits the size of files. */
+static void limit_file_size(rlim_t bytes)
 {
 	struct rlimit l;
 
@@ -19,7 +22,10 @@ static void limit(rlim_t bytes)
 
 int main(void)
 {
-	struct head made = { .spread = { .nodes = 1, .stripe = 4096 }, .state = HEAD_OPEN, .path = "/a/file" }, got;
+	struct head made = { .spread = { .nodes = 1, .stripe = 4096 },
+			     .state = HEAD_OPEN,
+			     .path = "/a/file" },
+		    got;
 	struct head_file *file;
 	char path[400];
 
@@ -31,14 +37,16 @@ int main(void)
 		check(head_write(file) == 0);
 		check(head_read(path, &got) == 0 && got.end == end);
 		file->head.end = 1000;
-		/* The second slot lies behind this, the first one is cut off by that. */
-		limit(HEADER_SLOT);
+		/*
+		 * The first limit excludes the second slot; the second limit truncates the first.
+		 */
+		limit_file_size(HEADER_SLOT);
 		for (int i = 0; i < 3; i++)
 			head_write(file);
-		limit(100);
+		limit_file_size(100);
 		for (int i = 0; i < 3; i++)
 			check(head_write(file) < 0);
-		limit(RLIM_INFINITY);
+		limit_file_size(RLIM_INFINITY);
 		check(head_read(path, &got) == 0, "no slot is whole");
 		check(got.end == end || got.end == 1000, "%" PRIu64 ", not %" PRIu64, got.end, end);
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_umtop - umtop against what the processes say of themselves: text and JSON, order and choice, rates, long and odd
- * names, tables that are missing or damaged, rubbish in pages, and the screen, on a terminal of script(1).
+ * prog_umtop - compares the output of umtop with the counters that the processes report themselves:
+ * text and JSON, sorting and filters, rates, long and unusual names, missing or damaged tables,
+ * random bytes in pages, and the screen on a terminal of script(1).
  *
  *	prog_umtop [SEED]
  */
@@ -12,7 +13,7 @@
 static char text[ROOM];
 static char program[4096];
 
-/* What umtop says, with its exit status. */
+/* Runs umtop; `text` receives the output. Returns the exit status. */
 static int run(const char *options)
 {
 	char command[8192];
@@ -30,7 +31,7 @@ static int run(const char *options)
 	return WEXITSTATUS(status);
 }
 
-/* ---- JSON: a value's end, or NULL if it is none. ---- */
+/* ---- Parser of JSON: the functions return the end of a value, or NULL if it is invalid. ---- */
 
 static const char *skip(const char *p)
 {
@@ -42,7 +43,8 @@ static const char *json_string(const char *p)
 	if (*p++ != '"')
 		return NULL;
 	for (; *p != '"'; p++) {
-		if ((unsigned char)*p < ' ' || (unsigned char)*p > '~' || (*p == '\\' && !strchr("\"\\", *++p)))
+		if ((unsigned char)*p < ' ' || (unsigned char)*p > '~' ||
+		    (*p == '\\' && !strchr("\"\\", *++p)))
 			return NULL;
 	}
 	return p + 1;
@@ -92,7 +94,7 @@ static void check_json(void)
 	} while (*(p = skip(p)));
 }
 
-/* The part of the text that is about a process; NULL: it has not come yet. */
+/* Returns the part of the text about a process, or NULL if the text has none. */
 static const char *find_process(const struct node_child *c)
 {
 	char pid[32];
@@ -124,64 +126,68 @@ static double number(const char *p, const char *key)
 	return strncmp(p, "null", 4) == 0 ? -1 : strtod(p, NULL);
 }
 
-static unsigned count(const char *what)
+static unsigned count(const char *words)
 {
 	unsigned n = 0;
 
-	for (const char *p = text; (p = strstr(p, what)); p++)
+	for (const char *p = text; (p = strstr(p, words)); p++)
 		n++;
 	return n;
 }
 
-static void look_until(const struct node_child *c, const char *key, double least, double most)
+static void run_until(const struct node_child *c, const char *key, double least, double most)
 {
 	double end = now() + NODE_SECONDS, got;
 
 	do {
 		check(run("--once --json") == 0, "%s", text);
-	} while ((!find_process(c) || (got = number(process(c), key)) < least || got > most) && now() < end);
+	} while ((!find_process(c) || (got = number(process(c), key)) < least || got > most) &&
+		 now() < end);
 	got = number(process(c), key);
 	check(got >= least && got <= most, "%s: %g, not %g to %g", key, got, least, most);
 }
 
 /* ---- Processes at work ---- */
 
-static void says_what_they_are(struct node_child *a, struct node_child *b)
+static void test_descriptions(struct node_child *a, struct node_child *b)
 {
 	const char *p;
 
-	look_until(a, "held", NODE_LIMIT / 4, NODE_LIMIT / 4 + NODE_SLACK);
-	look_until(a, "resident", NODE_LIMIT / 4, NODE_LIMIT / 4);
-	look_until(a, "dirty", NODE_LIMIT / 4, NODE_LIMIT / 4);
+	run_until(a, "held", NODE_LIMIT / 4, NODE_LIMIT / 4 + NODE_SLACK);
+	run_until(a, "resident", NODE_LIMIT / 4, NODE_LIMIT / 4);
+	run_until(a, "dirty", NODE_LIMIT / 4, NODE_LIMIT / 4);
 	check_json();
 	check(count("\"pid\"") == 2);
 	p = process(a);
-	check(strncmp(p, "{\"name\": \"prog_umtop\"", 21) == 0 && strstr(p, "\"mode\": \"static\""));
+	check(strncmp(p, "{\"name\": \"prog_umtop\"", 21) == 0 &&
+	      strstr(p, "\"mode\": \"static\""));
 	check(number(p, "limit") == NODE_LIMIT && number(p, "share") == NODE_LIMIT / 2);
-	check(number(p, "budget") == NODE_LIMIT / 2 && number(p, "mappings") == 1 && number(p, "over") == 0);
+	check(number(p, "budget") == NODE_LIMIT / 2 && number(p, "mappings") == 1 &&
+	      number(p, "over") == 0);
 	p = strstr(p, "\"maps\"");
 	check(p && number(p, "size") == NODE_SIZE && number(p, "seg_size") == NODE_SEG);
 	check(number(p, "resident") == NODE_LIMIT / 4 && strstr(p, "ummap-test-"));
 	p = process(b);
 	check(strstr(p, "\"mode\": \"dynamic\""));
 	check(number(p, "held") == (double)b->held || b->order != NODE_REST);
-	/* At rest, nothing moves. */
-	look_until(a, "faults_per_s", 0, 0);
-	look_until(a, "read_mib_per_s", 0, 0);
+	/* The rates of idle processes are 0. */
+	run_until(a, "faults_per_s", 0, 0);
+	run_until(a, "read_mib_per_s", 0, 0);
 }
 
-static void says_what_they_do(struct node_child *a)
+static void test_rates(struct node_child *a)
 {
 	node_use(a, NODE_SIZE);
 	node_await_round(a);
-	look_until(a, "faults_per_s", 1, 1e9);
-	look_until(a, "read_mib_per_s", 0.1, 1e6);
-	look_until(a, "write_mib_per_s", 0.1, 1e6);
-	check(number(process(a), "readahead_hits") <= 1 && number(process(a), "inactive_hits") <= 1);
+	run_until(a, "faults_per_s", 1, 1e9);
+	run_until(a, "read_mib_per_s", 0.1, 1e6);
+	run_until(a, "write_mib_per_s", 0.1, 1e6);
+	check(number(process(a), "readahead_hits") <= 1 &&
+	      number(process(a), "inactive_hits") <= 1);
 	a->order = NODE_REST;
 }
 
-/* Where a child's line begins in a text for people; NULL: it has none. */
+/* Returns the line of a child in the text output, or NULL. */
 static const char *line(const struct node_child *c)
 {
 	char pid[32];
@@ -190,7 +196,7 @@ static const char *line(const struct node_child *c)
 	return strstr(text, pid);
 }
 
-static void in_order(struct node_child *a, struct node_child *b)
+static void test_order(struct node_child *a, struct node_child *b)
 {
 	char options[64];
 
@@ -205,11 +211,11 @@ static void in_order(struct node_child *a, struct node_child *b)
 	check(run("--json --count 2 --delay 0.1 --filter umtop") == 0);
 	check_json();
 	check(count("\"pid\"") == 4 && count("\"table\"") == 2);
-	/* As into a pipe: without end, until nobody reads any more. */
+	/* Output into a pipe ends when its reader has ended. */
 	check(run("--delay 0.1 | head -n 12") == 0 && count("MODE") >= 2, "%s", text);
 }
 
-static void at_work(void)
+static void test_processes(void)
 {
 	struct node_child *a, *b;
 
@@ -223,10 +229,10 @@ static void at_work(void)
 	node_use(b, NODE_SEG);
 	node_await_round(b);
 	b->order = NODE_REST;
-	says_what_they_are(a, b);
-	says_what_they_do(a);
+	test_descriptions(a, b);
+	test_rates(a);
 	if (a->pid > b->pid)
-		in_order(a, b);
+		test_order(a, b);
 	node_kill(b);
 	node_until(run("-1") == 0 && line(a) && !line(b));
 	node_end(a);
@@ -249,24 +255,27 @@ static void map_odd_names(void *child)
 	node_work(child);
 }
 
-static void odd_names(void)
+static void test_names(void)
 {
 	struct node_child *c;
 
 	node_begin();
 	c = node_start_with(map_odd_names, false);
-	look_until(c, "mappings", 41, 41);
+	run_until(c, "mappings", 41, 41);
 	check_json();
 	check(strstr(text, "q\\\"\\\\?"), "%s", text);
-	/* Shown by address: one of them may be the mapping that all children have. */
+	/*
+	 * The mappings are sorted by address, so the mapping of all children may be between them.
+	 */
 	check(count("quotes\\\" and \\\\ and ? and ??") + count("(deleted)") >= 24, "%s", text);
-	check(run("-1m") == 0 && strstr(text, "17 more mappings") && !strchr(text, '\033'), "%s", text);
+	check(run("-1m") == 0 && strstr(text, "17 more mappings") && !strchr(text, '\033'), "%s",
+	      text);
 	node_end(c);
 }
 
-/* ---- What is not to be trusted ---- */
+/* ---- Damaged tables ---- */
 
-static void damaged(uint64_t seed)
+static void test_damaged_tables(uint64_t seed)
 {
 	struct node_child *a;
 	uint64_t random = seed;
@@ -281,7 +290,7 @@ static void damaged(uint64_t seed)
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	check(fd >= 0);
 	for (int i = 0; i < 12; i++) {
-		/* Into slots and pages, not into the head. */
+		/* The random bytes change slots and pages, but not the header. */
 		for (int k = 0; k < 300; k++) {
 			uint64_t value = next_random(&random) >> next_random(&random) % 64;
 			uint64_t at = 64 + next_random(&random) % (i % 2 ? 512 : 90000);
@@ -301,7 +310,7 @@ static void damaged(uint64_t seed)
 	close(fd);
 }
 
-static void wrong_use(void)
+static void test_wrong_usage(void)
 {
 	check(run("--sort nothing") == 2 && strstr(text, "--sort"));
 	check(run("--delay 0") == 2 && strstr(text, "--delay"));
@@ -314,8 +323,8 @@ static void wrong_use(void)
 
 /* ---- The screen ---- */
 
-/* Each key at least once; what is drawn goes to a terminal that keeps it. */
-static void screen(void)
+/* Presses each key at least once; the terminal records the output. */
+static void test_screen(void)
 {
 	struct node_child *a;
 	char command[8192];
@@ -325,8 +334,11 @@ static void screen(void)
 	node_begin();
 	a = node_start(false);
 	node_until(a->budget == NODE_LIMIT);
-	snprintf(command, sizeof(command), "(for key in h h m r '<' '>' + - z /umtop '\n' /xyz '\n'; do sleep 0.1; "
-		 "printf '%%s' \"$key\"; done; sleep 0.3; printf q) | TERM=xterm script -qec %s /dev/null", program);
+	snprintf(command, sizeof(command),
+		 "(for key in h h m r '<' '>' + - z /umtop '\n' /xyz '\n'; do sleep 0.1; "
+		 "printf '%%s' \"$key\"; done; sleep 0.3; printf q) | TERM=xterm script -qec %s "
+		 "/dev/null",
+		 program);
 	f = popen(command, "re");
 	check(f);
 	len = fread(text, 1, ROOM - 1, f);
@@ -334,7 +346,9 @@ static void screen(void)
 		text[i] = text[i] ? text[i] : ' ';
 	text[len] = '\0';
 	check(pclose(f) == 0, "%s", text);
-	check(strstr(text, "prog_umtop") && strstr(text, "1 process") && strstr(text, "sort by the column"), "%s", text);
+	check(strstr(text, "prog_umtop") && strstr(text, "1 process") &&
+		      strstr(text, "sort by the column"),
+	      "%s", text);
 	check(strstr(text, "smallest first") && strstr(text, "only: _"));
 	node_end(a);
 }
@@ -348,11 +362,11 @@ int main(int argc, char **argv)
 	*strrchr(program, '/') = '\0';
 	strcpy(strrchr(program, '/'), "/umtop");
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	at_work();
-	odd_names();
-	damaged(argc > 1 ? strtoull(argv[1], NULL, 10) : 1);
-	wrong_use();
+	test_processes();
+	test_names();
+	test_damaged_tables(argc > 1 ? strtoull(argv[1], NULL, 10) : 1);
+	test_wrong_usage();
 	run("--once");
-	screen();
+	test_screen();
 	return 0;
 }

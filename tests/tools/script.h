@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the tests of tools that are scripts and draw pictures share. */
+/* script.h - functions for tests of the scripts that draw pictures. */
 #ifndef TEST_SCRIPT_H
 #define TEST_SCRIPT_H
 
 #include "common.h"
 
-/* Its exit status; what it printed goes to out. */
+/* Runs a script; `out` receives its output. Returns the exit status. */
 __attribute__((format(printf, 3, 4)))
-static inline int tool(const char *name, char out[static 4096], const char *format, ...)
+static inline int run_tool(const char *name, char out[static 4096], const char *format, ...)
 {
 	char command[2048];
 	size_t len = (size_t)snprintf(command, sizeof(command), "tools/%s ", name), got;
@@ -33,7 +33,8 @@ static inline void check_picture(const char *path, const char *magic)
 
 	check(fd >= 0 && fstat(fd, &st) == 0, "%s", path);
 	check(st.st_size > 5000, "%s has %jd bytes", path, (intmax_t)st.st_size);
-	check(read(fd, head, sizeof(head) - 1) > 0 && strncmp(head, magic, strlen(magic)) == 0, "%s", head);
+	check(read(fd, head, sizeof(head) - 1) > 0 && strncmp(head, magic, strlen(magic)) == 0,
+	      "%s", head);
 	close(fd);
 }
 

@@ -6,16 +6,22 @@
 
 #define HEADER "run,rank,seconds,phase,event,memory_kib\n"
 
-/* Two ranks; the second one was killed while it reduced, in the middle of a line. A run of one rank after that. */
-static const char events[] = HEADER
-	"1,0,0.000010,map,begin,10240\n1,0,0.250000,map,step,20480\n1,0,0.300000,map,sync,40960\n1,0,0.500000,map,step,20480\n"
-	"1,0,0.500010,map,end,20480\n1,0,0.500020,reduce,begin,20480\n1,0,0.750000,reduce,end,20480\n"
-	"1,0,0.750010,combine,begin,20480\n1,0,0.875000,combine,step,30720\n1,0,1.000000,combine,end,30720\n"
-	"1,1,0.000020,map,begin,10240\n1,1,0.600000,map,end,10240\n1,1,0.600010,reduce,begin,10240\n1,1,0.700000,reduce,step,10240\n"
-	"1,1,0.7000\n"
-	"2,0,0.000000,map,begin,1024\n2,0,3.000000,map,end,1024\n";
+/*
+ * The timeline of two ranks, of which the second was killed while it reduced and wrote a line, and
+ * then of a run with one rank.
+ */
+static const char events[] = HEADER "1,0,0.000010,map,begin,10240\n1,0,0.250000,map,step,20480\n1,"
+				    "0,0.300000,map,sync,40960\n1,0,0.500000,map,step,20480\n"
+				    "1,0,0.500010,map,end,20480\n1,0,0.500020,reduce,begin,"
+				    "20480\n1,0,0.750000,reduce,end,20480\n"
+				    "1,0,0.750010,combine,begin,20480\n1,0,0.875000,combine,step,"
+				    "30720\n1,0,1.000000,combine,end,30720\n"
+				    "1,1,0.000020,map,begin,10240\n1,1,0.600000,map,end,10240\n1,1,"
+				    "0.600010,reduce,begin,10240\n1,1,0.700000,reduce,step,10240\n"
+				    "1,1,0.7000\n"
+				    "2,0,0.000000,map,begin,1024\n2,0,3.000000,map,end,1024\n";
 
-static const char *written(const char *name, const char *text)
+static const char *write_timeline(const char *name, const char *text)
 {
 	const char *path = in_dir(name);
 	FILE *f = fopen(path, "we");
@@ -24,50 +30,73 @@ static const char *written(const char *name, const char *text)
 	return path;
 }
 
-Test(timeline, sums_up)
+Test(timeline, summary)
 {
-	const char *csv = written("t.csv", events);
+	const char *csv = write_timeline("t.csv", events);
 	char out[4096];
 
-	check(tool("timeline", out, "--summary %s", csv) == 0, "%s", out);
-	check(strstr(out, "\n   0  map           0.000      0.500     0.500      2      1      40.0\n"), "%s", out);
-	check(strstr(out, "\n   0  combine       0.750      1.000     0.250      1      0      30.0\n"), "%s", out);
-	check(strstr(out, "\n   1  reduce        0.600      0.700     0.100      1      0      10.0\n"), "%s", out);
+	check(run_tool("timeline", out, "--summary %s", csv) == 0, "%s", out);
+	check(strstr(out,
+		     "\n   0  map           0.000      0.500     0.500      2      1      40.0\n"),
+	      "%s", out);
+	check(strstr(out,
+		     "\n   0  combine       0.750      1.000     0.250      1      0      30.0\n"),
+	      "%s", out);
+	check(strstr(out,
+		     "\n   1  reduce        0.600      0.700     0.100      1      0      10.0\n"),
+	      "%s", out);
 	check(strstr(out, "no events: 1"), "%s", out);
 	check(!strstr(out, "3.000"), "%s", out);
-	check(tool("timeline", out, "--run 2 -s %s", csv) == 0, "%s", out);
-	check(strstr(out, "\n   0  map           0.000      3.000     3.000      0      0       1.0\n"), "%s", out);
+	check(run_tool("timeline", out, "--run 2 -s %s", csv) == 0, "%s", out);
+	check(strstr(out,
+		     "\n   0  map           0.000      3.000     3.000      0      0       1.0\n"),
+	      "%s", out);
 }
 
-Test(timeline, draws)
+Test(timeline, pictures)
 {
-	const char *csv = written("t.csv", events), *png = in_dir("t.png"), *svg = in_dir("t.svg");
+	const char *csv = write_timeline("t.csv", events), *png = in_dir("t.png"),
+		   *svg = in_dir("t.svg");
 	char out[4096];
 
-	check(tool("timeline", out, "%s -o %s", csv, png) == 0, "%s", out);
+	check(run_tool("timeline", out, "%s -o %s", csv, png) == 0, "%s", out);
 	check_picture(png, "\x89PNG");
-	check(tool("timeline", out, "--run 2 -o %s %s %s", svg, csv, csv) == 0, "%s", out);
+	check(run_tool("timeline", out, "--run 2 -o %s %s %s", svg, csv, csv) == 0, "%s", out);
 	check_picture(svg, "<?xml");
 }
 
-Test(timeline, says_what_is_wrong)
+Test(timeline, error_messages)
 {
-	static const struct { const char *args, *says; int status; } cases[] = {
-		{ "", "no file name", 2 }, { "--sumary x", "'--sumary': there is no such option", 2 }, { "x", "--summary", 2 },
-		{ "x -o", "needs the name", 2 }, { "x -o y.gif", ".png", 2 }, { "x -s --run 0", "run, from 1", 2 },
-		{ "x -s --run", "run, from 1", 2 }, { "-s /nowhere", "cannot read", 1 }, { "-s /etc", "cannot read", 1 },
-		{ "-s /etc/passwd", "is no timeline", 1 }, { "--help", "usage:", 0 },
+	static const struct { const char *args, *says; int status;
+	} cases[] = {
+		{ "", "no file name", 2 },
+		{ "--sumary x", "'--sumary': there is no such option", 2 },
+		{ "x", "--summary", 2 },
+		{ "x -o", "needs the name", 2 },
+		{ "x -o y.gif", ".png", 2 },
+		{ "x -s --run 0", "run, from 1", 2 },
+		{ "x -s --run", "run, from 1", 2 },
+		{ "-s /nowhere", "cannot read", 1 },
+		{ "-s /etc", "cannot read", 1 },
+		{ "-s /etc/passwd", "is no timeline", 1 },
+		{ "--help", "usage:", 0 },
 	};
 	const char *csv;
 	char out[4096];
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		check(tool("timeline", out, "%s", cases[i].args) == cases[i].status, "%s: %s", cases[i].args, out);
+		check(run_tool("timeline", out, "%s", cases[i].args) == cases[i].status, "%s: %s",
+		      cases[i].args, out);
 		check(strstr(out, cases[i].says), "%s: %s", cases[i].args, out);
 	}
-	csv = written("t.csv", HEADER);
-	check(tool("timeline", out, "-s %s", csv) == 1 && strstr(out, "no events of run 1"), "%s", out);
-	csv = written("t.csv", events);
-	check(tool("timeline", out, "-s --run 3 %s", csv) == 1 && strstr(out, "no events of run 3"), "%s", out);
-	check(tool("timeline", out, "%s -o /nowhere/x.png", csv) == 1 && strstr(out, "cannot write"), "%s", out);
+	csv = write_timeline("t.csv", HEADER);
+	check(run_tool("timeline", out, "-s %s", csv) == 1 && strstr(out, "no events of run 1"),
+	      "%s", out);
+	csv = write_timeline("t.csv", events);
+	check(run_tool("timeline", out, "-s --run 3 %s", csv) == 1 &&
+		      strstr(out, "no events of run 3"),
+	      "%s", out);
+	check(run_tool("timeline", out, "%s -o /nowhere/x.png", csv) == 1 &&
+		      strstr(out, "cannot write"),
+	      "%s", out);
 }

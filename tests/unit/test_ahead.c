@@ -2,7 +2,7 @@
 /* Read-ahead: which runs of faults are found, and that other access is left alone. */
 #include "common.h"
 #include "paging/residency/readahead.h"
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>

@@ -11,11 +11,15 @@
 #define BLOCKS 8
 #define FRAMES (BLOCKS * PIECE)
 
+static const struct frame_type type = { .whole = true, .block = HUGE_PAGE };
+static struct frame_class *class;
+
 static void take_all(uint32_t *frames)
 {
 	frame_start(1 << 20);
+	class = frame_find_class(&type, false, SEG);
 	for (size_t i = 0; i < FRAMES; i++) {
-		frames[i] = frame_take(FRAME_MAPPED, SEG, BUDGET);
+		frames[i] = frame_take(class, BUDGET);
 		cr_assert_neq(frames[i], FRAME_NONE);
 	}
 }
@@ -36,11 +40,11 @@ static void give_shuffled(uint32_t *frames, size_t n)
 /* The next frames to be taken are a huge page: its first. */
 static uint32_t take_block(void)
 {
-	uint32_t first = frame_take(FRAME_MAPPED, SEG, BUDGET);
+	uint32_t first = frame_take(class, BUDGET);
 
 	cr_assert_eq(first % PIECE, 0, "%u", first);
 	for (uint32_t i = 1; i < PIECE; i++)
-		cr_assert_eq(frame_take(FRAME_MAPPED, SEG, BUDGET), first + i);
+		cr_assert_eq(frame_take(class, BUDGET), first + i);
 	return first;
 }
 
@@ -72,15 +76,15 @@ Test(blocks, breaks_few)
 	other = take_block();
 	frame_free(first + 3);
 	frame_free(other + 1);
-	cr_expect_eq(frame_take(FRAME_MAPPED, SEG, BUDGET), other + 1);
-	cr_expect_eq(frame_take(FRAME_MAPPED, SEG, BUDGET), first + 3);
+	cr_expect_eq(frame_take(class, BUDGET), other + 1);
+	cr_expect_eq(frame_take(class, BUDGET), first + 3);
 	for (uint32_t i = 0; i < PIECE - 1; i++)
 		frame_free(first + (i * 3) % PIECE);
-	cr_expect_eq(frame_take(FRAME_MAPPED, SEG, BUDGET) / PIECE, first / PIECE, "it lacks one");
+	cr_expect_eq(frame_take(class, BUDGET) / PIECE, first / PIECE, "it lacks one");
 	frame_free(first + (PIECE - 2) * 3 % PIECE);
 	frame_free(first + (PIECE - 1) * 3 % PIECE);
 	frame_free(other + 2);
-	cr_expect_eq(frame_take(FRAME_MAPPED, SEG, BUDGET), other + 2, "what is whole comes last");
+	cr_expect_eq(frame_take(class, BUDGET), other + 2, "what is whole comes last");
 	cr_expect_eq(take_block(), first);
 }
 
@@ -110,7 +114,7 @@ Test(blocks, mends)
 	first = take_block();
 	cr_expect(!frame_is_split(first));
 	cr_assert_eq(mprotect(frame_addr(first) + SEG, SEG, PROT_READ), 0);
-	frame_set_writable(first + 1, 1, false);
+	frame_note_unmapped(first + 1, 1, false);
 	cr_expect(frame_is_split(first));
 	huge = huge_bytes((uint8_t *)frame_addr(first) - GIB, 2 * GIB);
 	frame_collapse(first, PIECE);

@@ -9,7 +9,7 @@
 
 #include "common.h"
 #include "uffd.h"
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 #include "paging/fault/segment.h"
 #include "paging/sync/writeback.h"
 

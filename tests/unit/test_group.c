@@ -2,7 +2,7 @@
 /* Groups: one policy and one budget over several mappings; what others that press cannot take; joining. */
 #include "common.h"
 
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 
 #include <criterion/criterion.h>
 
@@ -67,7 +67,7 @@ static bool in_view(uint8_t *m, size_t i)
 static size_t charged(const uint8_t *m)
 {
 	struct mapping *map = map_find(m);
-	size_t bytes = map_account(map)->bytes;
+	size_t bytes = account_frames(map_account(map));
 
 	map_leave(map);
 	return bytes;

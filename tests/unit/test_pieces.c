@@ -40,6 +40,8 @@ static void read_all(const uint8_t *m)
 	read_with_pauses(m, 0);
 }
 
+extern const struct engine engine_segv;
+
 #define PASSES 3
 /* Scans that are enough for anything. */
 #define PASSES_MOST 40

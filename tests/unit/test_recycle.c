@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Runs in order that take the frames that they left behind, until something shows that these are wanted again. */
 #include "common.h"
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 #include "paging/residency/recycle.h"
 
 #include <criterion/criterion.h>
@@ -53,7 +53,7 @@ static size_t in_memory(uint8_t *m)
 static uint64_t wanted_until(uint8_t *m)
 {
 	struct mapping *map = map_find(m);
-	uint64_t until = map->wanted_until;
+	uint64_t until = map->residency.wanted_until;
 
 	map_leave(map);
 	return until;

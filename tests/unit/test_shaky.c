@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Storage that fails in one place, or once: what else moves together with that comes to no harm. Engine segv. */
 #include "common.h"
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 #include "paging/fault/segment.h"
 
 #include <ummap-driver.h>

@@ -19,7 +19,8 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "io/plugin.h"
-#include "memory/budget.h"
+#include "budget/budget.h"
+#include "budget/machine.h"
 #include "node/registry.h"
 
 #define PROBE_BYTES (1 << 20)
@@ -286,7 +287,7 @@ static void probe_engine(const void *arg, FILE *result)
 	    umstat(base, &st) < 0)
 		fprintf(result, "cannot be used: %s", umerrormsg());
 	else if (trial->engine != UMMAP_ENGINE_DEFAULT)
-		fprintf(result, "works; system calls on absent segments %s",
+		fprintf(result, "works; system calls on segments that are not resident %s",
 			st.kernel ? "work" : "fail with EFAULT");
 	else
 		fputs(engine_names[st.engine], result);
@@ -374,12 +375,12 @@ static void print_memory(void)
 	const char *limit = getenv("UMMAP_MEM_LIMIT");
 	char path[REGISTRY_PATH_LEN];
 
-	budget_start(config.mem_limit, config.mem_share);
+	budget_start();
 	registry_path(config.group, path);
 	begin_section("memory");
-	print_item("RAM", "%zu bytes", budget_ram());
-	print_item("usable", "%zu bytes%s", budget_memory(),
-		   budget_memory() < budget_ram() ? " (limit of the cgroup)" : "");
+	print_item("RAM", "%zu bytes", machine_ram());
+	print_item("usable", "%zu bytes%s", machine_memory(),
+		   machine_memory() < machine_ram() ? " (limit of the cgroup)" : "");
 	if (limit)
 		print_item("limit", "%zu bytes (UMMAP_MEM_LIMIT=%s)", budget_limit(), limit);
 	else

@@ -29,17 +29,17 @@ static void set(const char *name, const char *value)
 		refuse("cannot set '%s': no memory", name);
 }
 
-/* Adds a line to UMMAP_RUN, which has the options for the preloaded library. */
+/* Adds a line to UMRUN_OPTIONS, by which the preloaded library receives its options. */
 static void add_option(const char *option, const char *value)
 {
-	const char *others = getenv("UMMAP_RUN");
+	const char *others = getenv("UMRUN_OPTIONS");
 	char *lines;
 
 	if (strchr(value, '\n'))
 		refuse("cannot use --%s '%s': it must be a single line", option, value);
 	if (asprintf(&lines, "%s%s=%s\n", others ? others : "", option, value) < 0)
-		refuse("cannot set UMMAP_RUN: no memory");
-	set("UMMAP_RUN", lines);
+		refuse("cannot set UMRUN_OPTIONS: no memory");
+	set("UMRUN_OPTIONS", lines);
 	free(lines);
 }
 
@@ -191,7 +191,7 @@ int main(int argc, char **argv)
 	int option;
 
 	tool_begin(EXIT_OWN_ERROR);
-	unsetenv("UMMAP_RUN");
+	unsetenv("UMRUN_OPTIONS");
 	if (!getenv("UMMAP_SEG_SIZE"))
 		set("UMMAP_SEG_SIZE", "256K");
 	while ((option = take_option(argc, argv, &tool_help)) >= 0) {

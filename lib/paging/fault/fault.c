@@ -11,14 +11,14 @@
 
 #include "engine/copy.h"
 #include "engine/engine.h"
-#include "engine/paged.h"
-#include "engine/uffd.h"
+#include "engine/discard.h"
+#include "engine/messages.h"
 #include "paging/residency/readahead.h"
 #include "paging/residency/evict.h"
 #include "paging/mapping/inplace.h"
 #include "paging/mapping/handover.h"
 #include "paging/residency/pagecache.h"
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 #include "paging/fault/segment.h"
 #include "paging/fault/stall.h"
 
@@ -36,12 +36,12 @@ static void poison(struct mapping *map, size_t i, int err)
 	seg_lock(s);
 	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_INACTIVE)) {
 		/* Somebody was luckier. */
-		map->engine->wake(map->engine, map_place(map, i), map_place_len(map, i));
+		engine_wake(map->engine, map_place(map, i), map_place_len(map, i));
 	} else {
-		map->load_error = err;
+		map->fault.load_error = err;
 		seg_change(s, SEG_POISON_OLD, SEG_POISONED);
-		map_mark(map->touched, i);
-		map->poisoned = true;
+		map_touch(map, i);
+		map->fault.poisoned = true;
 		map->engine->poison(map->engine, map_place(map, i), map_place_len(map, i));
 	}
 	seg_unlock(s);
@@ -66,16 +66,16 @@ static void refuse_store(struct mapping *map, size_t i)
 	}
 	if (!err && seg_has(s, SEG_VALID)) {
 		/* A load that finds the segment evicted is tried again. */
-		map->load_error = 0;
+		map->fault.load_error = 0;
 		seg_change(s, SEG_POISON_OLD, SEG_POISONED);
-		map->poisoned = true;
+		map->fault.poisoned = true;
 		map->engine->poison(map->engine, map_place(map, i), map_place_len(map, i));
 	}
 	seg_unlock(s);
 	if (err)
 		seg_fault(map, i, true);
 	else
-		map->engine->wake(map->engine, map_place(map, i), map_place_len(map, i));
+		engine_wake(map->engine, map_place(map, i), map_place_len(map, i));
 }
 
 /* Somebody has found out, by SIGSEGV: takes the error, so that the next one tries again. 0: there is none. */
@@ -84,12 +84,12 @@ static int take_error(struct mapping *map, size_t i)
 	struct seg *s = map_seg(map, i);
 	int err = 0;
 
-	if (!map->engine->by_message)
+	if (!map->engine->poison)
 		return 0;
 	seg_lock(s);
 	/* One that came to the inactive ones meanwhile needs no error. */
 	if (seg_has(s, SEG_POISONED) && !seg_has(s, SEG_VALID) && seg_unpoison(map, i, s) == 0)
-		err = map->load_error;
+		err = map->fault.load_error;
 	seg_unlock(s);
 	return err;
 }
@@ -100,19 +100,19 @@ static void unpoison_old(struct mapping *map, size_t i, struct seg *s, bool now)
 	seg_lock(s);
 	if (seg_has(s, SEG_POISONED) && (now || seg_has(s, SEG_POISON_OLD))) {
 		if (seg_unpoison(map, i, s) < 0)
-			map->poisoned = true;
+			map->fault.poisoned = true;
 	} else if (seg_has(s, SEG_POISONED)) {
 		seg_change(s, 0, SEG_POISON_OLD);
-		map->poisoned = true;
+		map->fault.poisoned = true;
 	}
 	seg_unlock(s);
 }
 
 void fault_unpoison(struct mapping *map, bool now)
 {
-	if (!atomic_exchange(&map->poisoned, false))
+	if (!atomic_exchange(&map->fault.poisoned, false))
 		return;
-	for (size_t i = map_next(map, map->touched, 0); i < map->segs; i = map_next(map, map->touched, i + 1)) {
+	for (size_t i = map_next_touched(map, 0); i < map->segs; i = map_next_touched(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
 		if (seg_has(s, SEG_POISONED))
@@ -132,7 +132,7 @@ void fault_onerror(void (*fn)(void *addr, int error))
 /* What is shown there and raises SIGBUS the kernel cannot load, or the file has lost it: reading it tells. */
 static bool show_pages(struct mapping *map, size_t i, const struct fault *fault)
 {
-	return !fault->write && !(fault->bus && seg_has(map_seg(map, i), SEG_PAGECACHE)) && pagecache_map(map, i);
+	return !fault->write && !(fault->signal == SIGBUS && seg_has(map_seg(map, i), SEG_PAGECACHE)) && pagecache_map(map, i);
 }
 
 static int serve_by_signal(struct mapping *map, size_t i, bool write)
@@ -150,7 +150,7 @@ static int serve_by_signal(struct mapping *map, size_t i, bool write)
  * store fails. */
 static int store_to_full(struct mapping *map)
 {
-	int err = map->bus_when_full ? -map->write_error : 0;
+	int err = map->bus_when_full ? -writeback_error(map) : 0;
 
 	if (!map->bus_when_full)
 		stall_note_wait(map);
@@ -171,12 +171,13 @@ enum fault_answer fault_by_signal(struct fault *fault)
 		return handover_arrived(fault->addr) ? FAULT_SERVED : FAULT_FOREIGN;
 	/* What is not shown from the page cache, and raises no SIGBUS, has nothing to serve there. */
 	if ((fault->write && !map->writable) ||
-	    (fault->bus && !(map->in_place || map->engine->by_bus || pagecache_may(map)))) {
+	    (fault->signal == SIGBUS &&
+	     !(map->in_place || map->engine->signal == SIGBUS || pagecache_may(map)))) {
 		map_leave(map);
 		return FAULT_FOREIGN;
 	}
 	if (map->in_place) {
-		err = inplace_fault(map, fault->addr, fault->bus);
+		err = inplace_fault(map, fault->addr, fault->signal == SIGBUS);
 		map_leave(map);
 		return err ? FAULT_FOREIGN : FAULT_SERVED;
 	}
@@ -225,12 +226,13 @@ static void leave(struct server *v, struct seg_load *l, int err)
 /* Loads that are done appear together. */
 static void finish(struct server *v, struct ummap_io **done, unsigned n)
 {
+	const struct mapping *map = container_of(done[0], struct seg_load, io)->map;
 	int err[MOST];
 
-	engine_batch_begin(evict_twice(container_of(done[0], struct seg_load, io)->map));
+	discard_batch_begin(budget_batch_bytes(map->member.least));
 	for (unsigned k = 0; k < n; k++)
 		err[k] = seg_load_end(container_of(done[k], struct seg_load, io));
-	engine_batch_end();
+	discard_batch_end();
 	for (unsigned k = 0; k < n; k++)
 		leave(v, container_of(done[k], struct seg_load, io), err[k]);
 }
@@ -283,7 +285,7 @@ static void send_all(struct server *v)
 
 static void drain(struct server *v)
 {
-	engine_hand_off();
+	messages_hand_off();
 	while (v->n > 0) {
 		if (v->unsent)
 			send_all(v);
@@ -364,7 +366,7 @@ void *fault_by_message(void *unused)
 
 	(void)unused;
 	for (;;) {
-		if (v.n < MOST && engine_next(&fault, v.n == 0)) {
+		if (v.n < MOST && messages_next(&fault, v.n == 0)) {
 			serve(&v, &fault);
 			continue;
 		}
@@ -373,7 +375,7 @@ void *fault_by_message(void *unused)
 		if (v.unsent)
 			send_all(&v);
 		if (v.n < ENOUGH)
-			engine_hand_off();
+			messages_hand_off();
 		if (v.n > v.unsent)
 			await(&v);
 	}

@@ -10,7 +10,7 @@
 #include "paging/residency/recycle.h"
 #include "base/scratch.h"
 #include "engine/engine.h"
-#include "engine/uffd.h"
+#include "engine/messages.h"
 #include "paging/residency/evict.h"
 #include "paging/residency/pagecache.h"
 #include "paging/sync/twin.h"
@@ -57,7 +57,7 @@ static int load(struct mapping *map, struct ummap_io *io, struct store *store)
 	struct ummap_io *one = io, *done;
 	int n;
 
-	engine_hand_off();
+	messages_hand_off();
 	if (!io_overlaps(store) || io_begin(store, &one, 1) == 0)
 		return io_run(store, io, 1, false, &map->stat.io);
 	evict_resupply(map, 1);
@@ -88,7 +88,8 @@ static int page_in(struct mapping *map, size_t i, struct seg *s, uint32_t frame)
  * and go: memory that only passes them on takes its place. NULL: they do. */
 static char *take_instead(const struct mapping *map, uint32_t frame)
 {
-	return map->engine->drops && map->seg_size <= SCRATCH_SIZE && frame_is_blank(frame) ? scratch_take(&errno) : NULL;
+	return map->engine->copy_in && map->seg_size <= SCRATCH_SIZE && frame_is_blank(frame) ?
+		       scratch_take(&errno) : NULL;
 }
 
 /* ---- Map: from the pool to the mapped range, with final rights ---- */
@@ -97,7 +98,7 @@ static char *take_instead(const struct mapping *map, uint32_t frame)
  * and a caller that may wait for more of it tries again (seg_fault). */
 static bool found_mapping(struct mapping *map, int err)
 {
-	return err == -ENOMEM && map->engine->vma_each && evict_shed(map);
+	return err == -ENOMEM && frames_are_whole(map->frames) && evict_shed(map);
 }
 
 /* `from`: the frame in the pool, or what has its bytes instead. */
@@ -117,9 +118,7 @@ static int map_frame(struct mapping *map, size_t i, uint32_t frame, char *from, 
 					     writable);
 	} while (found_mapping(map, err));
 	if (!err)
-		frame_set_writable(frame, 1, writable);
-	if (!err && len == map->seg_size)
-		frame_set_away(frame, true);
+		frame_note_mapped(frame, 1, writable, len == map->seg_size);
 	return err;
 }
 
@@ -162,8 +161,9 @@ static int make_twin(struct mapping *map, size_t i, const char *buf)
 	return err;
 }
 
-/* Present mapped, but perhaps without the right that was wanted. Whoever gets it may look at the counters at
- * once, so they come first. */
+/* Step 1 of the cycle in STATES.md, for a resident segment. The access may also have been served by
+ * another thread meanwhile. The program may read the counters as soon as the access succeeds, so the
+ * counters change first. */
 static int upgrade(struct mapping *map, size_t i, struct seg *s, bool write)
 {
 	uint64_t before = seg_head(s);
@@ -212,7 +212,8 @@ static void arrive(struct mapping *map, struct seg *s, bool write, enum ummap_ev
 
 int seg_unpoison(struct mapping *map, size_t i, struct seg *s)
 {
-	int err = map->engine->unpoison(map->engine, map_place(map, i), map_place_len(map, i));
+	int err = map->engine->unpoison(map->engine, map_place(map, i), map_place_len(map, i),
+					map->writable);
 
 	if (!err)
 		seg_change(s, SEG_POISONED | SEG_POISON_OLD, 0);
@@ -225,8 +226,9 @@ static int map_segment(struct mapping *map, size_t i, struct seg *s, char *from,
 	int err = seg_has(s, SEG_POISONED) ? seg_unpoison(map, i, s) : 0;
 	uint64_t before = seg_head(s);
 
-	if (!err && before & SEG_PAGECACHE && map->engine->drops)
-		err = engine_reset(map->engine, map_place(map, i), map_place_len(map, i));
+	if (!err && before & SEG_PAGECACHE && map->engine->end_pagecache)
+		err = map->engine->end_pagecache(map->engine, map_place(map, i),
+						 map_place_len(map, i), map->writable);
 	if (!err && write)
 		err = make_twin(map, i, from);
 	if (err)
@@ -259,7 +261,7 @@ static int map_cluster(struct mapping *map, size_t i, struct seg **list, unsigne
 		err = map->engine->map(map->engine, map_place(map, i), frame_addr(first), n << map->shift,
 				     frame_writable(first), false);
 	if (!err)
-		frame_set_writable(first, n, false);
+		frame_note_mapped(first, n, false, true);
 	for (unsigned k = 0; k < n && err; k++) {
 		cache_remove(&map->member, list[k]);
 		put_head(map, list[k], before[k]);
@@ -280,9 +282,7 @@ int seg_unmap(struct mapping *map, size_t i, struct seg **list, unsigned n)
 				     seg_has(list[0], SEG_EXPOSED));
 	if (err)
 		return err;
-	frame_set_writable(list[0]->frame, n, writable);
-	for (unsigned k = 0; k < n; k++)
-		frame_set_away(list[k]->frame, false);
+	frame_note_unmapped(list[0]->frame, n, writable);
 	add(map->stat.evictions, n);
 	return 0;
 }
@@ -291,7 +291,7 @@ int seg_drop(struct mapping *map, size_t i, struct seg *s)
 {
 	int err;
 
-	if (!map->engine->drops)
+	if (!frames_are_copied(map->frames))
 		return seg_unmap(map, i, &s, 1);
 	err = map->engine->discard(map_place(map, i), map_place_len(map, i));
 	if (!err)
@@ -302,7 +302,7 @@ int seg_drop(struct mapping *map, size_t i, struct seg *s)
 /* For those that are clean. */
 static enum inactive place(const struct mapping *map)
 {
-	return map->advice == UMMAP_ADV_SEQUENTIAL ? INACTIVE_FIRST : INACTIVE_CLEAN;
+	return readahead_is_in_order(map) ? INACTIVE_FIRST : INACTIVE_CLEAN;
 }
 
 int seg_deactivate(struct mapping *map, size_t i, struct seg *s)
@@ -392,7 +392,7 @@ static int install(struct mapping *map, size_t i, struct seg *s, uint32_t frame,
 	if (!err) {
 		s->frame = frame;
 		seg_change(s, 0, SEG_VALID);
-		map_mark(map->touched, i);
+		map_touch(map, i);
 		err = map_segment(map, i, s, from, write);
 	}
 	if (err) {
@@ -435,7 +435,7 @@ int seg_fault(struct mapping *map, size_t i, bool write)
 	int err;
 
 	if (!seg_trylock(s)) {
-		engine_hand_off();
+		messages_hand_off();
 		seg_lock(s);
 	}
 	do
@@ -561,7 +561,7 @@ int seg_discard(struct mapping *map, size_t first, size_t last)
 {
 	int err = pagecache_unmap(map, first, last), busy = 0;
 
-	for (size_t i = map_next(map, map->touched, first); i < last && !err; i = map_next(map, map->touched, i + 1)) {
+	for (size_t i = map_next_touched(map, first); i < last && !err; i = map_next_touched(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
 		seg_lock(s);
@@ -657,7 +657,7 @@ static int bring_inactive(struct mapping *map, size_t i, struct seg *s)
 	}
 	s->frame = frame;
 	seg_change(s, 0, SEG_VALID | SEG_INACTIVE);
-	map_mark(map->touched, i);
+	map_touch(map, i);
 	cache_deactivate(&map->member, s, INACTIVE_FIRST);
 	return 0;
 }

@@ -12,15 +12,14 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "memory/budget.h"
+#include "budget/budget.h"
 #include "paging/residency/evict.h"
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
+#include "paging/sync/flush.h"
 #include "paging/sync/writeback.h"
 
 #include <string.h>
 
-/* The default bound leaves this part of the memory beside the limit to everything else. */
-#define SPARE_MEMORY_PART 2
 #define WAIT_MS 50
 #define REPORT_INTERVAL_MS 60000
 /* How long the background thread tries to write one mapping, and how long it pauses when nothing
@@ -28,58 +27,25 @@
 #define TRY_MS 20
 #define RETRY_INTERVAL_MS 1000
 
-static size_t spare_memory;        /* bytes that the default bound may add to the limit */
 static _Atomic bool has_waiting;   /* stall.waiting of some mapping is set */
 static _Atomic uint32_t sleeping;  /* never changes: stall_sleep only waits for its timeout */
 
-void stall_start(void)
-{
-	size_t memory = budget_memory(), limit = budget_limit();
-
-	spare_memory = memory > limit ? (memory - limit) / SPARE_MEMORY_PART : 0;
-}
-
-/* The number of bytes that may be held beyond a budget. */
-static size_t allowance(size_t budget)
-{
-	double bytes = config.over_share * (double)budget;
-
-	if (config.over_bytes)
-		return config.over_bytes;
-	if (!config.over_is_default)
-		return bytes < (double)SIZE_MAX ? (size_t)bytes : SIZE_MAX;
-	return min_size(budget, spare_memory);
-}
-
-/* Whether the budget is exceeded, and `more` bytes of changes would exceed the bound. Clean
- * segments do not count, because they can be evicted. */
-static bool exceeds_bound(size_t held, size_t dirty, size_t more, size_t budget)
-{
-	return held > budget && dirty + more > budget && dirty + more - budget > allowance(budget);
-}
-
 bool stall_is_full(const struct mapping *map)
 {
-	const struct account *account = map_account(map);
-	size_t more = map_hold(map);
-
 	/* An ordered migration is written by a sync only: no background write could end the
 	 * wait. */
-	if (map_in_order(map))
-		return false;
-	return exceeds_bound(frame_held(), cache_dirty(), more, evict_limit(map)) ||
-	       exceeds_bound(account->bytes, account->dirty, more,
-			     max_size(account->most, map->member.least));
+	return !map_in_order(map) &&
+	       account_must_stall(map_account(map), map_hold(map), map->member.least);
 }
 
 void stall_note_failure(struct mapping *map, int err)
 {
-	map->stall.unreported = -err;
+	map->fault.stall.unreported = -err;
 }
 
 void stall_note_wait(struct mapping *map)
 {
-	map->stall.waiting = true;
+	map->fault.stall.waiting = true;
 	has_waiting = true;
 }
 
@@ -92,8 +58,8 @@ void stall_sleep(void)
 
 static void wake_waiting(struct mapping *map)
 {
-	map->stall.waiting = false;
-	map->engine->wake(map->engine, map->range, map->size);
+	map->fault.stall.waiting = false;
+	engine_wake(map->engine, map->range, map->size);
 }
 
 static const char *remedy(int error)
@@ -117,23 +83,23 @@ static bool is_due(uint64_t *last)
 
 static void report(struct mapping *map, bool waiting)
 {
-	int failure = atomic_exchange(&map->stall.unreported, 0), error = map->write_error;
-	size_t dirty = cache_count(&map->member).dirty;
+	int failure = atomic_exchange(&map->fault.stall.unreported, 0), error = writeback_error(map);
+	size_t dirty = cache_count_bytes(&map->member).dirty;
 
-	if (waiting && error && is_due(&map->stall.wait_reported)) {
+	if (waiting && error && is_due(&map->fault.stall.wait_reported)) {
 		log_line(LOG_WARN, "stall",
 			 "cannot store more to '%s': its writes fail (%s), and %zu bytes of changes are "
 			 "in memory, the maximum (UMMAP_OVER_BUDGET). The storing thread waits until a "
 			 "write succeeds. %s", map->name,
 			 strerror(error), dirty, remedy(error));
-		map->stall.failure_reported = map->stall.wait_reported;
-	} else if (failure && is_due(&map->stall.failure_reported)) {
+		map->fault.stall.failure_reported = map->fault.stall.wait_reported;
+	} else if (failure && is_due(&map->fault.stall.failure_reported)) {
 		log_line(LOG_WARN, "stall",
 			 "cannot write to '%s': %s. %zu bytes of changes stay in memory, and the write is "
 			 "tried again every second. %s", map->name, strerror(failure), dirty,
 			 remedy(failure));
-	} else if (!failure && !error && map->stall.failure_reported) {
-		map->stall.failure_reported = map->stall.wait_reported = 0;
+	} else if (!failure && !error && map->fault.stall.failure_reported) {
+		map->fault.stall.failure_reported = map->fault.stall.wait_reported = 0;
 		log_line(LOG_INFO, "stall", "writes to '%s' succeed again", map->name);
 	}
 }
@@ -144,28 +110,28 @@ static void report(struct mapping *map, bool waiting)
 static void try_write(struct mapping *map)
 {
 	uint64_t begin = sys_now();
-	size_t before = cache_count(&map->member).dirty;
+	size_t before = cache_count_bytes(&map->member).dirty;
 
-	if (begin < map->stall.next_try)
+	if (begin < map->fault.stall.next_try)
 		return;
-	writeback_some(map, &map->stall.at, map->segs, begin + TRY_MS);
-	map->stall.progress |= cache_count(&map->member).dirty < before;
-	if (map->stall.at < map->segs)
+	writeback_some(map, &map->fault.stall.at, map->segs, begin + TRY_MS);
+	map->fault.stall.progress |= cache_count_bytes(&map->member).dirty < before;
+	if (map->fault.stall.at < map->segs)
 		return;
-	map->stall.next_try = map->stall.progress ? 0 : sys_now() + RETRY_INTERVAL_MS;
-	map->stall.at = 0;
-	map->stall.progress = false;
+	map->fault.stall.next_try = map->fault.stall.progress ? 0 : sys_now() + RETRY_INTERVAL_MS;
+	map->fault.stall.at = 0;
+	map->fault.stall.progress = false;
 }
 
 static bool must_still_wait(const struct mapping *map)
 {
-	return map->write_error && stall_is_full(map);
+	return writeback_error(map) && stall_is_full(map);
 }
 
 /* Returns whether threads still wait for the mapping. */
 static bool release_mapping(struct mapping *map)
 {
-	if (!map->stall.waiting)
+	if (!map->fault.stall.waiting)
 		return false;
 	if (must_still_wait(map)) {
 		report(map, true);
@@ -193,10 +159,10 @@ bool stall_release(void)
 
 void stall_look(struct mapping *map)
 {
-	report(map, map->stall.waiting);
+	report(map, map->fault.stall.waiting);
 	/* Another thread may have made the segment dirty for which a thread waits: it need not
 	 * wait any longer. */
-	if (map->stall.waiting)
+	if (map->fault.stall.waiting)
 		wake_waiting(map);
 }
 
@@ -207,9 +173,9 @@ void stall_report_lost(void)
 	struct mapping *map;
 
 	for (size_t n = 0; (map = map_nth(n)); n++) {
-		size_t kept = map->write_error ? cache_count(&map->member).dirty : 0;
-		size_t gone = min_size(map->flush.lost, map->size);
-		int error = kept ? map->write_error : map->flush.error;
+		size_t kept = writeback_error(map) ? cache_count_bytes(&map->member).dirty : 0;
+		size_t gone = flush_lost(map);
+		int error = kept ? writeback_error(map) : flush_error(map);
 
 		if (kept + gone)
 			log_line(LOG_ERROR, "stall",

@@ -4,9 +4,7 @@
 #define STALL_H
 
 #include "paging/mapping/mapping.h"
-
-/* Reads how much memory the limit leaves. Called once, after budget_start. */
-void stall_start(void);
+#include "paging/sync/writeback.h"
 
 /* Records that a write of the mapping has failed (err: -errno) without a caller that gets the
  * error. The background thread reports it. */
@@ -19,7 +17,7 @@ bool stall_is_full(const struct mapping *map);
  * path. */
 static inline bool stall_must_wait(const struct mapping *map, size_t i)
 {
-	return map->write_error && !seg_has(map_seg(map, i), SEG_DIRTY) && stall_is_full(map);
+	return writeback_error(map) && !seg_has(map_seg(map, i), SEG_DIRTY) && stall_is_full(map);
 }
 
 /* stall_note_wait records that a thread is about to wait. The thread must have a use of the

@@ -80,13 +80,13 @@ int inplace_enter(struct mapping *map)
 	if (!err && raw_madvise(map->range, len, MADV_DONTFORK) < 0)
 		err = -errno;
 	if (err) {
-		engine_reset(map->engine, map->range, len);
+		engine_reset(map->engine, map->range, len, map->writable);
 		return fail(-err, "cannot map the store '%s' in place: %s", map->name,
 			    strerror(-err));
 	}
 	map->in_place = true;
-	map->placed = atomic_fetch_add(&placed, 1) + 1;
-	map->persisted = sys_now();
+	map->life.placed = atomic_fetch_add(&placed, 1) + 1;
+	map->life.persisted = sys_now();
 	log_line(LOG_INFO, "inplace", "the store '%s' is mapped in place at %p", map->name,
 		 (void *)map->range);
 	return 0;
@@ -107,7 +107,7 @@ int inplace_leave(struct mapping *map)
 	if (!err)
 		err = inplace_sync(map, 0, map->size);
 	if (!err)
-		err = engine_reset(map->engine, map->range, len);
+		err = engine_reset(map->engine, map->range, len, map->writable);
 	if (err) {
 		set_rights(map->range, len, map->writable);
 		return fail(-err, "cannot change the mapping of '%s' in place: %s", map->name,
@@ -124,7 +124,7 @@ int inplace_sync(struct mapping *map, size_t at, size_t len)
 	if (!map->writable)
 		return 0;
 	if (len == map->size)
-		map->persisted = sys_now();
+		map->life.persisted = sys_now();
 	err = io_persist(map->backings[map->current].store, map->range + at, len, &map->stat.io);
 	return err ? fail(-err, "cannot make changes to '%s' durable: %s", map->name,
 			  strerror(-err)) : 0;
@@ -132,7 +132,7 @@ int inplace_sync(struct mapping *map, size_t at, size_t len)
 
 int inplace_sync_old(struct mapping *map, uint64_t interval)
 {
-	if (sys_now() - map->persisted < interval)
+	if (sys_now() - map->life.persisted < interval)
 		return 0;
 	return inplace_sync(map, 0, map->size);
 }
@@ -144,10 +144,10 @@ int inplace_sync_old(struct mapping *map, uint64_t interval)
 static bool may_be_over(const struct mapping *map)
 {
 	static _Thread_local uint64_t tried __attribute__((tls_model("initial-exec")));
-	bool first = tried != map->placed;
+	bool first = tried != map->life.placed;
 
-	tried = map->placed;
-	return map->engine->by_bus && first;
+	tried = map->life.placed;
+	return map->engine->signal == SIGBUS && first;
 }
 
 int inplace_fault(struct mapping *map, void *addr, bool bus)
@@ -169,7 +169,7 @@ int inplace_pin(struct mapping *map, size_t i)
 	if (seg_pins(s) == SEG_PINS_MAX)
 		err = -EAGAIN;
 	else if (seg_pins(s) == 0)
-		map->pinned += map->seg_size;
+		map->life.pinned += map->seg_size;
 	if (!err)
 		seg_set_pins(s, seg_pins(s) + 1);
 	seg_unlock(s);
@@ -184,7 +184,7 @@ void inplace_unpin(struct mapping *map, size_t i)
 	if (seg_pins(s) > 0) {
 		seg_set_pins(s, seg_pins(s) - 1);
 		if (seg_pins(s) == 0)
-			map->pinned -= map->seg_size;
+			map->life.pinned -= map->seg_size;
 	}
 	seg_unlock(s);
 }

@@ -15,7 +15,6 @@
 /* Bytes; one cache line. */
 #define END_SLACK 64
 
-static _Atomic size_t pinned; /* bytes, of all mappings */
 
 static size_t count_segs(const struct mapping *map, size_t size)
 {
@@ -73,21 +72,21 @@ static void drop_twins(const struct mapping *map, const struct extent *e)
 
 static void drop_headers(struct mapping *map, unsigned i)
 {
-	drop_twins(map, &map->extents[i]);
+	drop_twins(map, &map->life.extents[i]);
 	if (map->shared && i == 0)
 		export_close(&map->export);
 	else
-		raw_munmap(map->extents[i].segs, map->extents[i].count * sizeof(struct seg));
+		raw_munmap(map->life.extents[i].segs, map->life.extents[i].count * sizeof(struct seg));
 }
 
 static int add_extent(struct mapping *map, size_t first, size_t count)
 {
-	struct extent *e = &map->extents[map->extents_used];
+	struct extent *e = &map->life.extents[map->life.extents_used];
 	int err;
 
 	e->first = first;
 	e->count = count;
-	if (map->extents_used == EXTENTS_MAX)
+	if (map->life.extents_used == EXTENTS_MAX)
 		return fail(ENOMEM, "cannot grow the mapping of '%s': it was grown too often. Try "
 			    "to end it and to map the store again", map->name);
 	err = make_twins(map, e);
@@ -98,9 +97,9 @@ static int add_extent(struct mapping *map, size_t first, size_t count)
 		drop_twins(map, e);
 		return err;
 	}
-	map->extents_used++;
-	if (!cache_own(&map->member, e->segs, count)) {
-		drop_headers(map, --map->extents_used);
+	map->life.extents_used++;
+	if (!cache_add_headers(&map->member, e->segs, count)) {
+		drop_headers(map, --map->life.extents_used);
 		return fail(ENOMEM, "cannot list the segments of the mapping: no memory");
 	}
 	return 0;
@@ -108,10 +107,10 @@ static int add_extent(struct mapping *map, size_t first, size_t count)
 
 static void drop_marks(struct mapping *map)
 {
-	if (map->touched)
-		raw_munmap(map->touched, map->marks_len);
-	if (map->dirty)
-		raw_munmap(map->dirty, map->marks_len);
+	if (map->life.touched)
+		raw_munmap(map->life.touched, map->life.marks_len);
+	if (map->life.dirty)
+		raw_munmap(map->life.dirty, map->life.marks_len);
 }
 
 static int make_marks(struct mapping *map, size_t segs)
@@ -127,14 +126,14 @@ static int make_marks(struct mapping *map, size_t segs)
 		return fail(ENOMEM, "cannot map %zu segments: no address space for their marks. "
 			    "Try a larger RLIMIT_AS (ulimit -v)", segs);
 	}
-	if (map->touched) {
-		memcpy(touched, map->touched, min_size(len, map->marks_len));
-		memcpy(dirty, map->dirty, min_size(len, map->marks_len));
+	if (map->life.touched) {
+		memcpy(touched, map->life.touched, min_size(len, map->life.marks_len));
+		memcpy(dirty, map->life.dirty, min_size(len, map->life.marks_len));
 	}
 	drop_marks(map);
-	map->touched = touched;
-	map->dirty = dirty;
-	map->marks_len = len;
+	map->life.touched = touched;
+	map->life.dirty = dirty;
+	map->life.marks_len = len;
 	return 0;
 }
 
@@ -144,6 +143,7 @@ int map_create(struct mapping *map)
 
 	map->shift = (unsigned)__builtin_ctzl(map->seg_size);
 	map->segs = count_segs(map, map->size);
+	map->life.stored = map_stored_in(map->backings[0].store, map->backings[0].offset, map->size);
 	err = add_extent(map, 0, map->segs);
 	if (!err)
 		err = make_marks(map, map->segs);
@@ -155,20 +155,20 @@ int map_create(struct mapping *map)
 void map_destroy(struct mapping *map)
 {
 	drop_marks(map);
-	cache_disown(&map->member);
-	for (unsigned i = 0; i < map->extents_used; i++)
+	cache_remove_headers(&map->member);
+	for (unsigned i = 0; i < map->life.extents_used; i++)
 		drop_headers(map, i);
-	map->extents_used = 0;
-	map->touched = map->dirty = NULL;
+	map->life.extents_used = 0;
+	map->life.touched = map->life.dirty = NULL;
 }
 
 int map_resize(struct mapping *map, size_t size)
 {
-	const struct extent *last = &map->extents[map->extents_used - 1];
+	const struct extent *last = &map->life.extents[map->life.extents_used - 1];
 	size_t segs = count_segs(map, size), room = last->first + last->count;
 	int err;
 
-	if (marks_bytes(segs) > map->marks_len) {
+	if (marks_bytes(segs) > map->life.marks_len) {
 		err = make_marks(map, segs);
 		if (err)
 			return err;
@@ -187,8 +187,8 @@ int map_resize(struct mapping *map, size_t size)
 
 bool map_enter(struct mapping *map)
 {
-	map->users++;
-	if (!map->frozen)
+	map->life.users++;
+	if (!map->life.frozen)
 		return true;
 	map_leave(map);
 	return false;
@@ -197,16 +197,16 @@ bool map_enter(struct mapping *map)
 void map_leave(struct mapping *map)
 {
 	/* The structure outlives the mapping: the thread that froze it may have ended it since. */
-	map->users--;
-	if (map->frozen)
-		futex_wake(&map->users, INT32_MAX);
+	map->life.users--;
+	if (map->life.frozen)
+		futex_wake(&map->life.users, INT32_MAX);
 }
 
 bool map_freeze(struct mapping *map)
 {
 	uint32_t thawed = 0;
 
-	if (!atomic_compare_exchange_strong(&map->frozen, &thawed, 1))
+	if (!atomic_compare_exchange_strong(&map->life.frozen, &thawed, 1))
 		return false;
 	map_quiesce(map);
 	return true;
@@ -216,20 +216,20 @@ void map_quiesce(struct mapping *map)
 {
 	uint32_t users;
 
-	while ((users = map->users) > 1)
-		futex_wait(&map->users, users, 100);
+	while ((users = map->life.users) > 1)
+		futex_wait(&map->life.users, users, 100);
 }
 
 void map_thaw(struct mapping *map)
 {
-	map->frozen = 0;
-	futex_wake(&map->frozen, INT32_MAX);
-	map->engine->wake(map->engine, map->range, map->size);
+	map->life.frozen = 0;
+	futex_wake(&map->life.frozen, INT32_MAX);
+	engine_wake(map->engine, map->range, map->size);
 }
 
 void map_wait(struct mapping *map)
 {
-	futex_wait(&map->frozen, 1, 100);
+	futex_wait(&map->life.frozen, 1, 100);
 }
 
 void map_reset(struct mapping *map, size_t first)
@@ -245,25 +245,18 @@ void map_reset(struct mapping *map, size_t first)
 	}
 }
 
-const struct extent *map_extent(const struct mapping *map, size_t i)
+const struct extent *map_find_extent(const struct mapping *map, size_t i)
 {
-	const struct extent *e = map->extents;
+	const struct extent *e = &map->life.extents[map->life.extents_used - 1];
 
-	while (i - e->first >= e->count)
-		e++;
+	while (i < e->first)
+		e--;
 	return e;
-}
-
-struct seg *map_seg(const struct mapping *map, size_t i)
-{
-	const struct extent *e = map_extent(map, i);
-
-	return &e->segs[i - e->first];
 }
 
 size_t map_index(const struct mapping *map, const struct seg *s)
 {
-	const struct extent *e = map->extents;
+	const struct extent *e = map->life.extents;
 
 	while (s < e->segs || s >= e->segs + e->count)
 		e++;
@@ -295,7 +288,7 @@ void map_mark_dirty(struct mapping *map, size_t i, struct seg *s)
 	if (!seg_has(s, SEG_DIRTY))
 		seg_set_time(s, sys_now());
 	seg_change(s, 0, SEG_DIRTY);
-	map_mark(map->dirty, i);
+	map_note_dirty(map, i);
 }
 
 /* Bytes up to the last one that is not zero. */
@@ -308,18 +301,34 @@ static size_t trimmed(const char *buf, size_t len)
 	return len;
 }
 
+uint64_t map_stored_in(struct store *store, uint64_t offset, size_t size)
+{
+	uint64_t have = io_size(store);
+
+	have = have > offset ? have - offset : 0;
+	return have < size ? have : size;
+}
+
+void map_extend_stored(struct mapping *map, uint64_t end)
+{
+	uint64_t stored = map->life.stored;
+
+	while (end > stored && !atomic_compare_exchange_weak(&map->life.stored, &stored, end))
+		;
+}
+
 size_t map_write_len(struct mapping *map, size_t i, const char *buf)
 {
 	const struct backing *t = &map->backings[map->current];
 	size_t len = map_len(map, i), keep = 0;
 	uint64_t begin = (uint64_t)i << map->shift, size;
 
-	if (begin + len <= map->stored)
+	if (begin + len <= map->life.stored)
 		return len;
 	/* Somebody else may have made the store longer meanwhile: then its bytes count as there. */
 	size = io_size(t->store);
 	size = size > t->offset ? size - t->offset : 0;
-	size = size > map->stored ? size : map->stored;
+	size = size > map->life.stored ? size : map->life.stored;
 	if (begin + len <= size)
 		return len;
 	if (size > begin)
@@ -332,7 +341,9 @@ size_t map_write_len(struct mapping *map, size_t i, const char *buf)
 	return keep;
 }
 
-void map_mark(_Atomic uint64_t *marks, size_t i)
+/* ---- Marks ---- */
+
+static void mark(_Atomic uint64_t *marks, size_t i)
 {
 	size_t group = i >> MARK_SHIFT;
 	uint64_t bit = 1ull << (group & 63);
@@ -345,7 +356,7 @@ void map_mark(_Atomic uint64_t *marks, size_t i)
 		atomic_fetch_or(&marks[group / 64], bit);
 }
 
-size_t map_next(const struct mapping *map, const _Atomic uint64_t *marks, size_t i)
+static size_t next_marked(const struct mapping *map, const _Atomic uint64_t *marks, size_t i)
 {
 	size_t group = i >> MARK_SHIFT, groups = (map->segs + GROUP - 1) >> MARK_SHIFT;
 
@@ -362,11 +373,31 @@ size_t map_next(const struct mapping *map, const _Atomic uint64_t *marks, size_t
 	return map->segs;
 }
 
-void map_unmark(_Atomic uint64_t *marks, size_t i)
+void map_touch(struct mapping *map, size_t i)
+{
+	mark(map->life.touched, i);
+}
+
+size_t map_next_touched(const struct mapping *map, size_t i)
+{
+	return next_marked(map, map->life.touched, i);
+}
+
+void map_note_dirty(struct mapping *map, size_t i)
+{
+	mark(map->life.dirty, i);
+}
+
+size_t map_next_dirty(const struct mapping *map, size_t i)
+{
+	return next_marked(map, map->life.dirty, i);
+}
+
+void map_forget_dirty(struct mapping *map, size_t i)
 {
 	size_t group = i >> MARK_SHIFT;
 
-	atomic_fetch_and(&marks[group / 64], ~(1ull << (group & 63)));
+	atomic_fetch_and(&map->life.dirty[group / 64], ~(1ull << (group & 63)));
 	atomic_thread_fence(memory_order_seq_cst);
 }
 
@@ -429,8 +460,8 @@ int map_for_valid(struct mapping *map, size_t first, size_t last, int (*fn)(stru
 {
 	int err = 0;
 
-	for (size_t i = map_next(map, map->touched, first); i < last && !err;
-	     i = map_next(map, map->touched, i + 1)) {
+	for (size_t i = map_next_touched(map, first); i < last && !err;
+	     i = map_next_touched(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
 		if (!seg_has(s, SEG_VALID) && atomic_load_explicit(&s->lock, memory_order_acquire) == 0)
@@ -453,19 +484,6 @@ void map_set_migration(struct mapping *map, enum migration how)
 void map_count_pin(struct mapping *map, bool more)
 {
 	/* Unsigned numbers wrap: this adds or takes away. */
-	size_t change = more ? map_hold(map) : -map_hold(map);
-
-	map->pinned += change;
-	map_account(map)->pinned += change;
-	pinned += change;
-}
-
-size_t map_pinned(void)
-{
-	return pinned;
-}
-
-void map_forget_pins(void)
-{
-	pinned = 0;
+	map->life.pinned += more ? map_hold(map) : -map_hold(map);
+	account_count_pin(map_account(map), map_hold(map), more);
 }

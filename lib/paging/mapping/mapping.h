@@ -43,102 +43,133 @@ struct map_stat {
 
 #define add(counter, n) atomic_fetch_add_explicit(&(counter), (n), memory_order_relaxed)
 
-/* What was written, and may not be durable (flush.c). */
-struct flushing {
-	_Atomic uint32_t turn;       /* one flush at a time */
-	_Atomic bool due;            /* something was written since the last flush */
-	_Atomic uint64_t generation; /* flushes that have begun */
-	_Atomic uint64_t settled;    /* flushes that have ended: what they were for is durable, dirty again, or lost */
-	_Atomic uint64_t failed;     /* flushes */
-	_Atomic uint32_t lock;       /* around settled and left */
-	uint64_t left[2];            /* bytes reclaimed while the generation was open, by its last bit */
-	_Atomic uint64_t lost;       /* bytes for which a flush failed, and which cannot be written again */
-	_Atomic int error;           /* ... its errno */
+/*
+ * The four structures that follow belong to the folders of lib/paging: only the files of a folder
+ * name the fields of its structure (tests/check-layers). Other files call its functions.
+ */
+
+/* paging/mapping: the life of a mapping. */
+struct map_life {
+	_Atomic uint32_t users;  /* threads and jobs that use the mapping; remains valid after its end */
+	_Atomic uint32_t frozen; /* whether new users wait */
+	struct mapping *next_free; /* lookup.c */
+	struct extent extents[EXTENTS_MAX];
+	unsigned extents_used;
+	_Atomic uint64_t *touched; /* a bit for each group of segments of which one was ever valid */
+	_Atomic uint64_t *dirty;   /* a bit for each group of which a segment may be dirty */
+	size_t marks_len;          /* bytes of each of the two arrays */
+	_Atomic size_t pinned;     /* bytes */
+	_Atomic uint64_t stored;   /* bytes of the mapping that the store has: zeros beyond it need
+				      not be written */
+	uint64_t placed;           /* number in this process of the mapping in place (inplace.c) */
+	_Atomic uint64_t persisted;/* ms: when a mapping in place was last made durable as a whole */
 };
 
-/* The state of a mapping whose writes fail, and for which stores wait (stall.c). */
+/* paging/fault, stall.c: writes fail, and stores wait for that. Times are in ms. */
 struct stall {
-	_Atomic int unreported;      /* errno of a failed write in the background that is to be reported */
-	_Atomic bool waiting;        /* a store waits, or did since the background thread looked */
-	size_t at;                   /* the segment from which on the background thread tries to write; its own */
-	bool progress;               /* ... a write has succeeded since segment 0 */
-	uint64_t next_try;           /* ms: ... not before */
-	uint64_t failure_reported, wait_reported; /* ms, when the background thread last did; 0: not since a write succeeded */
+	_Atomic int unreported;    /* errno of a failed write in the background that is not reported */
+	_Atomic bool waiting;      /* whether a store waits, or has waited since the last look of the
+				      background thread, which alone uses the fields below */
+	size_t at;                 /* segment at which the next attempt to write begins */
+	bool progress;             /* whether a write has succeeded since segment 0 */
+	uint64_t next_try;         /* earliest time of the next attempt */
+	uint64_t failure_reported, wait_reported; /* time of the last report; 0: none since a write
+						     succeeded */
+};
+
+/* paging/fault */
+struct map_fault {
+	_Atomic bool poisoned;     /* whether slots were poisoned (SEG_POISONED) since the last check */
+	_Atomic int load_error;    /* errno of the last failed load */
+	struct stall stall;
 };
 
 #define STREAMS 8
 
-/* A run of faults that follow one another (readahead.c). */
+/* A run of faults that follow one another (readahead.c). Numbers are of segments. */
 struct stream {
-	size_t last;             /* the segment of its last fault */
-	long stride;             /* segments from one fault to the next; 0: only one was seen */
-	size_t until;            /* read ahead as far as this one */
-	unsigned seen;           /* faults, counted up to a bound */
-	size_t window;           /* segments */
-	size_t began;            /* the segment of its first fault */
-	uint64_t used;           /* when it was last continued */
+	size_t last;               /* segment of the last fault */
+	long stride;               /* distance between faults; 0: there was one fault so far */
+	size_t until;              /* end of what was read ahead */
+	unsigned seen;             /* number of faults, up to a bound */
+	size_t window;             /* how far to read ahead */
+	size_t began;              /* segment of the first fault */
+	uint64_t used;             /* when it last continued (stream_clock) */
 };
 
-/* Whether anything comes or goes (assemble.c); the background thread's. */
-struct rest {
-	uint64_t movements;      /* until its last look */
-	size_t next;             /* the segment from which on to look for huge pages to assemble */
+/* paging/residency */
+struct map_residency {
+	_Atomic int advice;        /* UMMAP_ADV_NORMAL, RANDOM or SEQUENTIAL */
+	_Atomic uint32_t stream_lock; /* protects the streams and their clock */
+	_Atomic uint32_t take_lock;/* held while readahead takes the frames of a cluster */
+	struct stream streams[STREAMS];
+	uint64_t stream_clock;
+	_Atomic size_t ahead_lost; /* segments by which the readahead window is reduced (readahead.c) */
+	_Atomic uint64_t wanted_until; /* time of the account's clock before which runs leave nothing
+					  behind (recycle.c) */
+	_Atomic size_t pagecached; /* segments in page-cache mappings (SEG_PAGECACHE) */
+	size_t next_look;          /* segment at which the background thread continues to check them */
+	uint64_t movements;        /* loads and evictions up to the last look of assemble.c */
+	size_t next_assemble;      /* segment at which assemble.c continues */
+};
+
+/* paging/sync, flush.c: what was written and may not be durable. */
+struct flushing {
+	_Atomic uint32_t turn;       /* held during a flush */
+	_Atomic bool due;            /* whether anything was written since the last flush */
+	_Atomic uint64_t generation; /* number of flushes that have begun */
+	_Atomic uint64_t settled;    /* number of flushes that have ended: the bytes that they cover
+					are durable, dirty again, or lost */
+	_Atomic uint64_t failed;     /* number of failed flushes */
+	_Atomic uint32_t lock;       /* protects settled and left */
+	uint64_t left[2];            /* bytes reclaimed while the generation was open, by its last bit */
+	_Atomic uint64_t lost;       /* bytes of failed flushes that cannot be written again */
+	_Atomic int error;           /* errno of the last flush that lost bytes */
+};
+
+/* paging/sync */
+struct map_sync {
+	_Atomic uint32_t lock;     /* held to migrate in order, or to close the older backing store */
+	_Atomic uint32_t scan_lock;/* held during a scan of the dirty marks */
+	_Atomic uint32_t cleaners; /* jobs that write dirty inactive segments */
+	_Atomic int error;         /* errno of a write in the background that is not reported yet */
+	_Atomic int write_error;   /* errno of the last write, if it failed */
+	_Atomic bool unsure;       /* whether a bit of extent.unsure is set */
+	struct flushing flush;
 };
 
 struct mapping {
-	_Atomic uint32_t users;  /* threads and jobs that use it; outlives the mapping */
-	char *range;
-	const struct engine *engine; /* reports accesses to absent segments, and maps frames */
+	/* Set when the mapping is made, and changed only while it is frozen. */
+	char *range;             /* the mapped range */
 	size_t size;             /* bytes of the mapping */
-	size_t seg_size;
+	size_t seg_size;         /* bytes of a segment */
 	unsigned shift;          /* log2 of seg_size */
 	size_t segs;             /* number of segments */
+	const struct engine *engine; /* reports accesses to absent segments, and maps frames */
+	struct frame_class *frames; /* the frames of its segments and twins */
 	bool writable;
-	bool bulk;               /* neighbours are written together */
-	bool shared;             /* other processes may reach its segments */
-	_Atomic bool unsure;     /* some bit of extent.unsure is set */
-	bool bus_when_full;      /* a store that would have to wait for storage raises SIGBUS */
-	_Atomic int write_error; /* errno of the last write, if it failed */
-	bool writers;            /* other mappings write to its bytes, too: a dirty segment has a twin (twin.c) */
-	struct export export;    /* what other processes see, if `shared` */
-	struct extent extents[EXTENTS_MAX];
-	unsigned extents_used;
-	_Atomic uint64_t *touched; /* a bit for each group of segments of which one was ever valid */
-	_Atomic uint64_t *dirty;   /* ... and of which one may be dirty */
-	size_t marks_len;
-	struct backing backings[SEG_BACKINGS];
-	unsigned current;        /* the backing store that is written; segments of the older one count as dirty */
-	_Atomic enum migration migration;
-	bool in_place;           /* the mapped range is the store: no segment is ever valid (inplace.c) */
-	uint64_t placed;         /* ... since then: a number of its own in this process */
-	_Atomic size_t pagecached; /* segments mapped from the page cache (SEG_PAGECACHE) */
-	size_t next_look;        /* the segment at which the background thread continues to check them */
-	_Atomic bool poisoned;   /* places were poisoned (SEG_POISONED) since the last check */
-	_Atomic int load_error;  /* ... the errno of the last one */
-	_Atomic uint64_t persisted; /* ms: when a mapping in place was last made durable as a whole */
-	_Atomic uint64_t stored; /* bytes of the mapping that are in the store: zeros beyond need not be written */
-	struct member member;
-	_Atomic size_t pinned;   /* bytes */
-	_Atomic int error;       /* of a write in the background, not reported yet */
-	struct flushing flush;
-	struct stall stall;
-	_Atomic uint32_t scan_lock; /* one scan of the marks at a time */
-	_Atomic uint32_t frozen; /* new users wait */
-	_Atomic uint32_t cleaners; /* jobs that write its dirty inactive segments */
-	_Atomic int advice;
-	_Atomic uint32_t stream_lock;
-	_Atomic uint32_t take_lock; /* while readahead takes the frames of a cluster */
-	struct stream streams[STREAMS];
-	uint64_t stream_clock;
-	_Atomic size_t ahead_lost; /* by how many segments the readahead window is reduced (readahead.c) */
-	_Atomic uint64_t wanted_until; /* runs leave nothing behind before this time of the account's clock (recycle.c) */
-	struct map_stat stat;
-	struct rest rest;
+	bool bulk;               /* whether neighbours are written together */
+	bool shared;             /* whether other processes may reach its segments */
+	bool writers;            /* whether other mappings write to its bytes, too: a dirty segment
+				    has a twin (twin.c) */
 	bool blank;              /* UMMAP_BLANK, or ummap's read_file 0 */
+	bool in_place;           /* whether the mapped range is the store: no segment is ever valid
+				    (inplace.c) */
+	bool bus_when_full;      /* whether a store that would have to wait for storage raises SIGBUS */
 	int flush_interval;      /* seconds; 0: never */
+	struct backing backings[SEG_BACKINGS];
+	unsigned current;        /* the backing store that is written; segments of the older one
+				    count as dirty */
+	_Atomic enum migration migration;
 	char name[REGISTRY_NAME_LEN]; /* of the store, for people: its end, if it is long */
-	_Atomic uint32_t sync_lock; /* held to migrate in order, or to close the older backing store */
-	struct mapping *next_free;
+
+	struct member member;    /* lists and account of its segments (cache/cache.h) */
+	struct export export;    /* what other processes see, if `shared` */
+	struct map_stat stat;
+	struct map_life life;
+	struct map_fault fault;
+	struct map_residency residency;
+	struct map_sync sync;
 };
 
 #define MARK_SHIFT 6 /* 64 segments a bit */
@@ -152,6 +183,16 @@ int map_resize(struct mapping *map, size_t size);
 /* Takes a use of the mapping: until map_leave it is neither changed nor ended. false: it is frozen, nothing was
  * taken. */
 bool map_enter(struct mapping *map);
+/* Takes another use, for a job; the caller has one. */
+static inline void map_use(struct mapping *map)
+{
+	map->life.users++;
+}
+/* Whether a thread waits to be the only user: jobs end soon then. */
+static inline bool map_is_frozen(const struct mapping *map)
+{
+	return map->life.frozen;
+}
 void map_leave(struct mapping *map);
 /* The caller, which has a use of the mapping, becomes its only user: new users wait until it is thawed. false: another
  * thread is freezing it; the caller must give up its use. */
@@ -165,9 +206,19 @@ void map_wait(struct mapping *map);
 /* Resets the segments from `first` on, none of which is valid, to the state of never having been touched. */
 void map_reset(struct mapping *map, size_t first);
 
-/* The extent that contains segment i. */
-const struct extent *map_extent(const struct mapping *map, size_t i);
-struct seg *map_seg(const struct mapping *map, size_t i);
+/* The extent that contains segment i. Each extent of a mapping that grew has more segments than all
+ * before it, so the search from the last one on is short; and most mappings have one extent. */
+const struct extent *map_find_extent(const struct mapping *map, size_t i);
+static inline const struct extent *map_extent(const struct mapping *map, size_t i)
+{
+	return i < map->life.extents->count ? map->life.extents : map_find_extent(map, i);
+}
+static inline struct seg *map_seg(const struct mapping *map, size_t i)
+{
+	const struct extent *e = map_extent(map, i);
+
+	return &e->segs[i - e->first];
+}
 size_t map_index(const struct mapping *map, const struct seg *s);
 
 static inline struct mapping *map_of(struct member *m)
@@ -179,13 +230,6 @@ static inline struct mapping *map_of(struct member *m)
 static inline struct account *map_account(const struct mapping *map)
 {
 	return map->member.group->account;
-}
-
-static inline enum frame_kind map_frames(const struct mapping *map)
-{
-	if (map->shared)
-		return FRAME_SHARED;
-	return map->engine->vma_each ? FRAME_MAPPED : map->engine->drops ? FRAME_COPIED : FRAME_PAGED;
 }
 
 /* Bytes of frames that a segment takes at most. */
@@ -217,7 +261,7 @@ static inline size_t map_places_len(const struct mapping *map, size_t i, unsigne
 #define CLUSTER_MAX 32
 static inline size_t map_cluster_size(const struct mapping *map)
 {
-	return map->engine->moves_huge ? max_size(min_size(CLUSTER_MAX, HUGE_PAGE >> map->shift), 1) : 1;
+	return frames_are_whole(map->frames) ? max_size(min_size(CLUSTER_MAX, HUGE_PAGE >> map->shift), 1) : 1;
 }
 
 /* Locks the rest of a cluster from segment i on, which is list[0] and locked already, as long as each `fits` the first
@@ -239,11 +283,6 @@ static inline bool map_in_order(const struct mapping *map)
 	return map->migration >= MIGRATE_ASCENDING;
 }
 
-/* Pinned bytes of all mappings. */
-size_t map_pinned(void);
-/* In a forked child: nothing is pinned. */
-void map_forget_pins(void);
-
 /* Called before VALID or DIRTY is cleared in a segment that the caller has locked: waits until no other process
  * accesses it. */
 static inline void map_await(const struct mapping *map, const struct seg *s)
@@ -262,11 +301,25 @@ bool map_must_write(const struct mapping *map, const struct seg *s);
  * beyond what the application wrote. */
 size_t map_write_len(struct mapping *map, size_t i, const char *buf);
 
-/* Marks, so that walks over a large mapping visit only what was used. */
-void map_mark(_Atomic uint64_t *marks, size_t i);
-/* The first segment from i on whose group is marked; map->segs if none. */
-size_t map_next(const struct mapping *map, const _Atomic uint64_t *marks, size_t i);
-/* Removes the mark of the group that begins at i. */
-void map_unmark(_Atomic uint64_t *marks, size_t i);
+/*
+ * Marks for groups of segments, so that walks over a large mapping visit only the segments that were
+ * used. map_next_touched and map_next_dirty return the first segment from i on whose group is
+ * marked, or map->segs.
+ */
+void map_touch(struct mapping *map, size_t i);
+size_t map_next_touched(const struct mapping *map, size_t i);
+void map_note_dirty(struct mapping *map, size_t i);
+size_t map_next_dirty(const struct mapping *map, size_t i);
+/* Removes the mark `dirty` of the group that begins at i. */
+void map_forget_dirty(struct mapping *map, size_t i);
+
+/* Bytes that the store has of a mapping of `size` bytes at `offset`. */
+uint64_t map_stored_in(struct store *store, uint64_t offset, size_t size);
+/* The store has the mapping's bytes up to `end`, which were written. */
+void map_extend_stored(struct mapping *map, uint64_t end);
+static inline size_t map_pinned_bytes(const struct mapping *map)
+{
+	return map->life.pinned;
+}
 
 #endif

@@ -19,14 +19,6 @@
 
 #include <string.h>
 
-uint64_t remap_stored(struct store *store, uint64_t offset, size_t size)
-{
-	uint64_t have = io_size(store);
-
-	have = have > offset ? have - offset : 0;
-	return have < size ? have : size;
-}
-
 /* ---- The size: what can fail comes first and can be undone, the rest cannot fail. ---- */
 
 /* What a mapping needs to grow. */
@@ -55,9 +47,10 @@ static int reserve_view(struct mapping *map, size_t size, char **range)
 
 	*range = map->range;
 	/* A place of another mapping may be empty for the moment that a frame takes to leave it. */
-	if (!(more && map_meets(end, more)) && engine_extend(map->engine, map->range, map->size, size - map->size))
+	if (!(more && map_meets(end, more)) && engine_extend(map->engine, map->range, map->size, size - map->size,
+						       map->writable))
 		return 0;
-	return engine_attach(map->engine, size, map->seg_size, 0, 0, range);
+	return engine_attach(map->engine, size, map->seg_size, 0, 0, map->writable, range);
 }
 
 /* Whether the last segment is going to be read, at whatever length it then has. */
@@ -106,7 +99,7 @@ static void grow(struct mapping *map, const struct growth *g)
 	map->range = g->range;
 	for (size_t i = g->old_segs; map->current && i < map->segs; i++)
 		seg_set_backing(map_seg(map, i), map->current);
-	map->stored = max_size(map->stored, remap_stored(t->store, t->offset, map->size));
+	map->life.stored = max_size(map->life.stored, map_stored_in(t->store, t->offset, map->size));
 	map_move(map);
 }
 
@@ -118,7 +111,7 @@ static void shrink(struct mapping *map, size_t size)
 	teardown(map, keep);
 	map_reset(map, keep);
 	engine_detach(map->engine, map->range + from, end - from);
-	map->stored = min_size(map->stored, size);
+	map->life.stored = min_size(map->life.stored, size);
 	map_resize(map, size);
 	map_move(map);
 }
@@ -137,10 +130,10 @@ static bool meets(const struct mapping *map, const struct backing *t, const stru
  * segments that are in memory migrate from there. */
 static int flush_old(struct mapping *map)
 {
-	uint64_t before = map->flush.lost;
+	uint64_t before = flush_lost(map);
 
 	flush_background(map);
-	if (map->flush.lost == before)
+	if (flush_lost(map) == before)
 		return 0;
 	sync_explain(map, -EIO);
 	return -EIO;
@@ -173,8 +166,8 @@ static void switch_over(struct mapping *map, struct store *store, uint64_t offse
 	map->blank = false;
 	lock_drop(before.lock);
 	io_close(before.store);
-	map->stored = remap_stored(store, offset, map->size);
-	map->error = 0;
+	map->life.stored = map_stored_in(store, offset, map->size);
+	writeback_take_error(map);
 	flush_forget(map, same);
 }
 
@@ -314,7 +307,9 @@ void remap_in_place(struct mapping *map)
 		return;
 	earlier = writeback_take_error(map);
 	err = sync_all(map);
-	map->error = earlier;
+	/* An error of this attempt is of no use to the program. */
+	writeback_take_error(map);
+	writeback_keep_error(map, earlier);
 	if (err)
 		return;
 	start_again(map);
@@ -337,7 +332,7 @@ static int apply_in_place(struct mapping *map, struct remap *want)
 
 int remap_apply(struct mapping *map, struct remap *want)
 {
-	if (map->pinned)
+	if (map->life.pinned)
 		return fail(EBUSY, "cannot change the mapping of '%s': part of it is pinned. Try "
 			    "umunpin first", map->name);
 	return map->in_place ? apply_in_place(map, want) : apply(map, want);

@@ -3,7 +3,7 @@
 #ifndef REMAP_H
 #define REMAP_H
 
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 
 struct remap {
 	struct store *store;   /* the new backing store, or the old one */
@@ -19,7 +19,5 @@ struct remap {
 int remap_apply(struct mapping *map, struct remap *want);
 /* Puts a mapping that was in place there again, or has it go on with segments. */
 void remap_in_place(struct mapping *map);
-/* Bytes of the mapping that its current backing store holds. */
-uint64_t remap_stored(struct store *store, uint64_t offset, size_t size);
 
 #endif

@@ -135,7 +135,7 @@ static int copy_contents(struct mapping *map, struct store *to, uint64_t offset)
 		err = copy_segment(map, to, offset, i, buf);
 	raw_munmap(buf, size);
 	if (!err)
-		err = io_lengthen(to, offset + map->stored);
+		err = io_lengthen(to, offset + map->life.stored);
 	if (!err)
 		err = io_flush(to, &kept, &map->stat.io);
 	err = abs(err);
@@ -200,7 +200,7 @@ static void install_backing(struct mapping *map, const struct backing *to)
 	struct backing before = map->backings[map->current];
 
 	map->backings[map->current] = *to;
-	map->stored = max_size(map->stored, remap_stored(to->store, to->offset, map->size));
+	map->life.stored = max_size(map->life.stored, map_stored_in(to->store, to->offset, map->size));
 	/* The older store has made all contents durable: its failed flushes do not matter any
 	 * more. */
 	flush_forget(map, false);

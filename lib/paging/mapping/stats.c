@@ -5,10 +5,13 @@
  */
 #include "paging/mapping/stats.h"
 
-#include "memory/budget.h"
+#include "budget/budget.h"
 #include "base/log.h"
 #include "engine/engine.h"
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
+#include "paging/residency/pagecache.h"
+#include "paging/sync/flush.h"
+#include "paging/sync/writeback.h"
 #include "node/node.h"
 
 #include <inttypes.h>
@@ -65,7 +68,7 @@ void stats_print(const char *where, const struct umstat *st)
 static void count(const struct mapping *map, struct umstat *st)
 {
 	const struct map_stat *s = &map->stat;
-	struct cache_bytes b = cache_count(&map->member);
+	struct cache_bytes b = cache_count_bytes(&map->member);
 
 	st->read_faults += s->read_faults;
 	st->write_faults += s->write_faults;
@@ -86,10 +89,10 @@ static void count(const struct mapping *map, struct umstat *st)
 	st->resident_bytes += b.resident;
 	st->inactive_bytes += b.inactive;
 	st->dirty_bytes += b.dirty;
-	st->waiting_bytes += map->write_error ? b.dirty : 0;
-	st->pinned_bytes += map->pinned;
-	st->pagecache_bytes += map->pagecached << map->shift;
-	st->lost_bytes += min_size(map->flush.lost, map->size);
+	st->waiting_bytes += writeback_error(map) ? b.dirty : 0;
+	st->pinned_bytes += map->life.pinned;
+	st->pagecache_bytes += pagecache_bytes(map);
+	st->lost_bytes += flush_lost(map);
 }
 
 void stats_map(const struct mapping *map, struct umstat *st)
@@ -98,7 +101,7 @@ void stats_map(const struct mapping *map, struct umstat *st)
 
 	count(map, st);
 	st->budget_bytes = budget ? budget : budget_bytes();
-	st->engine = map->in_place ? 0 : engine_number(map->engine);
+	st->engine = map->in_place ? 0 : map->engine->number;
 	st->kernel = map->in_place || engine_sees_kernel(map->engine);
 }
 
@@ -115,14 +118,12 @@ void stats_ending(const struct mapping *map)
 /* All that is not counted by mappings that are. */
 static void begin(struct umstat *st)
 {
-	size_t peak = frame_peak();
-
 	futex_lock(&lock);
 	*st = ended;
 	futex_unlock(&lock);
 	st->budget_bytes = budget_bytes();
 	st->held_bytes = frame_held();
-	st->over_budget_peak = peak > budget_peak() ? peak - budget_peak() : 0;
+	st->over_budget_peak = budget_peak_excess();
 }
 
 void stats_process(struct umstat *st)

@@ -3,7 +3,7 @@
 #ifndef STATS_H
 #define STATS_H
 
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 
 #include <ummap.h>
 
@@ -16,7 +16,7 @@ void stats_forget(void);
 
 /* where is "1": as text, to stderr; a path: there, as JSON. */
 void stats_print(const char *where, const struct umstat *st);
-/* Puts the counters into the node's table. For the background thread, after mode_adjust. */
+/* Puts the counters into the node's table. For the background thread, after share_adjust. */
 void stats_publish(void);
 
 #endif

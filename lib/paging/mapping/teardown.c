@@ -6,10 +6,10 @@
  */
 #include "paging/mapping/teardown.h"
 
-#include "memory/budget.h"
+#include "budget/budget.h"
 #include "paging/residency/evict.h"
 #include "paging/residency/pagecache.h"
-#include "node/mode.h"
+#include "budget/share.h"
 #include "paging/fault/fault.h"
 
 #define STRETCH 256 /* segments that leave their places at a time: whole clusters */
@@ -46,10 +46,12 @@ static bool bring_to_pool(struct mapping *map, size_t i, struct seg **list, unsi
 			map_await(map, list[k]);
 		if (n > 1 && !map->engine->is_one(map_place(map, i), map_places_len(map, i, n)))
 			return false;
+		if (!map->engine->unmap_last)
+			return false;
 		if (map->engine->unmap_last(map_place(map, i), frame_addr(list[0]->frame),
 				 map_places_len(map, i, n)) < 0)
 			return false;
-		frame_set_writable(list[0]->frame, n, seg_has(list[0], SEG_WRITABLE));
+		frame_note_unmapped(list[0]->frame, n, seg_has(list[0], SEG_WRITABLE));
 	}
 	return frame_make_writable(list[0]->frame, n) == 0;
 }
@@ -61,7 +63,7 @@ static int keep_frames(struct mapping *map, size_t i, struct seg *s)
 	struct seg *list[CLUSTER_MAX] = { s };
 	unsigned n;
 
-	if (seg_pins(s) || mode_yields() || frame_held() > budget_frames())
+	if (seg_pins(s) || share_is_dynamic() || !budget_has_room(0, 0))
 		return 0;
 	n = map_lock_cluster(map, i, list, CLUSTER_MAX, alike);
 	if (bring_to_pool(map, i, list, n)) {
@@ -77,11 +79,11 @@ static void keep_all(struct mapping *map, size_t first)
 {
 	size_t pages = round_up(map->size, sys_page()), end;
 
-	for (size_t i = map_next(map, map->touched, first); i < map->segs; i = map_next(map, map->touched, end)) {
+	for (size_t i = map_next_touched(map, first); i < map->segs; i = map_next_touched(map, end)) {
 		end = min_size(round_up(i + 1, STRETCH), map->segs);
 		engine_hold_places();
 		map_for_valid(map, i, end, keep_frames);
-		if (map->engine->vma_each)
+		if (map->engine->unmap_last)
 			map->engine->discard(map_place(map, i), min_size(end << map->shift, pages) - (i << map->shift));
 		engine_release_places();
 	}

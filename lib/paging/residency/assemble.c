@@ -46,7 +46,7 @@ static unsigned per_huge(const struct mapping *map)
 /* What has a twin, or is reached by other processes, keeps its frame. */
 static bool is_suitable(const struct mapping *map)
 {
-	return !map->in_place && map->engine->moves_huge && map_frames(map) == FRAME_MAPPED && !map->writers &&
+	return !map->in_place && frames_are_whole(map->frames) && !map->shared && !map->writers &&
 	       map->seg_size < HUGE_PAGE && per_huge(map) <= CLUSTER_MAX && (uintptr_t)map->range % HUGE_PAGE == 0 && !sys_locks;
 }
 
@@ -134,7 +134,7 @@ static void move_to(struct mapping *map, size_t first, uint32_t frame)
 	if (!writable || e->protect(e, range, HUGE_PAGE, false) == 0) {
 		copy_huge(pool, range);
 		if (e->map(e, range, pool, HUGE_PAGE, true, writable) == 0) {
-			frame_set_writable(frame, per_huge(map), writable);
+			frame_note_mapped(frame, per_huge(map), writable, true);
 			change_frames(map, first, frame);
 			return;
 		}
@@ -164,7 +164,7 @@ static bool put_together(struct mapping *map, size_t first)
 		collapse(map_place(map, first));
 	if (!apart)
 		return true;
-	frame = frame_take_huge(map->seg_size, max_size(evict_limit(map), frame_held() + evict_twice(map)));
+	frame = frame_take_huge(map->frames, budget_batch_limit(map->member.least));
 	if (frame != FRAME_NONE)
 		move_to(map, first, frame);
 	return frame != FRAME_NONE;
@@ -189,13 +189,13 @@ void assemble_look(struct mapping *map)
 	if (!is_suitable(map) || !has_huge_pages())
 		return;
 	now = movements(map);
-	if (now != map->rest.movements) {
-		map->rest.movements = now;
-		map->rest.next = 0;
+	if (now != map->residency.movements) {
+		map->residency.movements = now;
+		map->residency.next_assemble = 0;
 		return;
 	}
 	n = per_huge(map);
 	end = sys_now() + ROUND_MS;
-	while (map->rest.next + n <= map->size >> map->shift && sys_now() < end && assemble(map, map->rest.next))
-		map->rest.next = map_next(map, map->touched, map->rest.next + n) / n * n;
+	while (map->residency.next_assemble + n <= map->size >> map->shift && sys_now() < end && assemble(map, map->residency.next_assemble))
+		map->residency.next_assemble = map_next_touched(map, map->residency.next_assemble + n) / n * n;
 }

@@ -7,12 +7,12 @@
 #include "paging/residency/evict.h"
 
 #include "paging/residency/readahead.h"
-#include "memory/budget.h"
+#include "budget/budget.h"
 #include "engine/engine.h"
-#include "engine/paged.h"
-#include "engine/uffd.h"
+#include "engine/discard.h"
+#include "engine/messages.h"
 #include "paging/sync/flush.h"
-#include "node/mode.h"
+#include "budget/share.h"
 #include "paging/residency/pagecache.h"
 #include "paging/fault/segment.h"
 #include "base/spare.h"
@@ -51,8 +51,6 @@
  * locks meanwhile. */
 #define TOGETHER 8
 #define TOGETHER_MOST (TOGETHER + CLUSTER_MAX)
-/* What a batch has twice for a moment is not in the budget: as much as this part of it, for each thread. */
-#define TWICE_PART 256
 /* Where they are dropped, so many at a time, and no more bytes than this or this part of what the account holds. */
 #define DROP_TOGETHER 32
 #define DROP_BYTES ((size_t)512 << 10)
@@ -68,8 +66,8 @@
 /* A request for a frame, and its progress. */
 struct request {
 	struct mapping *map;
-	size_t limit;    /* of the process */
 	bool ahead;      /* it only reads ahead */
+	bool only_frees; /* every frame that it finds is freed */
 	bool charged;    /* its account has promised it the frame's bytes */
 	bool over;       /* ... beyond its budget, or the frame is beyond the process's */
 	unsigned waits;  /* how often it has waited for what others have in hands, since the last segment came */
@@ -78,20 +76,13 @@ struct request {
 	uint32_t frame;
 };
 
-size_t evict_limit(const struct mapping *map)
+static size_t frame_limit(const struct mapping *map)
 {
-	/* Page-cache mappings that can be unmapped leave the frames that are needed at least. */
-	return pagecache_can_yield() ? budget_frames() : max_size(budget_frames(),
-	       map->member.least);
+	return budget_frame_limit(map->member.least);
 }
 
-size_t evict_twice(const struct mapping *map)
-{
-	return evict_limit(map) / TWICE_PART;
-}
-
-/* A segment that is in no list gives up its frame, whose contents are in storage or not wanted. The frame stays
- * charged. */
+/* Step 7 of the cycle in STATES.md: a segment that is in no list becomes absent. The store has the
+ * contents of its frame, or nobody needs them. The frame stays charged. */
 static uint32_t let_go(struct mapping *map, struct seg *s)
 {
 	if (seg_has(s, SEG_AHEAD))
@@ -101,13 +92,13 @@ static uint32_t let_go(struct mapping *map, struct seg *s)
 	if (map->writers)
 		twin_drop(map, map_index(map, s));
 	seg_change(s, SEG_VALID | SEG_INACTIVE | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD | SEG_LEFT_BEHIND, 0);
-	cache_gone(&map->member, s);
+	cache_note_absent(&map->member, s);
 	return s->frame;
 }
 
 uint32_t evict_let_go(struct mapping *map, struct seg *s)
 {
-	map_account(map)->bytes -= map->seg_size;
+	account_refund(map_account(map), map->seg_size);
 	return let_go(map, s);
 }
 
@@ -118,8 +109,8 @@ static int leave_range(struct mapping *map, size_t i, struct seg *s)
 
 	if (seg_has(s, SEG_INACTIVE))
 		return 0; /* writing it has sent it there */
-	if (!map->engine->vma_each)
-		return seg_drop(map, i, s);
+	if (map->engine->refuses_pinned)
+		return seg_unmap(map, i, &s, 1);
 	err = map->engine->discard(map_place(map, i), map_place_len(map, i));
 	if (!err)
 		add(map->stat.evictions, 1);
@@ -149,13 +140,14 @@ static bool discard(struct mapping *map, size_t i, struct seg *s)
 }
 
 /* Out of any account: those without a budget come first. */
-static struct seg *any_victim(const struct mapping *wanted, bool clean, struct member **from)
+static struct seg *any_victim(const struct mapping *wanted, enum cache_kind kind,
+	struct member **from)
 {
 	struct account *account;
 	struct seg *s = NULL;
 
 	for (size_t n = 0; !s && (account = account_nth(n)); n++)
-		s = cache_victim(account, &wanted->member, clean, from);
+		s = cache_take_segment(account, kind, &wanted->member, from);
 	return s;
 }
 
@@ -163,17 +155,17 @@ static struct seg *any_victim(const struct mapping *wanted, bool clean, struct m
 static int shed_one(struct mapping *wanted, bool *mapped)
 {
 	struct member *m;
-	struct seg *s = any_victim(wanted, true, &m);
+	struct seg *s = any_victim(wanted, CACHE_RESIDENT_CLEAN, &m);
 	struct mapping *map;
 	bool done;
 
 	if (!s)
-		s = any_victim(wanted, false, &m);
+		s = any_victim(wanted, CACHE_RESIDENT, &m);
 	if (!s)
 		return -1;
 	map = map_of(m);
 	done = discard(map, map_index(map, s), s);
-	*mapped |= done && map->engine->vma_each;
+	*mapped |= done && frames_are_whole(map->frames);
 	seg_unlock(s);
 	return done;
 }
@@ -182,8 +174,8 @@ static int shed_one(struct mapping *wanted, bool *mapped)
  * there are the spare ones; those that become free beyond what is needed now are kept for the next time. */
 bool evict_shed(struct mapping *wanted)
 {
-	bool given = wanted->engine->vma_each && spare_give(), mapped = false;
-	unsigned most = wanted->engine->vma_each ? SHED : 1, shed = 0;
+	bool given = frames_are_whole(wanted->frames) && spare_give(), mapped = false;
+	unsigned most = frames_are_whole(wanted->frames) ? SHED : 1, shed = 0;
 	int one = 0;
 
 	for (unsigned tries = 0; tries < SHED_TRIES && shed < most && one >= 0; tries++) {
@@ -202,7 +194,7 @@ bool evict_shed(struct mapping *wanted)
  * what its policy has labelled gets one. Else it tells how much of the memory readahead may take. */
 static bool drops(const struct mapping *wanted, const struct account *giver)
 {
-	return wanted->engine->drops && !giver->ahead && !giver->coming;
+	return frames_are_copied(wanted->frames) && !giver->ahead && !giver->coming;
 }
 
 /* It holds its frame until free_dropped: the memory is in its place, perhaps until the end of the batch. */
@@ -229,19 +221,20 @@ static int send_one(struct mapping *map, struct seg *s, struct account *giver, b
 {
 	int err;
 
-	if (drop && map->engine->drops && !seg_has(s, SEG_DIRTY) && !seg_label(s))
+	if (drop && frames_are_copied(map->frames) && !seg_has(s, SEG_DIRTY) && !seg_label(s))
 		return drop_one(map, s);
 	err = seg_deactivate(map, map_index(map, s), s);
-	if (!err && seg_has(s, SEG_DIRTY) && giver->dirty_inactive >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
+	if (!err && seg_has(s, SEG_DIRTY) &&
+	    giver->dirty_inactive >= min_size(account_frames(giver) / BEHIND_PART, BEHIND_MOST))
 		writeback_behind(map);
 	return err ? err : 1;
 }
 
 /* Sends a resident segment to the inactive ones, so that its frame can be had: 1, or -errno; 0: there is none. */
-static int send_off(struct mapping *wanted, struct account *giver, bool clean)
+static int send_off(struct mapping *wanted, struct account *giver, enum cache_kind kind)
 {
 	struct member *m;
-	struct seg *s = cache_victim(giver, &wanted->member, clean, &m);
+	struct seg *s = cache_take_segment(giver, kind, &wanted->member, &m);
 	int done;
 
 	if (!s)
@@ -258,14 +251,9 @@ static bool has_moved(struct mapping *wanted, int done)
 	return done == -ENOMEM ? evict_shed(wanted) : done > 0;
 }
 
-static bool retire(struct mapping *wanted, struct account *giver, bool clean)
+static bool retire(struct mapping *wanted, struct account *giver, enum cache_kind kind)
 {
-	return has_moved(wanted, send_off(wanted, giver, clean));
-}
-
-static bool is_of_use(const struct mapping *from, const struct mapping *wanted)
-{
-	return from->seg_size == wanted->seg_size && map_frames(from) == map_frames(wanted);
+	return has_moved(wanted, send_off(wanted, giver, kind));
 }
 
 /*
@@ -281,7 +269,8 @@ static void empty_frames(struct request *r, struct account *giver)
 	struct member *m;
 	struct seg *s;
 
-	for (; n < EMPTY_TOGETHER && n < spare && (s = cache_reclaim(giver, &r->map->member, &m)); n++) {
+	for (; n < EMPTY_TOGETHER && n < spare &&
+	     (s = cache_take_segment(giver, CACHE_CLEAN, &r->map->member, &m)); n++) {
 		frames[n] = evict_let_go(map_of(m), s);
 		seg_unlock(s);
 	}
@@ -292,28 +281,29 @@ static void empty_frames(struct request *r, struct account *giver)
 }
 
 /* Takes the frame of a segment that is inactive and clean; true without one: try again, something has moved. */
-static bool reclaim(struct request *r, struct account *giver, bool unused)
+static bool reclaim(struct request *r, struct account *giver, enum cache_kind kind)
 {
 	const struct member *wanted = &r->map->member;
 	struct member *m;
-	struct seg *s = unused ? cache_reclaim_ahead(giver, wanted, &m) : cache_reclaim(giver, wanted, &m);
+	struct seg *s = cache_take_segment(giver, kind, wanted, &m);
 	uint32_t got;
 	bool fits;
 
 	if (!s)
 		return false;
 	got = let_go(map_of(m), s);
-	fits = is_of_use(map_of(m), r->map) && (frame_held() <= r->limit || !r->help) &&
-	       (r->charged || giver->bytes <= account_frames(giver));
+	fits = !r->only_frees && map_of(m)->frames == r->map->frames &&
+	       (!r->help || budget_has_room(0, wanted->least)) &&
+	       (r->charged || account_has_room(giver, 0));
 	/* Within a full account the charge passes on with the frame, so that no other thread can take it. */
 	if (!fits || r->charged)
-		giver->bytes -= m->len;
+		account_refund(giver, m->len);
 	/* Once it is unlocked, the other mapping may end at any moment. */
 	seg_unlock(s);
 	r->charged |= fits;
 	if (fits) {
 		r->frame = got;
-		if (r->map->engine->drops && r->map->seg_size <= EMPTY_MOST && !frame_is_blank(got))
+		if (frames_are_copied(r->map->frames) && r->map->seg_size <= EMPTY_MOST && !frame_is_blank(got))
 			empty_frames(r, giver);
 	} else {
 		frame_free_to_system(got);
@@ -324,19 +314,19 @@ static bool reclaim(struct request *r, struct account *giver, bool unused)
 
 static bool has_backlog(const struct account *account)
 {
-	return account->dirty_inactive >= account->bytes / DIRTY_INACTIVE_PART;
+	return account->dirty_inactive >= account_frames(account) / DIRTY_INACTIVE_PART;
 }
 
 /* What waits to be written becomes a supply of clean frames; more of it would not come sooner. */
 static bool has_supply(const struct account *account, size_t part)
 {
-	return account->clean >= account->bytes / part || has_backlog(account);
+	return account->clean >= account_frames(account) / part || has_backlog(account);
 }
 
 /* Bytes that the supply lacks. */
 static size_t lacking(const struct account *account)
 {
-	size_t wanted = account->bytes / INACTIVE_PART, clean = account->clean;
+	size_t wanted = account_frames(account) / INACTIVE_PART, clean = account->clean;
 
 	return clean >= wanted || has_backlog(account) ? 0 : wanted - clean;
 }
@@ -344,7 +334,7 @@ static size_t lacking(const struct account *account)
 /* Whether the second of two segments of a mapping can leave by the same call. */
 static bool goes_along(const struct mapping *map, const struct seg *a, const struct seg *b)
 {
-	return map->engine->moves_huge && map_index(map, a) + 1 == map_index(map, b) && seg_as_loaded(a) &&
+	return frames_are_whole(map->frames) && map_index(map, a) + 1 == map_index(map, b) && seg_as_loaded(a) &&
 	       seg_as_loaded(b) && frame_on_one(a->frame, b->frame);
 }
 
@@ -377,10 +367,10 @@ static int send_together(struct mapping *wanted, struct account *giver, size_t b
 	struct seg *list[TOGETHER_MOST];
 	int done;
 
-	n = cache_victims(giver, &wanted->member, bytes, list, from, n, TOGETHER_MOST);
-	engine_batch_begin(evict_twice(wanted));
+	n = cache_take_victims(giver, &wanted->member, bytes, list, from, n, TOGETHER_MOST);
+	discard_batch_begin(budget_batch_bytes(wanted->member.least));
 	done = send_all(list, from, n, giver, drop);
-	engine_batch_end();
+	discard_batch_end();
 	while (n-- > 0) {
 		free_dropped(map_of(from[n]), list[n]);
 		seg_unlock(list[n]);
@@ -399,11 +389,11 @@ static int send_some(struct mapping *wanted, struct account *giver, unsigned n)
 /* What has been inactive for long gives its memory back, as one of so many that leave. */
 static void expire_some(struct mapping *wanted, struct account *giver, size_t leaving)
 {
-	unsigned n = leaving / EXPIRE_PART + (giver->came % EXPIRE_PART < leaving % EXPIRE_PART);
+	unsigned n = leaving / EXPIRE_PART + (giver->arrivals % EXPIRE_PART < leaving % EXPIRE_PART);
 	struct member *m;
 	struct seg *s;
 
-	for (; n > 0 && (s = cache_reclaim(giver, &wanted->member, &m)); n--) {
+	for (; n > 0 && (s = cache_take_segment(giver, CACHE_CLEAN, &wanted->member, &m)); n--) {
 		frame_free(evict_let_go(map_of(m), s));
 		seg_unlock(s);
 	}
@@ -412,7 +402,7 @@ static void expire_some(struct mapping *wanted, struct account *giver, size_t le
 /* The next faults find room: 1, or -errno; 0: there is nothing to give. */
 static int drop_some(struct mapping *wanted, struct account *giver)
 {
-	size_t bytes = min_size(giver->bytes / DROP_PART, DROP_BYTES);
+	size_t bytes = min_size(account_frames(giver) / DROP_PART, DROP_BYTES);
 	int done = send_together(wanted, giver, bytes, DROP_TOGETHER, true);
 
 	expire_some(wanted, giver, min_size(bytes / wanted->seg_size, DROP_TOGETHER));
@@ -422,8 +412,8 @@ static int drop_some(struct mapping *wanted, struct account *giver)
 /* Whether dropping comes before what is inactive gives its frame: that has its chance until there is enough of it. */
 static bool drops_first(const struct mapping *wanted, const struct account *giver)
 {
-	return drops(wanted, giver) && giver->clean < giver->bytes / INACTIVE_PART &&
-	       giver->bytes / DROP_PART >= wanted->seg_size && !has_backlog(giver);
+	return drops(wanted, giver) && giver->clean < account_frames(giver) / INACTIVE_PART &&
+	       account_frames(giver) / DROP_PART >= wanted->seg_size && !has_backlog(giver);
 }
 
 /* Filling the supply takes several system calls a segment: a worker makes them while faults wait for I/O. */
@@ -433,7 +423,7 @@ static void supply_job(void *arg, uint64_t giver_address, uint64_t none)
 	struct account *giver = (struct account *)(uintptr_t)giver_address;
 
 	(void)none;
-	while (!map->frozen && !has_supply(giver, INACTIVE_PART) && has_moved(map, send_some(map, giver, TOGETHER)))
+	while (!map_is_frozen(map) && !has_supply(giver, INACTIVE_PART) && has_moved(map, send_some(map, giver, TOGETHER)))
 		;
 	giver->supplying = false;
 	map_leave(map);
@@ -443,7 +433,7 @@ static void call_supply(struct mapping *map, struct account *giver)
 {
 	if (has_supply(giver, INACTIVE_LOW_PART) || atomic_exchange(&giver->supplying, true))
 		return;
-	map->users++;
+	map_use(map);
 	if (!worker_post(supply_job, map, (uintptr_t)giver, 0)) {
 		giver->supplying = false;
 		map_leave(map);
@@ -455,15 +445,14 @@ static struct account *giver_for(const struct mapping *map, bool room)
 {
 	struct account *mine = map_account(map);
 
-	return room ? account_giver(mine, evict_limit(map), map->member.least) : mine;
+	return room ? account_choose_giver(mine, map->member.least) : mine;
 }
 
 void evict_expect(struct mapping *map)
 {
-	struct account *mine = map_account(map);
-	bool room = mine->bytes + map->seg_size <= account_frames(mine);
+	bool room = account_has_room(map_account(map), map->seg_size);
 
-	if (!room || frame_held() + map->seg_size > evict_limit(map))
+	if (!room || !budget_has_room(map->seg_size, map->member.least))
 		call_supply(map, giver_for(map, room));
 }
 
@@ -473,30 +462,31 @@ static bool make_room(struct request *r, struct account *giver)
 	/* a. What is inactive and clean gives its frame, unless what gets no second chance is to go first. */
 	if (!r->ahead && drops_first(r->map, giver) && has_moved(r->map, drop_some(r->map, giver)))
 		return true;
-	if (reclaim(r, giver, false))
+	if (reclaim(r, giver, CACHE_CLEAN))
 		return true;
 	/* b. Readahead evicts no mapped segment, unless a fault has asked for more inactive ones anyway; and it does not wait
 	 * for writes. */
 	if (r->ahead)
 		return giver->supplying && !has_supply(giver, INACTIVE_PART) &&
-		       send_some(r->map, giver, r->map->engine->moves_huge ? TOGETHER : 1) > 0;
+		       send_some(r->map, giver, frames_are_whole(r->map->frames) ? TOGETHER : 1) > 0;
 	/* c. What is in use becomes inactive; only what is clean, where much waits to be written already. */
 	if (drops(r->map, giver) && !has_backlog(giver) && has_moved(r->map, drop_some(r->map, giver)))
 		return true;
-	if ((!has_backlog(giver) && retire(r->map, giver, false)) || retire(r->map, giver, true))
+	if ((!has_backlog(giver) && retire(r->map, giver, CACHE_RESIDENT)) ||
+	    retire(r->map, giver, CACHE_RESIDENT_CLEAN))
 		return true;
 	/* d. Nothing clean is left: what is inactive and dirty is written, */
-	engine_hand_off();
+	messages_hand_off();
 	if (writeback_account(giver))
 		return true;
 	/* e. what was read ahead just now goes unused, */
-	if (reclaim(r, giver, true))
+	if (reclaim(r, giver, CACHE_AHEAD))
 		return true;
 	/* f. what others are writing is waited for, */
 	if (giver->dirty_inactive && writeback_wait())
 		return true;
 	/* g. and what is in use and dirty joins what waits to be written. */
-	return retire(r->map, giver, false);
+	return retire(r->map, giver, CACHE_RESIDENT);
 }
 
 /* Other threads load or write the segments that an account could give up. false: the wait has been long enough, or all
@@ -506,10 +496,10 @@ static bool wait_for_hands(struct request *r, unsigned naps)
 	const struct account *mine = map_account(r->map);
 	_Atomic uint32_t nobody = 0;
 
-	if (mine->pinned + r->map->seg_size > min_size(mine->most, r->limit))
+	if (!account_fits_beside_pinned(mine, r->map->seg_size, r->map->member.least))
 		return false;
-	if (mine->came != r->came) {
-		r->came = mine->came;
+	if (mine->arrivals != r->came) {
+		r->came = mine->arrivals;
 		r->waits = min_size(r->waits, YIELDS);
 	}
 	if (r->waits >= YIELDS + naps)
@@ -544,7 +534,8 @@ static bool waits_for_own(struct request *r, const struct account *giver)
 {
 	const struct account *mine = map_account(r->map);
 
-	if (!r->charged || giver != mine || mine->bytes <= r->map->member.least || !account_nth(1))
+	if (!r->charged || giver != mine || !account_can_give(mine, r->map->member.least) ||
+	    !account_nth(1))
 		return false;
 	return wait_for_hands(r, NAPS);
 }
@@ -575,7 +566,7 @@ static bool find_room(struct request *r)
 static bool take_free(struct request *r, size_t limit)
 {
 	if (r->charged)
-		r->frame = frame_take(map_frames(r->map), r->map->seg_size, limit);
+		r->frame = frame_take(r->map->frames, limit);
 	return r->frame != FRAME_NONE;
 }
 
@@ -585,7 +576,7 @@ static void go_over(struct request *r)
 {
 	r->over = true;
 	if (!r->charged) {
-		map_account(r->map)->bytes += r->map->seg_size;
+		account_charge_beyond(map_account(r->map), r->map->seg_size);
 		r->charged = true;
 	} else if (!take_free(r, FRAME_ONE_MORE) && !spare_give()) {
 		sched_yield();
@@ -596,27 +587,26 @@ static void go_over(struct request *r)
  * a time, which would evict each other without end. */
 static bool lacks_clean_frames(const struct request *r)
 {
-	const struct account *mine = map_account(r->map);
-	size_t kept = mine->dirty + r->map->member.least;
-
-	return r->map->write_error && mine->bytes < kept && kept > min_size(mine->most, r->limit);
+	return writeback_error(r->map) &&
+	       account_lacks_clean_frames(map_account(r->map), r->map->member.least);
 }
 
 uint32_t evict_take_frame(struct mapping *map, bool ahead)
 {
-	struct request r = { .map = map, .limit = evict_limit(map), .ahead = ahead, .help = HELP, .frame = FRAME_NONE };
+	struct request r = { .map = map, .ahead = ahead, .help = HELP, .frame = FRAME_NONE };
 	bool keeps_clean;
+	size_t limit;
 
-	mode_expect(frame_held() + map->seg_size);
+	share_expect(map->seg_size);
 	for (unsigned tries = 0; r.frame == FRAME_NONE && tries < PATIENCE; tries++) {
 		/* 1. The account promises the bytes, if it has room for them. */
 		r.charged = r.charged || account_charge(map_account(map), map->seg_size);
 		/* 2. A free frame, within the budget of the process. */
-		r.limit = evict_limit(map);
-		if (r.limit && take_free(&r, r.limit))
+		limit = frame_limit(map);
+		if (limit && take_free(&r, limit))
 			break;
 		/* 3. The memory of free frames of other sizes. It may take many small ones. */
-		if (r.charged && frame_shrink(map_frames(map), map->seg_size)) {
+		if (r.charged && frame_shrink(map->frames)) {
 			tries = 0;
 			continue;
 		}
@@ -638,7 +628,7 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 		go_over(&r);
 	}
 	if (r.charged && r.frame == FRAME_NONE)
-		map_account(map)->bytes -= map->seg_size;
+		account_refund(map_account(map), map->seg_size);
 	if (r.frame != FRAME_NONE && !r.over && map_account(map)->stuck)
 		map_account(map)->stuck = false;
 	return r.frame;
@@ -647,11 +637,11 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 /* The next fault finds a frame that is free, and may be written. What it held loses its second chance: one of many. */
 static void keep_ready(struct mapping *map, struct account *giver)
 {
-	struct request r = { .map = map, .limit = evict_limit(map), .charged = true, .frame = FRAME_NONE };
+	struct request r = { .map = map, .charged = true, .frame = FRAME_NONE };
 
-	if (giver->clean < MANY * map->seg_size || frame_spare(map_frames(map), map->seg_size, 0))
+	if (giver->clean < MANY * map->seg_size || frame_is_available(map->frames, 0))
 		return;
-	if (!reclaim(&r, giver, false) || r.frame == FRAME_NONE)
+	if (!reclaim(&r, giver, CACHE_CLEAN) || r.frame == FRAME_NONE)
 		return;
 	frame_make_writable(r.frame, 1);
 	frame_free(r.frame);
@@ -660,10 +650,10 @@ static void keep_ready(struct mapping *map, struct account *giver)
 void evict_resupply(struct mapping *map, unsigned n)
 {
 	struct account *mine = map_account(map), *giver;
-	bool room = mine->bytes + map->seg_size <= account_frames(mine);
+	bool room = account_has_room(mine, map->seg_size);
 
-	if (room && frame_spare(map_frames(map), map->seg_size, evict_limit(map))) {
-		frame_stock(map_frames(map), map->seg_size, evict_limit(map));
+	if (room && frame_is_available(map->frames, frame_limit(map))) {
+		frame_stock(map->frames, frame_limit(map));
 		return;
 	}
 	giver = giver_for(map, room);
@@ -673,22 +663,21 @@ void evict_resupply(struct mapping *map, unsigned n)
 	 * the sake of the next one while something is inactive, nor where they are all that there is. */
 	else if (drops_first(map, giver))
 		drop_some(map, giver);
-	if (map->engine->vma_each)
+	if (frames_are_whole(map->frames))
 		keep_ready(map, giver);
 }
 
-bool evict_shrink(struct mapping *map, size_t limit, unsigned frames)
+bool evict_shrink(struct mapping *map, size_t least, unsigned frames)
 {
-	/* No frame is within a limit of 0: all of them are freed. */
 	const struct account *mine = map_account(map);
-	struct request r = { .map = map, .help = UINT_MAX, .waits = YIELDS + NAPS,
-		.came = mine->came, .frame = FRAME_NONE };
+	struct request r = { .map = map, .only_frees = true, .waits = YIELDS + NAPS,
+		.came = mine->arrivals, .frame = FRAME_NONE };
 
 	for (; frames > 0; frames--) {
-		r.charged = mine->bytes <= max_size(account_frames(mine), map->member.least);
-		if (r.charged && frame_held() <= limit)
+		r.charged = !account_exceeds_limit(mine, map->member.least);
+		if (r.charged && !budget_excess(least))
 			break;
-		if (!frame_shrink(FRAME_MAPPED, 0) && !find_room(&r))
+		if (!frame_shrink(NULL) && !find_room(&r))
 			return false;
 	}
 	return true;
@@ -696,6 +685,6 @@ bool evict_shrink(struct mapping *map, size_t limit, unsigned frames)
 
 void evict_return_frame(struct mapping *map, uint32_t frame)
 {
-	map_account(map)->bytes -= map->seg_size;
+	account_refund(map_account(map), map->seg_size);
 	frame_free(frame);
 }

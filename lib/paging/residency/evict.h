@@ -5,12 +5,6 @@
 
 #include "paging/mapping/mapping.h"
 
-/* The process's budget, or what a mapping needs at least. */
-size_t evict_limit(const struct mapping *map);
-
-/* For engine_batch_begin, by whoever moves its segments. */
-size_t evict_twice(const struct mapping *map);
-
 /*
  * A frame for the mapping: within the budgets as long as a segment can be evicted, beyond them rather than block or
  * lose data. FRAME_NONE: for readahead, there is neither a free frame nor a clean inactive segment; otherwise, no
@@ -18,10 +12,10 @@ size_t evict_twice(const struct mapping *map);
  */
 uint32_t evict_take_frame(struct mapping *map, bool ahead);
 void evict_return_frame(struct mapping *map, uint32_t frame);
-/* Frees frames, in up to so many steps, while the process holds more than limit bytes, or the
- * mapping's account more than it may; users of the mapping do not block it. false: no frame can be
- * freed at the moment. */
-bool evict_shrink(struct mapping *map, size_t limit, unsigned frames);
+/* Frees frames, in up to `frames` steps, while the frames of the process or of the mapping's
+ * account exceed their limit; least: bytes that a mapping needs. Users of the mapping do not block
+ * this. Returns false if no frame can be freed at the moment. */
+bool evict_shrink(struct mapping *map, size_t least, unsigned frames);
 
 /* A locked segment that is in no list gives up its frame. */
 uint32_t evict_let_go(struct mapping *map, struct seg *s);

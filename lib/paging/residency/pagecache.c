@@ -21,8 +21,9 @@
 #include "paging/residency/pagecache.h"
 
 #include "engine/engine.h"
-#include "memory/budget.h"
-#include "node/mode.h"
+#include "engine/sigsegv.h"
+#include "budget/budget.h"
+#include "budget/share.h"
 #include "paging/residency/evict.h"
 
 #include <sys/mman.h>
@@ -38,11 +39,6 @@
  * pages are accessed. */
 #define ADJACENT_RUN_PART 64
 #define SCATTERED_RUN_PART 4096
-/* The part of a budget that page-cache mappings may have in any case, pinned memory left out. */
-#define GUARANTEED_PART 4
-/* A budget of fewer segments is for frames alone: an instruction may need several segments of
- * either kind at once. */
-#define MIN_BUDGET_SEGMENTS 16
 /* A run may take two mappings of the kernel, of which a process has few (vm.max_map_count). */
 #define MAX_RUNS 8192
 /* Number of eviction steps for each segment of a run, if frames exceed the budget because of it. */
@@ -134,7 +130,7 @@ static bool map_kernel_pages(struct mapping *map, const struct span *span, char 
 
 bool pagecache_may(const struct mapping *map)
 {
-	return map->engine->page_cache && !map->shared && !map->in_place &&
+	return map->engine->pagecache && !map->shared && !map->in_place &&
 	       io_can_map_pagecache(map->backings[map->current].store);
 }
 
@@ -143,58 +139,17 @@ int pagecache_prepare(const struct mapping *map)
 	return pagecache_may(map) ? sigsegv_start_bus() : 0;
 }
 
-/* ---- The budget ---- */
-
-static size_t account_limit(const struct account *account)
-{
-	return min_size(account->most, budget_bytes());
-}
-
-static bool is_budget_enough(const struct mapping *map)
-{
-	return account_limit(map_account(map)) >> map->shift >= MIN_BUDGET_SEGMENTS;
-}
-
 bool pagecache_has(struct mapping *map, size_t first, size_t last)
 {
-	return last <= whole_segs(map) && pagecache_may(map) && is_budget_enough(map) &&
+	return last <= whole_segs(map) && pagecache_may(map) &&
+	       account_allows_pagecache(map_account(map), map->seg_size) &&
 	       map_kernel_pages(map, &(struct span){ first, last }, NULL);
-}
-
-/* Bytes of page-cache mappings that are allowed in any case by a budget. */
-static size_t guaranteed(size_t limit, size_t pinned)
-{
-	return (limit > pinned ? limit - pinned : 0) / GUARANTEED_PART;
-}
-
-/* ... and by a budget of which frames take some. */
-static size_t allowed(size_t limit, size_t pinned, size_t frames)
-{
-	return max_size(guaranteed(limit, pinned), limit > frames ? limit - frames : 0);
-}
-
-static void release_bytes(struct account *account, size_t bytes)
-{
-	account->pagecache -= bytes;
-	budget_subtract_pagecache(bytes);
-}
-
-static bool try_reserve_bytes(struct account *account, size_t bytes)
-{
-	size_t mine = atomic_fetch_add(&account->pagecache, bytes) + bytes,
-	       all = budget_add_pagecache(bytes);
-
-	if (mine <= allowed(account_limit(account), account->pinned, account->bytes) &&
-	    all <= allowed(budget_bytes(), map_pinned(), frame_held()))
-		return true;
-	release_bytes(account, bytes);
-	return false;
 }
 
 void pagecache_uncount(struct mapping *map, size_t segs)
 {
-	map->pagecached -= segs;
-	release_bytes(map_account(map), segs << map->shift);
+	map->residency.pagecached -= segs;
+	account_refund_pagecache(map_account(map), segs << map->shift);
 }
 
 /* ---- Runs ---- */
@@ -249,7 +204,8 @@ static struct pagecache_run *take_oldest_run(struct account *account)
 static int unmap_span(struct mapping *map, const struct span *span)
 {
 	size_t n = span->last - span->first;
-	int err = engine_reset(map->engine, map_place(map, span->first), n << map->shift);
+	int err = engine_reset(map->engine, map_place(map, span->first), n << map->shift,
+			       map->writable);
 
 	if (!err) {
 		for (size_t i = span->first; i < span->last; i++)
@@ -327,27 +283,22 @@ static struct pagecache_run *reserve_run(struct mapping *map, size_t bytes)
 	struct account *account = map_account(map);
 	struct pagecache_run *run;
 
-	mode_expect(frame_held() + budget_pagecache() + bytes);
-	while (!try_reserve_bytes(account, bytes)) {
-		bool full = frame_held() + budget_pagecache() + bytes > budget_bytes();
+	share_expect(bytes);
+	while (!account_charge_pagecache(account, bytes)) {
+		bool is_full = !budget_has_total_room(bytes);
 
-		if (!(full && frame_shrink(FRAME_MAPPED, 0)) && !unmap_any_run(account))
+		if (!(is_full && frame_shrink(NULL)) && !unmap_any_run(account))
 			return NULL;
 	}
 	while (!(run = take_unused_run())) {
 		if (!unmap_any_run(account)) {
-			release_bytes(account, bytes);
+			account_refund_pagecache(account, bytes);
 			return NULL;
 		}
 	}
 	/* Frames leave where they take what is guaranteed to page-cache mappings. */
-	evict_shrink(map, evict_limit(map), STEPS_PER_SEGMENT * (unsigned)(bytes >> map->shift));
+	evict_shrink(map, map->member.least, STEPS_PER_SEGMENT * (unsigned)(bytes >> map->shift));
 	return run;
-}
-
-bool pagecache_can_yield(void)
-{
-	return budget_pagecache() > guaranteed(budget_bytes(), map_pinned());
 }
 
 bool pagecache_yield(struct mapping *map, bool account)
@@ -355,16 +306,14 @@ bool pagecache_yield(struct mapping *map, bool account)
 	struct account *mine = map_account(map);
 
 	if (account)
-		return mine->pagecache > guaranteed(account_limit(mine), mine->pinned) &&
-		       unmap_oldest_run(mine);
-	return frame_held() + map->seg_size > evict_limit(map) && pagecache_can_yield() &&
+		return account_can_unmap_pagecache(mine) && unmap_oldest_run(mine);
+	return !budget_has_room(map->seg_size, map->member.least) && budget_can_unmap_pagecache() &&
 	       unmap_any_run(mine);
 }
 
 void pagecache_shrink(void)
 {
-	while (budget_pagecache() > allowed(budget_bytes(), map_pinned(), frame_held()) &&
-	    unmap_any_run(account_common()))
+	while (budget_must_unmap_pagecache() && unmap_any_run(account_common()))
 		;
 }
 
@@ -379,20 +328,13 @@ static size_t most_run_segs(const struct mapping *map)
 /* The segments around i that may be mapped with it, if they all are `part` of the budget. */
 static struct span span_around(const struct mapping *map, size_t i, size_t part)
 {
-	size_t limit = account_limit(map_account(map)), n = 1;
+	size_t limit = account_budget(map_account(map)), n = 1;
 	size_t bytes = min_size(max_size(limit / part, MIN_RUN_BYTES), limit / ADJACENT_RUN_PART);
 	size_t most = min_size(bytes >> map->shift, most_run_segs(map));
 
 	while (2 * n <= most)
 		n *= 2;
 	return (struct span){ i / n * n, min_size(i / n * n + n, whole_segs(map)) };
-}
-
-/* Whether there is memory for everything so far. */
-static bool is_half_unused(const struct account *account)
-{
-	return account->bytes + account->pagecache <= account_limit(account) / 2 &&
-	       frame_held() + budget_pagecache() <= budget_bytes() / 2;
 }
 
 /* Whether segment i, if there is one, is mapped from the page cache. */
@@ -407,7 +349,7 @@ static struct span choose_span(const struct mapping *map, size_t i)
 {
 	struct span few = span_around(map, i, SCATTERED_RUN_PART);
 
-	if (is_half_unused(map_account(map)) || is_mapped(map, few.first - 1) ||
+	if (account_is_half_unused(map_account(map)) || is_mapped(map, few.first - 1) ||
 	    is_mapped(map, few.last))
 		return span_around(map, i, ADJACENT_RUN_PART);
 	return few;
@@ -436,9 +378,9 @@ static size_t count_span(struct mapping *map, const struct span *span)
 
 		n += !seg_has(s, SEG_PAGECACHE);
 		seg_change(s, 0, SEG_PAGECACHE);
-		map_mark(map->touched, i);
+		map_touch(map, i);
 	}
-	map->pagecached += n;
+	map->residency.pagecached += n;
 	return n;
 }
 
@@ -490,7 +432,7 @@ bool pagecache_map(struct mapping *map, size_t i)
 	if (may_be_mapped(map, s))
 		n = map_locked(map, i, &within, run);
 	seg_unlock(s);
-	release_bytes(account, (segs - (size_t)(n > 0 ? n : 0)) << map->shift);
+	account_refund_pagecache(account, (segs - (size_t)(n > 0 ? n : 0)) << map->shift);
 	insert_run(n > 0 ? &account->pagecache_runs : &unused_runs, run);
 	if (n >= 0)
 		add(map->stat.read_faults, 1);
@@ -501,9 +443,9 @@ int pagecache_unmap(struct mapping *map, size_t first, size_t last)
 {
 	int err = 0;
 
-	if (!map->pagecached)
+	if (!map->residency.pagecached)
 		return 0;
-	for (size_t i = map_next(map, map->touched, first); i < last && !err; i = map_next(map, map->touched, i + 1)) {
+	for (size_t i = map_next_touched(map, first); i < last && !err; i = map_next_touched(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
 		if (!seg_has(s, SEG_PAGECACHE))
@@ -521,16 +463,16 @@ int pagecache_unmap(struct mapping *map, size_t first, size_t last)
  * does no harm. */
 void pagecache_look(struct mapping *map)
 {
-	size_t n = most_run_segs(map), i = map->next_look;
+	size_t n = most_run_segs(map), i = map->residency.next_look;
 
-	if (!map->pagecached)
+	if (!map->residency.pagecached)
 		return;
 	for (unsigned checks = 0; checks < MAX_CHECKS; checks++) {
 		struct span span;
 
-		i = map_next(map, map->touched, i);
+		i = map_next_touched(map, i);
 		while (i < map->segs && !seg_has(map_seg(map, i), SEG_PAGECACHE))
-			i = map_next(map, map->touched, i + 1);
+			i = map_next_touched(map, i + 1);
 		span = (struct span){ i, i };
 		while (span.last - i < n && is_mapped(map, span.last))
 			span.last++;
@@ -540,7 +482,7 @@ void pagecache_look(struct mapping *map)
 			pagecache_unmap(map, span.first, span.last);
 		i = span.last;
 	}
-	map->next_look = i < map->segs ? i : 0;
+	map->residency.next_look = i < map->segs ? i : 0;
 }
 
 /* ---- The end ---- */
@@ -565,10 +507,10 @@ static void forget_runs(struct mapping *map, size_t first)
 void pagecache_forget(struct mapping *map, size_t first)
 {
 	forget_runs(map, first);
-	if (!map->pagecached)
+	if (!map->residency.pagecached)
 		return;
-	for (size_t i = map_next(map, map->touched, first); i < map->segs;
-	     i = map_next(map, map->touched, i + 1)) {
+	for (size_t i = map_next_touched(map, first); i < map->segs;
+	     i = map_next_touched(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
 		if (!seg_has(s, SEG_PAGECACHE))
@@ -585,5 +527,4 @@ void pagecache_forget_all(void)
 	lock = 0;
 	runs_touched = 0;
 	list_init(&unused_runs);
-	budget_subtract_pagecache(budget_pagecache());
 }

@@ -24,8 +24,11 @@ int pagecache_unmap(struct mapping *map, size_t first, size_t last);
  * the part of the budget that they may always have; `account`: of the mapping's account only, whose
  * budget is used up. Trylocks segments only. Returns false if nothing was unmapped. */
 bool pagecache_yield(struct mapping *map, bool account);
-/* Whether the process has more page-cache mappings than it may always have. */
-bool pagecache_can_yield(void);
+/* Bytes of the mapping in page-cache mappings. */
+static inline size_t pagecache_bytes(const struct mapping *map)
+{
+	return map->residency.pagecached << map->shift;
+}
 /* Unmaps page-cache mappings until they are within their part of the budget, which may have shrunk,
  * or frames leave enough of it. */
 void pagecache_shrink(void);

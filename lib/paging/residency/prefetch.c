@@ -9,7 +9,7 @@
 #include "paging/residency/prefetch.h"
 
 #include "base/worker.h"
-#include "memory/budget.h"
+#include "budget/budget.h"
 #include "paging/residency/evict.h"
 #include "paging/residency/pagecache.h"
 #include "paging/residency/readahead.h"
@@ -20,10 +20,6 @@
 
 /* So many jobs work on a list. */
 #define JOBS 4
-/* Where all memory is in use, a list gets this part of it, as long as what nobody has asked for yet is less than the
- * other one. */
-#define SHARE_PART 8
-#define UNASKED_PART 2
 /* Segments that were in the list several times leave room for others: used, if it is more than this part of the list. */
 #define GAIN_PART 8
 /* How often a part that finds no room is tried. */
@@ -40,22 +36,10 @@ struct prefetch {
 	size_t list[];           /* segments */
 };
 
-/* Segments that a list may have now. */
-static size_t room(const struct mapping *map)
-{
-	const struct account *account = map_account(map);
-	size_t all = min_size(budget_bytes(), account->most), coming = account->coming, clean = account->clean;
-	size_t taken = account->bytes + account->pagecache + coming,
-	       unasked = account->ahead + coming;
-	size_t unused = all + clean > taken ? all + clean - taken : 0;
-	size_t more = all / UNASKED_PART > unasked ? all / UNASKED_PART - unasked : 0;
-
-	return max_size(min_size(unused, all), min_size(more, all / SHARE_PART)) >> map->shift;
-}
-
 struct prefetch *prefetch_open(struct mapping *map, size_t most)
 {
-	size_t n = min_size(most, room(map)), size = sizeof(struct prefetch) + n * sizeof(size_t);
+	size_t room = account_prefetch_room(map_account(map)) >> map->shift;
+	size_t n = min_size(most, room), size = sizeof(struct prefetch) + n * sizeof(size_t);
 	struct prefetch *p = sys_lazy(size);
 
 	if (!p)
@@ -138,7 +122,7 @@ static bool load_part(struct prefetch *p)
 {
 	size_t at, n;
 
-	if (p->ended || p->map->frozen)
+	if (p->ended || map_is_frozen(p->map))
 		return false;
 	at = atomic_fetch_add(&p->taken, CLUSTER_MAX);
 	if (at >= p->count)
@@ -174,7 +158,7 @@ void prefetch_start(struct prefetch *p)
 	if (p->count)
 		evict_expect(map);
 	for (size_t k = 0; k < JOBS && k * CLUSTER_MAX < p->count; k++) {
-		map->users++;
+		map_use(map);
 		p->users++;
 		if (!worker_post(load_job, p, 0, 0)) {
 			p->users--;

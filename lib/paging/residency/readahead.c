@@ -12,7 +12,7 @@
 
 #include "base/config.h"
 #include "base/worker.h"
-#include "memory/budget.h"
+#include "budget/budget.h"
 #include "memory/freelist.h"
 #include "paging/residency/evict.h"
 #include "paging/residency/pagecache.h"
@@ -29,11 +29,6 @@
 /* How far behind a fault segments (or clusters, where these are read) are dropped in a sequential scan. */
 #define BEHIND_FIRST 2
 #define BEHIND_LAST 4
-/* Parts of the budget, its group's or the process's, that may be taken by what was read ahead and not asked for yet: of
- * one run; and of all together, where what is in use needs the rest, and where it does not. */
-#define WINDOW_PART 8
-#define AHEAD_PART 8
-#define AHEAD_MOST_PART 2
 /* A segment that was lost unused takes back of a run's window what so many that were used have given; and of
  * what all runs have together more, as does one that was in use, had to leave and came back: where memory is
  * enough, none does. */
@@ -45,7 +40,7 @@
 #define SEEN_NEXT 2
 #define SEEN_STRIDE 3
 
-_Static_assert(FREELIST_BLOCK == CLUSTER_MAX, "whole clusters find whole huge pages");
+_Static_assert(FREELIST_MAX_FRAMES_PER_HUGE == CLUSTER_MAX, "whole clusters find whole huge pages");
 
 /* So many times as many frames as are on a huge page are looked at for one. */
 #define TRIES 4
@@ -128,7 +123,8 @@ static void sort_in(uint32_t *frames, unsigned got, uint32_t frame)
  * a huge page. */
 static unsigned gather_frames(struct mapping *map, uint32_t *frames, unsigned n, bool *whole)
 {
-	bool wanted = n > 1 && frame_block(map_frames(map), map->seg_size, evict_limit(map)) == n;
+	size_t limit = budget_frame_limit(map->member.least);
+	bool wanted = n > 1 && frame_block(map->frames, limit) == n;
 	unsigned most = wanted ? TRIES * n - 1 : n, got = 0, first = 0;
 	uint32_t frame;
 
@@ -149,7 +145,7 @@ static unsigned gather_frames(struct mapping *map, uint32_t *frames, unsigned n,
 /* Where something is changed, clusters do not stay whole: it is written, and leaves, by itself. */
 static bool is_dirty(const struct mapping *map)
 {
-	return map_next(map, map->dirty, 0) < map->segs;
+	return map_next_dirty(map, 0) < map->segs;
 }
 
 /* Up to n writable frames, in the order of their pool addresses; *full: there are no more. */
@@ -161,9 +157,9 @@ static unsigned take_frames(struct mapping *map, uint32_t *frames, unsigned n, b
 	if (n == 0)
 		return 0;
 	/* One at a time, so that what one takes is of one cluster. */
-	futex_lock(&map->take_lock);
+	futex_lock(&map->residency.take_lock);
 	got = gather_frames(map, frames, n, &whole);
-	futex_unlock(&map->take_lock);
+	futex_unlock(&map->residency.take_lock);
 	if (whole && frame_is_split(frames[0]) && !is_dirty(map))
 		frame_collapse(frames[0], n);
 	ok = make_writable(frames, got);
@@ -196,7 +192,7 @@ static void become_inactive(struct mapping *map, size_t i, struct seg *s, int re
 {
 	if (res == 0) {
 		seg_change(s, 0, SEG_VALID | SEG_INACTIVE | SEG_AHEAD);
-		map_mark(map->touched, i);
+		map_touch(map, i);
 		cache_deactivate(&map->member, s, INACTIVE_AHEAD);
 		add(map->stat.readahead_loads, 1);
 	} else {
@@ -231,7 +227,7 @@ static bool load_wanted(struct mapping *map, const struct wanted *w, size_t coun
 {
 	bool full = false;
 
-	for (size_t at = 0; at < count && !full && !map->frozen;) {
+	for (size_t at = 0; at < count && !full && !map_is_frozen(map);) {
 		unsigned n = load_batch(map, w, at, count - at, &full);
 
 		at += n ? n : 1;
@@ -281,7 +277,7 @@ static void post(struct mapping *map, size_t first, size_t count, size_t step)
 
 	for (size_t n; count > 0; first += n * step, count -= n) {
 		n = min_size(count, step == 1 ? most - first % most : most);
-		map->users++;
+		map_use(map);
 		map_account(map)->coming += n << map->shift;
 		if (!worker_post(load_job, map, first, (uint64_t)n << 32 | step)) {
 			map_account(map)->coming -= n << map->shift;
@@ -318,10 +314,10 @@ static bool goes_on(const struct stream *r, size_t i)
  * last fault of a run again. */
 static struct stream *find(struct mapping *map, size_t i)
 {
-	struct stream *oldest = map->streams, *near = NULL;
+	struct stream *oldest = map->residency.streams, *near = NULL;
 	long best = STRIDE_MAX + 1;
 
-	for (struct stream *r = map->streams; r < map->streams + STREAMS; r++) {
+	for (struct stream *r = map->residency.streams; r < map->residency.streams + STREAMS; r++) {
 		long d = labs((long)i - (long)r->last);
 
 		if (r->used && d == 0)
@@ -340,71 +336,56 @@ static struct stream *find(struct mapping *map, size_t i)
 		near->until = near->last;
 		return near;
 	}
-	*oldest = (struct stream){ .last = i, .until = i, .began = i, .stride = map->advice == UMMAP_ADV_SEQUENTIAL };
+	*oldest = (struct stream){ .last = i, .until = i, .began = i, .stride = map->residency.advice == UMMAP_ADV_SEQUENTIAL };
 	return oldest;
 }
 
 static bool is_run(const struct mapping *map, const struct stream *r)
 {
-	if (r->stride == 1 && map->advice == UMMAP_ADV_SEQUENTIAL)
+	if (r->stride == 1 && map->residency.advice == UMMAP_ADV_SEQUENTIAL)
 		return true;
 	return r->seen >= (r->stride == 1 ? SEEN_NEXT : SEEN_STRIDE);
-}
-
-static size_t budget(const struct mapping *map)
-{
-	return min_size(budget_bytes(), map_account(map)->most);
 }
 
 /* Segments that may be read ahead now: as many as all runs that share the budget have left. */
 static size_t room(const struct mapping *map)
 {
-	const struct account *account = map_account(map);
-	size_t most = budget(map) / AHEAD_MOST_PART, least = budget(map) / AHEAD_PART, less = account->ahead_less;
-	size_t all = most > less + least ? most - less : least, taken = account->ahead + account->coming;
-
-	return all > taken ? (all - taken) >> map->shift : 0;
+	return account_readahead_room(map_account(map)) >> map->shift;
 }
 
 /* How far one run may be read ahead, in segments, as long as nothing is lost. */
 static size_t window_most(const struct mapping *map)
 {
-	return min_size(max_size(config.readahead >> map->shift, WINDOW_MIN), (budget(map) / WINDOW_PART) >> map->shift);
+	return min_size(max_size(config.readahead >> map->shift, WINDOW_MIN),
+			account_readahead_window(map_account(map)) >> map->shift);
 }
 
 static size_t window_now(const struct mapping *map)
 {
-	size_t most = window_most(map), lost = map->ahead_lost;
+	size_t most = window_most(map), lost = map->residency.ahead_lost;
 
 	return min_size(most, most > lost + WINDOW_MIN ? most - lost : WINDOW_MIN);
 }
 
-/* Counts down, by n or as far as it goes: to miss some that another thread counts is no harm. */
-static void relax(_Atomic size_t *counter, size_t n)
-{
-	size_t now = *counter;
-
-	if (now)
-		*counter = now > n ? now - n : 0;
-}
-
 void readahead_used(struct mapping *map)
 {
-	relax(&map->ahead_lost, 1);
-	relax(&map_account(map)->ahead_less, map->seg_size);
+	size_t lost = map->residency.ahead_lost;
+
+	/* A change by another thread at the same time may be lost, which does no harm. */
+	if (lost)
+		map->residency.ahead_lost = lost - 1;
+	account_restore_readahead(map_account(map), map->seg_size);
 }
 
 /* What cannot be lost need not be won back. */
 void readahead_pressed(struct mapping *map)
 {
-	_Atomic size_t *less = &map_account(map)->ahead_less;
-
-	*less = min_size(*less + SHORT_WEIGHT * map->seg_size, budget(map) / AHEAD_MOST_PART);
+	account_cut_readahead(map_account(map), SHORT_WEIGHT * map->seg_size);
 }
 
 void readahead_wasted(struct mapping *map)
 {
-	map->ahead_lost = min_size(map->ahead_lost + WASTE_WEIGHT, window_most(map));
+	map->residency.ahead_lost = min_size(map->residency.ahead_lost + WASTE_WEIGHT, window_most(map));
 	readahead_pressed(map);
 	add(map->stat.readahead_waste, 1);
 }
@@ -474,15 +455,15 @@ static size_t follow(struct mapping *map, size_t i, bool *far)
 	long from = 0, to = 0, stride = 0, end;
 	struct stream *r;
 
-	if (config.readahead == 0 || map->advice == UMMAP_ADV_RANDOM)
+	if (config.readahead == 0 || map->residency.advice == UMMAP_ADV_RANDOM)
 		return 1;
-	if (!futex_trylock(&map->stream_lock))
+	if (!futex_trylock(&map->residency.stream_lock))
 		return 0;
 	r = find(map, i);
 	if (r) {
 		r->last = i;
 		r->seen += r->seen < SEEN_STRIDE;
-		r->used = ++map->stream_clock;
+		r->used = ++map->residency.stream_clock;
 		stride = r->stride;
 	}
 	if (stride && is_run(map, r)) {
@@ -497,7 +478,7 @@ static size_t follow(struct mapping *map, size_t i, bool *far)
 		if (to > from)
 			r->until = (size_t)((long)i + to * stride);
 	}
-	futex_unlock(&map->stream_lock);
+	futex_unlock(&map->residency.stream_lock);
 	post_steps(map, i, stride, from, to);
 	if (overtaken)
 		catch_up(map, i);
@@ -511,7 +492,7 @@ void readahead_fault(struct mapping *map, size_t i)
 	bool far = false;
 	size_t cluster = follow(map, i, &far);
 
-	if (cluster && map->advice == UMMAP_ADV_SEQUENTIAL)
+	if (cluster && map->residency.advice == UMMAP_ADV_SEQUENTIAL)
 		let_go_behind(map, i, cluster, true);
 	else if (cluster && far && recycle_now(map))
 		let_go_behind(map, i - (RECYCLE_BEHIND >> map->shift), cluster, false);

@@ -8,6 +8,16 @@
 /* Segment i is about to be paged in: reads ahead if that continues a run, and waits for its cluster if readahead should
  * have loaded it; in a mapping that is read sequentially, drops segments behind. */
 void readahead_fault(struct mapping *map, size_t i);
+/* The program's advice: UMMAP_ADV_NORMAL, UMMAP_ADV_RANDOM or UMMAP_ADV_SEQUENTIAL. */
+static inline void readahead_advise(struct mapping *map, int advice)
+{
+	map->residency.advice = advice;
+}
+/* Whether the advice is sequential access. */
+static inline bool readahead_is_in_order(const struct mapping *map)
+{
+	return map->residency.advice == UMMAP_ADV_SEQUENTIAL;
+}
 /* A segment that was read ahead was accessed; or is reclaimed without having been accessed. */
 void readahead_used(struct mapping *map);
 void readahead_wasted(struct mapping *map);

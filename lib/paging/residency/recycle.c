@@ -9,34 +9,35 @@
  */
 #include "paging/residency/recycle.h"
 
-#include "memory/budget.h"
+#include "budget/budget.h"
 
 /* Segments of this mapping that the budget holds. */
 static uint64_t whole(const struct mapping *map)
 {
-	return min_size(budget_bytes(), map_account(map)->most) >> map->shift;
+	return account_budget(map_account(map)) >> map->shift;
 }
 
 /* Elsewhere memory that a segment gives up is no frame, and clearing is no part of what a load costs. */
 bool recycle_now(const struct mapping *map)
 {
-	return map->engine->moves_huge && map->advice == UMMAP_ADV_NORMAL && map_account(map)->came >= map->wanted_until;
+	return frames_are_whole(map->frames) && map->residency.advice == UMMAP_ADV_NORMAL &&
+	       map_account(map)->arrivals >= map->residency.wanted_until;
 }
 
 void recycle_look(struct mapping *map, struct seg *s)
 {
-	uint64_t now = map_account(map)->came;
+	uint64_t now = map_account(map)->arrivals;
 
 	if (!seg_has(s, SEG_LEFT_BEHIND))
 		return;
 	seg_change(s, SEG_LEFT_BEHIND, 0);
 	/* 32 bits of it: what is wanted soon is never taken for what is not. Before it left, as much as stays had come. */
 	if ((uint32_t)now - s->frame + (RECYCLE_BEHIND >> map->shift) <= whole(map))
-		map->wanted_until = now + whole(map);
+		map->residency.wanted_until = now + whole(map);
 }
 
 void recycle_leave(struct mapping *map, struct seg *s)
 {
-	s->frame = (uint32_t)map_account(map)->came;
+	s->frame = (uint32_t)map_account(map)->arrivals;
 	seg_change(s, 0, SEG_LEFT_BEHIND);
 }

@@ -13,13 +13,13 @@
 static bool is_open(const struct mapping *map, const struct seg *s)
 {
 	return seg_has(s, SEG_STORED) && !seg_has(s, SEG_DIRTY) &&
-	       ((seg_time(s) - map->flush.settled) & SEG_TIME_MASK) <= 1;
+	       ((seg_time(s) - map->sync.flush.settled) & SEG_TIME_MASK) <= 1;
 }
 
 /* The time of a clean segment says which flush makes it durable. */
 void flush_note(struct mapping *map, struct seg *s)
 {
-	seg_set_time(s, map->flush.generation);
+	seg_set_time(s, map->sync.flush.generation);
 }
 
 void flush_leaves(struct mapping *map, const struct seg *s)
@@ -27,10 +27,10 @@ void flush_leaves(struct mapping *map, const struct seg *s)
 	/* A first look without the lock: what is settled stays so. */
 	if (!is_open(map, s))
 		return;
-	futex_lock(&map->flush.lock);
+	futex_lock(&map->sync.flush.lock);
 	if (is_open(map, s))
-		map->flush.left[seg_time(s) & 1] += map->seg_size;
-	futex_unlock(&map->flush.lock);
+		map->sync.flush.left[seg_time(s) & 1] += map->seg_size;
+	futex_unlock(&map->sync.flush.lock);
 }
 
 void flush_again(struct mapping *map, size_t i, struct seg *s)
@@ -48,15 +48,15 @@ void flush_lose(struct mapping *map, uint64_t bytes, int err)
 {
 	if (!bytes)
 		return;
-	map->flush.error = -err;
-	map->flush.lost += bytes;
+	map->sync.flush.error = -err;
+	map->sync.flush.lost += bytes;
 }
 
-/* A flush failed, and what it lost is unknown. Segments that were read ahead had been reclaimed before, and are
- * counted. */
+/* A flush has failed, and which of the bytes are durable is unknown: resident and inactive segments
+ * become dirty again. Those that were reclaimed are counted. */
 static void doubt(struct mapping *map)
 {
-	for (size_t i = map_next(map, map->touched, 0); i < map->segs; i = map_next(map, map->touched, i + 1)) {
+	for (size_t i = map_next_touched(map, 0); i < map->segs; i = map_next_touched(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
 		seg_lock(s);
@@ -69,21 +69,21 @@ static void doubt(struct mapping *map)
 /* The flush of the oldest open generation has ended; kept: it failed, but the driver has all that it was given. */
 static void flush_end(struct mapping *map, int err, bool kept)
 {
-	uint64_t *left = map->flush.left, gone;
+	uint64_t *left = map->sync.flush.left, gone;
 
 	/* Once it is through, what was open is dirty again, or has left and is counted. Where others write, too, it is not
 	 * known any more which bytes were stored, and those between them must not be written. */
 	if (err && !map->writers)
 		doubt(map);
-	futex_lock(&map->flush.lock);
+	futex_lock(&map->sync.flush.lock);
 	gone = err && !kept ? left[0] + left[1] : 0;
 	/* The next flush is to make that durable, too. */
 	if (kept)
-		left[(map->flush.settled + 1) & 1] += left[map->flush.settled & 1];
-	left[map->flush.settled++ & 1] = 0;
+		left[(map->sync.flush.settled + 1) & 1] += left[map->sync.flush.settled & 1];
+	left[map->sync.flush.settled++ & 1] = 0;
 	if (gone)
 		left[0] = left[1] = 0;
-	futex_unlock(&map->flush.lock);
+	futex_unlock(&map->sync.flush.lock);
 	flush_lose(map, err && !kept && map->writers ? map->size : gone, err);
 }
 
@@ -101,17 +101,17 @@ int flush(struct mapping *map)
 	int err = 0;
 
 	/* Whoever comes second waits for the flush that the first has begun. */
-	futex_lock(&map->flush.turn);
-	if (atomic_exchange(&map->flush.due, false) || has_epochs(map)) {
-		map->flush.generation++;
+	futex_lock(&map->sync.flush.turn);
+	if (atomic_exchange(&map->sync.flush.due, false) || has_epochs(map)) {
+		map->sync.flush.generation++;
 		err = io_flush(map->backings[map->current].store, &kept, &map->stat.io);
 		flush_end(map, err, kept);
 		if (err) {
-			map->flush.due = true;
-			map->flush.failed++;
+			map->sync.flush.due = true;
+			map->sync.flush.failed++;
 		}
 	}
-	futex_unlock(&map->flush.turn);
+	futex_unlock(&map->sync.flush.turn);
 	return err;
 }
 
@@ -125,9 +125,9 @@ int flush_background(struct mapping *map)
 
 void flush_forget(struct mapping *map, bool same)
 {
-	map->flush.lost = 0;
+	map->sync.flush.lost = 0;
 	if (same)
 		return;
-	map->flush.due = false;
-	map->flush.left[0] = map->flush.left[1] = 0;
+	map->sync.flush.due = false;
+	map->sync.flush.left[0] = map->sync.flush.left[1] = 0;
 }

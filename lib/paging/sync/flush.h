@@ -13,7 +13,16 @@ int flush_background(struct mapping *map);
  * to be written again. This is permanent: a later success says nothing about them. */
 static inline bool flush_has_lost(const struct mapping *map)
 {
-	return map->flush.lost > 0;
+	return map->sync.flush.lost > 0;
+}
+/* How many bytes, at most, and the errno of the flush that lost them. */
+static inline size_t flush_lost(const struct mapping *map)
+{
+	return min_size(map->sync.flush.lost, map->size);
+}
+static inline int flush_error(const struct mapping *map)
+{
+	return map->sync.flush.error;
 }
 
 /* A segment, locked by the caller, was just written; is clean, and about to be reclaimed; or is clean, and becomes

@@ -7,7 +7,7 @@
  */
 #include "paging/sync/flusher.h"
 
-#include "memory/budget.h"
+#include "budget/budget.h"
 #include "engine/sigsegv.h"
 #include "paging/residency/assemble.h"
 #include "paging/residency/evict.h"
@@ -15,8 +15,9 @@
 #include "paging/mapping/inplace.h"
 #include "paging/residency/pagecache.h"
 #include "base/log.h"
-#include "paging/fault/lookup.h"
-#include "node/mode.h"
+#include "paging/mapping/lookup.h"
+#include "budget/share.h"
+#include "node/node.h"
 #include "paging/fault/fault.h"
 #include "base/spare.h"
 #include "paging/fault/stall.h"
@@ -100,7 +101,7 @@ static void look_for_mappings(void)
 	told = true;
 	log_line(LOG_WARN, "flusher", "the process has reached the limit on kernel mappings, so "
 		 "few segments are in memory, and accesses are slow. Try a larger vm.max_map_count "
-		 "(sysctl(8)), larger segments, or UMMAP_ENGINE=uffd");
+		 "(sysctl(8)), larger segments, or another engine: ummap-engines(7)");
 }
 
 static void make_round(void)
@@ -109,7 +110,7 @@ static void make_round(void)
 	struct mapping *map;
 
 	sigsegv_keep();
-	chain_look();
+	sigsegv_read_others();
 	look_for_mappings();
 	if (sys_look_for_locks())
 		unlock_memory();
@@ -123,45 +124,46 @@ static void make_round(void)
 		assemble_look(map);
 		map_leave(map);
 	}
-	while (mode_yields() && frame_shrink(FRAME_MAPPED, 0))
+	while (share_is_dynamic() && frame_shrink(NULL))
 		;
 	if (++rounds % IDLE_ROUNDS == 0)
 		frame_age();
 	stats_publish();
 }
 
-/* The most that a fault would be content with. */
-static size_t bound(void)
+/* The bytes that any mapping needs at least. */
+static size_t largest_least(void)
 {
-	size_t most = budget_frames();
+	size_t least = 0;
 	struct mapping *map;
 
 	for (size_t n = 0; (map = map_nth(n)); n++) {
-		most = max_size(most, evict_limit(map));
+		least = max_size(least, map->member.least);
 		map_leave(map);
 	}
-	return most;
+	return least;
 }
 
-/* Lets go of a part of what is beyond the budget; in how many ms to go on. */
+/* Frees a part of the memory beyond the budget. Returns in how many ms to go on. */
 static int shrink(int idle)
 {
-	size_t held = frame_held(), most;
+	size_t before, least;
 	struct mapping *map;
 
-	if (held + budget_pagecache() <= budget_bytes())
+	if (budget_has_total_room(0))
 		return idle;
 	pagecache_shrink();
-	most = bound();
-	while (frame_held() > most && frame_shrink(FRAME_MAPPED, 0))
+	least = largest_least();
+	before = budget_excess(least);
+	while (budget_excess(least) && frame_shrink(NULL))
 		;
 	for (size_t n = 0; (map = map_nth(n)); n++) {
-		evict_shrink(map, most, SLICE);
+		evict_shrink(map, least, SLICE);
 		map_leave(map);
 	}
-	if (frame_held() <= most)
+	if (!budget_excess(least))
 		return idle;
-	return frame_held() < held ? 0 : min_size(idle, STUCK_MS);
+	return budget_excess(least) < before ? 0 : min_size(idle, STUCK_MS);
 }
 
 static void *run(void *unused)
@@ -169,9 +171,9 @@ static void *run(void *unused)
 	uint64_t next_round = 0, now;
 
 	(void)unused;
-	mode_attend();
+	node_attend();
 	for (;;) {
-		int wait = shrink(mode_adjust(frame_held() + budget_pagecache()));
+		int wait = shrink(share_adjust());
 
 		if (stall_release())
 			wait = min_size(wait, STUCK_MS);
@@ -180,7 +182,7 @@ static void *run(void *unused)
 			make_round();
 			next_round = now + PERIOD_MS;
 		}
-		mode_wait(min_size(wait, next_round - now));
+		share_wait(min_size(wait, next_round - now));
 	}
 	return NULL;
 }

@@ -35,7 +35,7 @@ void sync_close_older(struct mapping *map)
 
 void sync_explain(const struct mapping *map, int err)
 {
-	const struct flushing *f = &map->flush;
+	const struct flushing *f = &map->sync.flush;
 
 	if (*fail_message())
 		return;
@@ -68,12 +68,12 @@ static int complete_in_order(struct mapping *map)
 {
 	int err = 0;
 
-	futex_lock(&map->sync_lock);
+	futex_lock(&map->sync.lock);
 	if (map_in_order(map))
 		err = seg_migrate(map, 0, map->segs, map->migration == MIGRATE_DESCENDING);
 	if (!err && map_in_order(map))
 		map_set_migration(map, MIGRATE_ANY);
-	futex_unlock(&map->sync_lock);
+	futex_unlock(&map->sync.lock);
 	return err;
 }
 
@@ -88,12 +88,12 @@ int sync_segments(struct mapping *map)
 {
 	int err = sync_migrate(map, 0, map->segs);
 
-	futex_lock(&map->sync_lock);
+	futex_lock(&map->sync.lock);
 	if (!err)
 		err = writeback_sync(map, 0, map->segs);
 	if (!err && map->migration)
 		sync_close_older(map);
-	futex_unlock(&map->sync_lock);
+	futex_unlock(&map->sync.lock);
 	return err;
 }
 

@@ -33,7 +33,7 @@ static void mark_unsure(struct mapping *map, size_t i, size_t at, size_t len)
 {
 	uint8_t *bits = unsure(map, i);
 
-	map->unsure = true;
+	map->sync.unsure = true;
 	for (; len > 0; at++, len--)
 		bits[at / 8] |= (uint8_t)(1 << at % 8);
 }
@@ -68,10 +68,10 @@ void twin_drop(struct mapping *map, size_t i)
 
 	if (!twin_has(map, i))
 		return;
-	if (map->unsure)
+	if (map->sync.unsure)
 		mark_sure(map, i, 0, map->seg_size);
 	twin = place(map, i);
-	map_account(map)->bytes -= map->seg_size;
+	account_refund(map_account(map), map->seg_size);
 	frame_free(*twin - 1);
 	*twin = 0;
 }
@@ -101,7 +101,7 @@ static size_t skip_alike(const char *buf, const char *twin, const uint8_t *bits,
  * are none from there on. */
 static size_t differs(const struct mapping *map, size_t i, const char *buf, size_t *at)
 {
-	const uint8_t *bits = map->unsure ? unsure(map, i) : NULL;
+	const uint8_t *bits = map->sync.unsure ? unsure(map, i) : NULL;
 	const char *twin = twin_addr(map, i);
 	size_t len = map_len(map, i), from = skip_alike(buf, twin, bits, *at, len), to;
 
@@ -151,7 +151,7 @@ static int write_piece(struct mapping *map, size_t i, const char *buf, size_t at
 		/* It still differs, in case it does not change again. */
 		memcpy(twin, before, len);
 		mark_unsure(map, i, at, len);
-	} else if (map->unsure) {
+	} else if (map->sync.unsure) {
 		mark_sure(map, i, at, len);
 	}
 	return err;
@@ -183,7 +183,7 @@ static void note_failure(struct mapping *map, size_t i, const struct ummap_io *i
 			continue;
 		}
 		memcpy(twin_addr(map, i) + at, io[k].buf, io[k].len);
-		if (map->unsure)
+		if (map->sync.unsure)
 			mark_sure(map, i, at, io[k].len);
 	}
 }
@@ -206,7 +206,7 @@ long twin_write(struct mapping *map, size_t i, const char *buf, struct ummap_io 
 		return (long)end;
 	/* All before these were written. */
 	memcpy(twin_addr(map, i), buf, from);
-	if (map->unsure)
+	if (map->sync.unsure)
 		mark_sure(map, i, 0, from);
 	note_failure(map, i, io, n);
 	return err;

@@ -91,7 +91,7 @@ static bool stays_busy(struct mapping *map, size_t i, struct seg *s)
 {
 	if (seg_has(s, SEG_DEVICE))
 		return true;
-	if (!map->engine->pins_block || !seg_has(s, SEG_WRITABLE) || seg_pins(s))
+	if (!map->engine->refuses_pinned || !seg_has(s, SEG_WRITABLE) || seg_pins(s))
 		return false;
 	cache_remove(&map->member, s);
 	return seg_deactivate(map, i, s) < 0;
@@ -125,7 +125,8 @@ static unsigned stretch(const struct run *run, unsigned k)
 	return n;
 }
 
-/* Takes the right to store from all of the run: one call for each stretch mapped. */
+/* Step 2 of the cycle in STATES.md, for all segments of the run, with one call for each stretch of
+ * resident segments. */
 static int make_readonly(struct run *run)
 {
 	struct mapping *map = run->map;
@@ -154,7 +155,7 @@ static int make_readonly(struct run *run)
 	return 0;
 }
 
-/* What other processes store is in this write, or finds the segment clean. */
+/* Step 3: stores of other processes are part of this write, or find the segment clean. */
 static void await_accessors(const struct run *run)
 {
 	for (unsigned k = 0; k < run->n; k++)
@@ -174,14 +175,6 @@ static bool leaves_in_parts(const struct run *run, unsigned k)
 	return twin_has(run->map, run->at[k]) && seg_backing(seg_of(run, k)) == run->map->current;
 }
 
-static void extend_stored(struct mapping *map, uint64_t end)
-{
-	uint64_t stored = map->stored;
-
-	while (end > stored && !atomic_compare_exchange_weak(&map->stored, &stored, end))
-		;
-}
-
 /* Writes all of the run that leaves in parts: 0 or the first error. What was written of a segment that failed is
  * written again with the rest. */
 static int write_parts(struct run *run)
@@ -198,7 +191,7 @@ static int write_parts(struct run *run)
 			continue;
 		end = is_busy(run, k) ? twin_write_busy(map, i, buf) : twin_write(map, i, buf, run->io, RUN_MAX);
 		if (end > 0)
-			extend_stored(map, ((uint64_t)i << map->shift) + (uint64_t)end);
+			map_extend_stored(map, ((uint64_t)i << map->shift) + (uint64_t)end);
 		if (end < 0) {
 			run->failed |= 1u << k;
 			err = err ? err : (int)end;
@@ -242,7 +235,7 @@ static void prepare(struct run *run)
 	fill_gaps(run);
 }
 
-/* The segment is in storage now. */
+/* Step 6: the store has the segment. */
 static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy)
 {
 	bool dirty = seg_has(s, SEG_DIRTY);
@@ -269,8 +262,8 @@ static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy
 /* Sets the result of the last write. Faults read the field, so it is written only if it changes. */
 static void note_result(struct mapping *map, int err)
 {
-	if (map->write_error != -err)
-		map->write_error = -err;
+	if (map->sync.write_error != -err)
+		map->sync.write_error = -err;
 }
 
 /* err: nothing was written; part: the first error of what leaves in parts. */
@@ -286,7 +279,7 @@ static int run_end(struct run *run, int err, int part)
 		if (request < run->requests && run->io[request].owner == s)
 			io = &run->io[request++];
 		if (err == 0 && io && io->res == 0)
-			extend_stored(map, ((uint64_t)run->at[k] << map->shift) + io->len);
+			map_extend_stored(map, ((uint64_t)run->at[k] << map->shift) + io->len);
 		if (err == 0 && (!io || io->res == 0) && !(run->failed >> k & 1))
 			become_clean(map, run->at[k], s, is_busy(run, k));
 		/* Half of it may have been written, to where it is to be read from: memory alone has it now. */
@@ -314,12 +307,13 @@ static int write_run(struct run *run, bool keep)
 	err = make_readonly(run);
 	if (!err) {
 		await_accessors(run);
+		/* Step 4. */
 		part = write_parts(run);
 		prepare(run);
 		if (run->requests)
 			io_run(map->backings[map->current].store, run->io, run->requests, map->bulk, &map->stat.io);
-		/* Only now: a flush that ran meanwhile did not cover it. */
-		map->flush.due = true;
+		/* Step 5, after the write: a flush that ran meanwhile did not cover it. */
+		map->sync.flush.due = true;
 	}
 	err = run_end(run, err, part);
 	for (unsigned i = run->n; i-- > (keep ? 1 : 0);)
@@ -369,16 +363,28 @@ struct scan {
 	int err;          /* the first error */
 };
 
-/* One group of segments between two marks; says how far it came. */
-static size_t write_group(struct mapping *map, size_t i, size_t end, struct scan *scan, bool *later)
+/* The first segment of [i, end) that may have to be written; end: there is none. Looks at headers
+ * without their locks. */
+static size_t next_unwritten(const struct mapping *map, size_t i, size_t end)
 {
 	while (i < end) {
+		const struct extent *e = map_extent(map, i);
+		const struct seg *s = &e->segs[i - e->first];
+
+		for (size_t stop = min_size(end, e->first + e->count); i < stop; i++, s++) {
+			if (belongs(map, s, false))
+				return i;
+		}
+	}
+	return end;
+}
+
+/* Writes a group of segments with one mark. Returns the first segment that was not looked at. */
+static size_t write_group(struct mapping *map, size_t i, size_t end, struct scan *scan, bool *later)
+{
+	for (; (i = next_unwritten(map, i, end)) < end;) {
 		long n;
 
-		if (!belongs(map, map_seg(map, i), false)) {
-			i++;
-			continue;
-		}
 		n = write_from(map, i, scan->last, scan->before, later);
 		if (n < 0) {
 			/* What lies behind may still be written. */
@@ -402,8 +408,8 @@ static size_t write_marked(struct mapping *map, struct scan *scan)
 	size_t i;
 
 	/* While a scan has taken a mark off, another must not believe that there is nothing to write. */
-	futex_lock(&map->scan_lock);
-	for (i = map_next(map, map->dirty, scan->first); i < scan->last; i = map_next(map, map->dirty, i)) {
+	futex_lock(&map->sync.scan_lock);
+	for (i = map_next_dirty(map, scan->first); i < scan->last; i = map_next_dirty(map, i)) {
 		size_t group = i & ~(((size_t)1 << MARK_SHIFT) - 1);
 		size_t end = min_size(group + ((size_t)1 << MARK_SHIFT), map->segs);
 		/* A group that is only partly asked for keeps its mark. */
@@ -411,14 +417,14 @@ static size_t write_marked(struct mapping *map, struct scan *scan)
 
 		end = min_size(end, scan->last);
 		if (!later)
-			map_unmark(map->dirty, group);
+			map_forget_dirty(map, group);
 		i = write_group(map, i, end, scan, &later);
 		if (later)
-			map_mark(map->dirty, group);
+			map_note_dirty(map, group);
 		if (i < end)
 			break;
 	}
-	futex_unlock(&map->scan_lock);
+	futex_unlock(&map->sync.scan_lock);
 	/* Other writes of the scan may have succeeded after the one that failed. */
 	if (scan->err)
 		note_result(map, scan->err);
@@ -445,7 +451,7 @@ bool writeback_keep_error(struct mapping *map, int err)
 {
 	int none = 0;
 
-	return atomic_compare_exchange_strong(&map->error, &none, err);
+	return atomic_compare_exchange_strong(&map->sync.error, &none, err);
 }
 
 /* Storage may take other segments: the next attempt is made with another one. */
@@ -477,7 +483,8 @@ static bool write_inactive(struct mapping *map, struct seg *s)
 
 bool writeback_inactive(struct mapping *map)
 {
-	struct seg *s = cache_dirty_inactive(&map->member, sys_now());
+	struct member *m = &map->member;
+	struct seg *s = cache_lock_dirty_inactive(map_account(map), m, sys_now(), &m);
 
 	return s && write_inactive(map, s);
 }
@@ -485,7 +492,7 @@ bool writeback_inactive(struct mapping *map)
 bool writeback_account(struct account *account)
 {
 	struct member *m;
-	struct seg *s = cache_dirty_inactive_any(account, sys_now(), &m);
+	struct seg *s = cache_lock_dirty_inactive(account, NULL, sys_now(), &m);
 
 	return s && write_inactive(map_of(m), s);
 }
@@ -507,7 +514,7 @@ void writeback_forget(void)
 
 int writeback_take_error(struct mapping *map)
 {
-	return atomic_exchange(&map->error, 0);
+	return atomic_exchange(&map->sync.error, 0);
 }
 
 int writeback_sync(struct mapping *map, size_t first, size_t last)
@@ -518,11 +525,11 @@ int writeback_sync(struct mapping *map, size_t first, size_t last)
 	/* Somebody else's flush may fail between our write and our flush, and the next one succeed for nothing:
 	 * what it brought into doubt has to be written again. */
 	do {
-		failed = map->flush.failed;
+		failed = map->sync.flush.failed;
 		err = writeback_range(map, first, last, UINT64_MAX);
 		if (!err)
 			err = flush(map);
-	} while (!err && failed != map->flush.failed);
+	} while (!err && failed != map->sync.flush.failed);
 	/* All that could be written is durable; but that is not all of the mapping. */
 	return flush_has_lost(map) ? -EIO : err;
 }
@@ -533,20 +540,20 @@ static void clean_job(void *arg, uint64_t a, uint64_t b)
 
 	(void)a;
 	(void)b;
-	while (!map->frozen && writeback_inactive(map))
+	while (!map_is_frozen(map) && writeback_inactive(map))
 		;
-	map->cleaners--;
+	map->sync.cleaners--;
 	map_leave(map);
 }
 
 void writeback_behind(struct mapping *map)
 {
-	if (map->cleaners >= CLEANERS_MAX)
+	if (map->sync.cleaners >= CLEANERS_MAX)
 		return;
-	map->users++;
-	map->cleaners++;
+	map_use(map);
+	map->sync.cleaners++;
 	if (!worker_post(clean_job, map, 0, 0)) {
-		map->cleaners--;
+		map->sync.cleaners--;
 		map_leave(map);
 	}
 }

@@ -34,4 +34,10 @@ void writeback_behind(struct mapping *map);
 bool writeback_keep_error(struct mapping *map, int err);
 int writeback_take_error(struct mapping *map);
 
+/* The errno of the mapping's last write; 0: it succeeded. */
+static inline int writeback_error(const struct mapping *map)
+{
+	return map->sync.write_error;
+}
+
 #endif

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * finalize - preloaded into programs of MPICH among machines. MPI_Finalize of MPICH 4.0 closes its connections, which takes
- * both ends, and then waits for all processes in a read of the process manager's descriptor, where it lets UCX do nothing:
- * whoever closes last may wait for ever, with libummap or without. Here UCX goes on until there is something to read.
+ * finalize - preloaded into MPICH programs on several machines. MPI_Finalize of MPICH 4.0 closes
+ * its connections, for which both ends must make progress, and then waits for all processes in
+ * read(2) of the descriptor of the process manager, without progress of UCX. Therefore, the last
+ * process to close may wait forever, with and without libummap. This library lets UCX make progress
+ * until the descriptor can be read.
  */
 #include <dlfcn.h>
 #include <poll.h>
@@ -17,7 +19,7 @@ void ucp_worker_destroy(void *worker);
 static unsigned (*progress)(void *worker);
 static void *in_use;
 static bool closing;
-static _Thread_local bool within; /* what goes on may read, too */
+static _Thread_local bool within; /* a read(2) by UCX itself, which must not recurse */
 
 void *ucp_disconnect_nb(void *ep)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* front - counts calls before the library, to which it passes them on by dlsym: it has to see all that the program does. */
+/*
+ * front - counts calls before it passes them to the library by dlsym(3). It must see all calls of
+ * the program.
+ */
 #include <dlfcn.h>
 #include <mpi.h>
 #include <stdint.h>
@@ -15,14 +18,15 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 	return NEXT(MPI_Init_thread)(argc, argv, required, provided);
 }
 
-int MPI_Win_allocate(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+int MPI_Win_allocate(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base,
+		     MPI_Win *win)
 {
 	allocated++;
 	return NEXT(MPI_Win_allocate)(size, unit, info, comm, base, win);
 }
 
-int MPI_Put(const void *from, int n, MPI_Datatype type, int rank, MPI_Aint disp, int target_n, MPI_Datatype target_type,
-	    MPI_Win win)
+int MPI_Put(const void *from, int n, MPI_Datatype type, int rank, MPI_Aint disp, int target_n,
+	    MPI_Datatype target_type, MPI_Win win)
 {
 	puts_seen++;
 	return NEXT(MPI_Put)(from, n, type, rank, disp, target_n, target_type, win);

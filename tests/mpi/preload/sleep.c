@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * sleep - preloaded into programs of OpenMPI where there are more ranks than processors. Its ranks yield when they find nothing
- * to do (mpi_yield_when_idle); on a busy machine, who yields comes behind all others each time, and who sleeps is soon woken.
+ * sleep - preloaded into Open MPI programs with more ranks than processors. Ranks without work
+ * yield the processor (mpi_yield_when_idle). On a busy machine, a thread that yields runs after all
+ * others, but a thread that sleeps runs soon after it wakes. Therefore, ranks sleep instead.
  */
 #include <sched.h>
 #include <time.h>

@@ -4,7 +4,7 @@
  * number; readers never wait for the lock; they read again if the number has changed. Structures and outgrown
  * tables are never freed, because a reader may still use them.
  */
-#include "paging/fault/lookup.h"
+#include "paging/mapping/lookup.h"
 
 #include "base/log.h"
 #include "common/fd_path.h"
@@ -40,7 +40,7 @@ struct mapping *map_alloc(void)
 	futex_lock(&lock);
 	map = free_maps;
 	if (map)
-		free_maps = map->next_free;
+		free_maps = map->life.next_free;
 	futex_unlock(&lock);
 	if (!map)
 		return calloc(1, sizeof(*map));
@@ -52,7 +52,7 @@ struct mapping *map_alloc(void)
 void map_free(struct mapping *map)
 {
 	futex_lock(&lock);
-	map->next_free = free_maps;
+	map->life.next_free = free_maps;
 	free_maps = map;
 	futex_unlock(&lock);
 }

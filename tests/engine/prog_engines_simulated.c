@@ -1,0 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* prog_engines of tests/api with the engine of the tests (simulated.c). */
+#define SIMULATED_ENGINE
+#include "api/prog_engines.c"
