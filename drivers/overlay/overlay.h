@@ -335,8 +335,6 @@ void overlay_leave(struct overlay *o, unsigned ticket);
 
 /* ---- commit.c ---- */
 
-/* Whether a commit would change anything. */
-bool overlay_is_due(struct overlay *o);
 /* Commits all changes. Returns 0; a positive errno value: not durable, but nothing is lost; or a
  * negative one. */
 int overlay_commit(struct overlay *o);
