@@ -174,7 +174,7 @@ struct found {
 	uint64_t keys, sum;
 };
 
-static void see(const struct table *t, struct found *f, uint64_t key, uint64_t slot)
+static void read_entry(const struct table *t, struct found *f, uint64_t key, uint64_t slot)
 {
 	if (home_of(t, key) != (uint64_t)job.rank * t->slots + slot)
 		die("key %016llx is in slot %llu of rank %d, where it does not belong",
@@ -184,7 +184,7 @@ static void see(const struct table *t, struct found *f, uint64_t key, uint64_t s
 }
 
 /* All keys of our own volume, in the slots and in their chains. */
-static struct found look_through(const struct table *t)
+static struct found check_table(const struct table *t)
 {
 	struct found f = { 0, 0 };
 
@@ -192,27 +192,27 @@ static struct found look_through(const struct table *t)
 		struct entry e = t->volume->entries[slot];
 
 		if (e.key)
-			see(t, &f, e.key, slot);
+			read_entry(t, &f, e.key, slot);
 		while (e.next) {
 			if (e.next > t->heap || f.keys > t->slots + t->heap)
 				die("the chain of slot %llu of rank %d is broken",
 				    (unsigned long long)slot, job.rank);
 			e = t->volume->entries[t->slots + e.next - 1];
-			see(t, &f, e.key, slot);
+			read_entry(t, &f, e.key, slot);
 		}
 	}
 	return f;
 }
 
 /* Each key is there once, and where it belongs: also when all of it comes from storage. */
-static void check(struct table *t, uint64_t mine)
+static void check_results(struct table *t, uint64_t mine)
 {
 	uint64_t wanted = 0, first = (uint64_t)job.rank * mine;
 	struct found f;
 
 	MPI_Win_sync(t->win);
 	memory_chill(t->memory);
-	f = look_through(t);
+	f = check_table(t);
 	for (uint64_t i = 0; i < mine; i++)
 		wanted += key_of(first + i);
 	if (job_total(f.keys) != mine * (uint64_t)job.ranks ||
@@ -222,7 +222,7 @@ static void check(struct table *t, uint64_t mine)
 		    (unsigned long long)mine * (unsigned long long)job.ranks);
 }
 
-static double look_up(const struct table *t, uint64_t mine, unsigned lookups)
+static double find_entry(const struct table *t, uint64_t mine, unsigned lookups)
 {
 	uint64_t state = (uint64_t)job.rank + 1, start = job_start();
 
@@ -238,8 +238,8 @@ static double look_up(const struct table *t, uint64_t mine, unsigned lookups)
 
 /* ---- Running ---- */
 
-static void print(const struct options *o, const struct table *t, uint64_t mine, double insert_s,
-		  double sync_s, double lookup_s)
+static void print_results(const struct options *o, const struct table *t, uint64_t mine,
+			  double insert_s, double sync_s, double lookup_s)
 {
 	double keys = (double)mine * job.ranks,
 	       overflow = (double)job_total(t->volume->used) / keys;
@@ -269,7 +269,7 @@ static void print(const struct options *o, const struct table *t, uint64_t mine,
 	report_end(&r);
 }
 
-static void run(const struct options *o)
+static void run_inserts(const struct options *o)
 {
 	uint64_t mine = o->keys ? o->keys : o->slots * o->fill / 100, start, i;
 	double insert_s, sync_s, lookup_s;
@@ -285,9 +285,9 @@ static void run(const struct options *o)
 	start = job_start();
 	memory_sync(t.memory);
 	sync_s = job_seconds(start);
-	lookup_s = look_up(&t, mine, o->lookups);
-	check(&t, mine);
-	print(o, &t, mine, insert_s, sync_s, lookup_s);
+	lookup_s = find_entry(&t, mine, o->lookups);
+	check_results(&t, mine);
+	print_results(o, &t, mine, insert_s, sync_s, lookup_s);
 	close_table(&t);
 }
 
@@ -334,7 +334,7 @@ int main(int argc, char **argv)
 	job_begin(&o.alloc);
 	if (o.alloc.kind->paged)
 		job_limit(&o.alloc);
-	run(&o);
+	run_inserts(&o);
 	job_end();
 	return 0;
 }

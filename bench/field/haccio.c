@@ -101,7 +101,7 @@ static const char *file_of(const struct options *o)
 	return o->io.per_process ? job_path(o->file, job.rank) : o->file;
 }
 
-static bool in_charge(const struct options *o)
+static bool is_file_owner(const struct options *o)
 {
 	return o->io.api->filed && (o->io.per_process || !job.rank);
 }
@@ -111,8 +111,8 @@ static uint64_t part_offset(const struct options *o)
 	return HEADER + (o->io.per_process ? 0 : o->first * PARTICLE);
 }
 
-static void move(const struct options *o, struct file *f, char *data, size_t len, uint64_t off,
-		 bool write)
+static void transfer_array(const struct options *o, struct file *f, char *data, size_t len,
+			   uint64_t off, bool write)
 {
 	size_t piece;
 
@@ -125,14 +125,14 @@ static void move(const struct options *o, struct file *f, char *data, size_t len
 	}
 }
 
-static void move_all(const struct options *o, struct file *f, char **data, bool write)
+static void transfer_arrays(const struct options *o, struct file *f, char **data, bool write)
 {
 	uint64_t off = part_offset(o);
 
 	for (unsigned v = 0; v < VARIABLES; v++) {
 		size_t len = o->particles * variables[v].size;
 
-		move(o, f, data[v], len, off, write);
+		transfer_array(o, f, data[v], len, off, write);
 		off += len;
 	}
 }
@@ -144,13 +144,13 @@ static double checkpoint(const struct options *o, char **data)
 
 	job_warm(&o->io.alloc, o->particles * PARTICLE);
 	start = job_start();
-	if (in_charge(o))
+	if (is_file_owner(o))
 		access_create(&o->io, file_of(o));
 	MPI_Barrier(MPI_COMM_WORLD);
 	o->io.api->open(&f, &o->io, file_of(o), true);
-	if (in_charge(o))
+	if (is_file_owner(o))
 		o->io.api->write(&f, &o->total, sizeof(o->total), 0);
-	move_all(o, &f, data, true);
+	transfer_arrays(o, &f, data, true);
 	o->io.api->sync(&f);
 	o->io.api->close(&f);
 	return job_seconds(start);
@@ -164,19 +164,19 @@ static double restart(const struct options *o, char **data)
 	job_warm(&o->io.alloc, o->particles * PARTICLE);
 	start = job_start();
 	o->io.api->open(&f, &o->io, file_of(o), false);
-	if (in_charge(o))
+	if (is_file_owner(o))
 		o->io.api->read(&f, &total, sizeof(total), 0);
 	if (total != o->total)
 		die("%s is a checkpoint of %llu particles: wanted %llu", file_of(o),
 		    (unsigned long long)total, (unsigned long long)o->total);
-	move_all(o, &f, data, false);
+	transfer_arrays(o, &f, data, false);
 	o->io.api->close(&f);
 	return job_seconds(start);
 }
 
 /* ---- Running ---- */
 
-static void print(const struct options *o, double written_s, double read_s)
+static void print_results(const struct options *o, double written_s, double read_s)
 {
 	double mib = (double)(o->total * PARTICLE) / (double)MIB;
 	struct report r;
@@ -219,14 +219,14 @@ static double restart_and_check(const struct options *o, char **data)
 
 	for (unsigned v = 0; v < VARIABLES; v++)
 		memset(data[v], 0, o->particles * variables[v].size);
-	if (o->cold && in_charge(o))
+	if (o->cold && is_file_owner(o))
 		access_cool(&o->io, file_of(o));
 	seconds = restart(o, data);
 	check_particles(o, data);
 	return seconds;
 }
 
-static void run(const struct options *o)
+static void run_phases(const struct options *o)
 {
 	char *data[VARIABLES];
 	double written_s = 0, read_s = 0;
@@ -239,12 +239,12 @@ static void run(const struct options *o)
 	if (o->read)
 		read_s = restart_and_check(o, data);
 	MPI_Barrier(MPI_COMM_WORLD);
-	if (!o->keep && in_charge(o) && unlink(file_of(o)))
+	if (!o->keep && is_file_owner(o) && unlink(file_of(o)))
 		fprintf(stderr, "haccio: %s: %s\n", file_of(o), strerror(errno));
-	print(o, written_s, read_s);
+	print_results(o, written_s, read_s);
 }
 
-static void share_out(struct options *o)
+static void distribute_particles(struct options *o)
 {
 	uint64_t ranks = (uint64_t)job.ranks, rank = (uint64_t)job.rank, rest = o->total % ranks;
 
@@ -296,8 +296,8 @@ int main(int argc, char **argv)
 	access_choose(&o.io, "POSIX");
 	parse_options(&o, argc, argv);
 	job_begin(&o.io.alloc);
-	share_out(&o);
-	run(&o);
+	distribute_particles(&o);
+	run_phases(&o);
 	job_end();
 	return 0;
 }

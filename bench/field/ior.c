@@ -79,7 +79,7 @@ ALLOC_KNOBS_HELP ALLOC_ADVICE_HELP
 /* ---- What is written ---- */
 
 /* The same words everywhere, but the first one of each page: that says where it belongs. */
-static void stamp(char *pattern, size_t len, uint64_t off, int owner)
+static void fill_transfer(char *pattern, size_t len, uint64_t off, int owner)
 {
 	for (size_t i = 0; i < len; i += STAMP_EVERY)
 		*(uint64_t *)(pattern + i) = FILE_SALT ^ (off + i) ^ (uint64_t)owner << 48;
@@ -137,21 +137,21 @@ static const char *file_of(const struct ior *t, int rank)
 }
 
 /* The one who makes, cools and removes a file. */
-static bool in_charge(const struct ior *t)
+static bool is_file_owner(const struct ior *t)
 {
 	return t->io.api->filed && (t->io.per_process || !job.rank);
 }
 
 static void create_files(const struct ior *t)
 {
-	if (in_charge(t))
+	if (is_file_owner(t))
 		access_create(&t->io, file_of(t, job.rank));
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
 static void cool_files(const struct ior *t)
 {
-	if (t->cold && in_charge(t))
+	if (t->cold && is_file_owner(t))
 		access_cool(&t->io, file_of(t, job.rank));
 	MPI_Barrier(MPI_COMM_WORLD);
 }
@@ -159,7 +159,7 @@ static void cool_files(const struct ior *t)
 static void remove_files(const struct ior *t)
 {
 	MPI_Barrier(MPI_COMM_WORLD);
-	if (!t->keep && in_charge(t) && unlink(file_of(t, job.rank)))
+	if (!t->keep && is_file_owner(t) && unlink(file_of(t, job.rank)))
 		fprintf(stderr, "ior: %s: %s\n", file_of(t, job.rank), strerror(errno));
 }
 
@@ -172,7 +172,8 @@ static size_t write_all(const struct ior *t, struct file *f, const uint64_t *off
 	size_t i;
 
 	for (i = 0; i < n && (!end || now_ns() < end); i++) {
-		stamp(t->pattern, t->transfer, offsets[i], t->io.per_process ? job.rank : 0);
+		fill_transfer(t->pattern, t->transfer, offsets[i],
+			      t->io.per_process ? job.rank : 0);
 		t->io.api->write(f, t->pattern, t->transfer, offsets[i]);
 	}
 	if (t->fsync)
@@ -193,7 +194,7 @@ static size_t read_all(const struct ior *t, struct file *f, const uint64_t *offs
 		t->io.api->read(f, buf, t->transfer, offsets[i]);
 		if (!check)
 			continue;
-		stamp(t->pattern, t->transfer, offsets[i], t->io.per_process ? owner : 0);
+		fill_transfer(t->pattern, t->transfer, offsets[i], t->io.per_process ? owner : 0);
 		if (memcmp(buf, t->pattern, t->transfer))
 			die("%s: wrong data in the transfer at %llu", file_of(t, owner),
 			    (unsigned long long)offsets[i]);
@@ -308,7 +309,7 @@ struct summary {
 	double max, min, mean, deviation, seconds;
 };
 
-static struct summary sum_up(const struct result *r, unsigned n)
+static struct summary add_results(const struct result *r, unsigned n)
 {
 	struct summary s = { .min = mib_s(r) };
 	unsigned i;
@@ -325,7 +326,7 @@ static struct summary sum_up(const struct result *r, unsigned n)
 	return s;
 }
 
-static void report(const struct ior *t, enum phase phase, const struct summary *s)
+static void report_result(const struct ior *t, enum phase phase, const struct summary *s)
 {
 	struct report r = report_begin(t->json, "ior");
 
@@ -364,12 +365,12 @@ static void print_summary(const struct ior *t, const struct results *all)
 
 		if (!(p == PHASE_WRITE ? t->write : t->read))
 			continue;
-		s = sum_up(all->of[p], all->n);
+		s = add_results(all->of[p], all->n);
 		printf("%-9s %9.2f %9.2f %9.2f %9.2f %9.5f %6d %4d %6d %5u %10zu %10zu %4u\n",
 		       phase_names[p], s.max, s.min, s.mean, s.deviation, s.seconds, job.ranks,
 		       t->io.per_process, t->io.random, t->segments, t->block, t->transfer,
 		       t->reps);
-		report(t, (enum phase)p, &s);
+		report_result(t, (enum phase)p, &s);
 	}
 	if (t->check_write || t->check_read)
 		puts("all data that was compared is right");
@@ -388,7 +389,7 @@ static size_t written_by(int owner, size_t mine)
 	return value;
 }
 
-static void repeat(const struct ior *t, struct results *all, unsigned rep)
+static void run_repetition(const struct ior *t, struct results *all, unsigned rep)
 {
 	int owner = t->reorder ? (job.rank + 1) % job.ranks : job.rank;
 	size_t n = count_transfers(t);
@@ -409,7 +410,7 @@ static void repeat(const struct ior *t, struct results *all, unsigned rep)
 	remove_files(t);
 }
 
-static void run(const struct ior *t)
+static void run_phases(const struct ior *t)
 {
 	struct results all = { .n = t->reps };
 	unsigned rep;
@@ -418,7 +419,7 @@ static void run(const struct ior *t)
 		all.of[p] = calloc(t->reps, sizeof(*all.of[p]));
 	print_head(t);
 	for (rep = 0; rep < t->reps; rep++)
-		repeat(t, &all, rep);
+		run_repetition(t, &all, rep);
 	print_summary(t, &all);
 	for (int p = 0; p < PHASES; p++)
 		free(all.of[p]);
@@ -506,7 +507,7 @@ int main(int argc, char **argv)
 	make_buffers(&t);
 	if (t.io.api->paged && !t.io.direct)
 		job_limit(&t.io.alloc);
-	run(&t);
+	run_phases(&t);
 	job_end();
 	return 0;
 }

@@ -74,7 +74,7 @@ static void set_text(struct words_options *o, char **argv, int at)
 	o->size = (uint64_t)st.st_size;
 }
 
-static void parse(struct options *o, int argc, char **argv)
+static void parse_options(struct options *o, int argc, char **argv)
 {
 	enum { PAIRS = 1, WORK, TIMES, SLEEP, STORAGE, SYNC, TABLE, TIMELINE, CGROUP, JSON, HELP };
 	static const struct option known[] = {
@@ -186,7 +186,8 @@ static double peak_mib(void)
 	return job_max(kib / 1024);
 }
 
-static void report(const struct options *o, const struct counted *c, double seconds, double mib)
+static void report_result(const struct options *o, const struct counted *c, double seconds,
+			  double mib)
 {
 	struct report r;
 
@@ -213,7 +214,7 @@ int main(int argc, char **argv)
 	double seconds, mib;
 	uint64_t start;
 
-	parse(&o, argc, argv);
+	parse_options(&o, argc, argv);
 	job_reach_windows();
 	job_begin(&o.words.alloc);
 	want = scan_text(&o.words);
@@ -226,7 +227,7 @@ int main(int argc, char **argv)
 	mib = peak_mib();
 	got = read_result(&o);
 	compare_results(&want, &got);
-	report(&o, &got, seconds, mib);
+	report_result(&o, &got, seconds, mib);
 	job_end();
 	return 0;
 }

@@ -10,22 +10,22 @@
 
 static ummr_job *counting;
 
-static bool emit(const char *word, size_t size, void *arg)
+static bool emit_word(const char *word, size_t size, void *arg)
 {
 	uint64_t one = 1;
 
 	return ummr_emit(arg, word, size, &one, sizeof(one)) == 0;
 }
 
-static int map(ummr_job *counted, const struct ummr_task *task, void *arg)
+static int map_task(ummr_job *counted, const struct ummr_task *task, void *arg)
 {
 	const struct words_options *o = arg;
 
 	task_work(o, task->offset / o->task);
-	return words_each(task->data, task->size, o->pairs, emit, counted) ? 0 : -1;
+	return words_each(task->data, task->size, o->pairs, emit_word, counted) ? 0 : -1;
 }
 
-static int reduce(const struct ummr_bytes *key, struct ummr_value *value,
+static int reduce_counts(const struct ummr_bytes *key, struct ummr_value *value,
 		  const struct ummr_bytes *other, void *arg)
 {
 	(void)key, (void)arg;
@@ -50,15 +50,15 @@ static MPI_Info make_hints(const struct words_options *o)
 	return info;
 }
 
-static void count(const struct words_options *o)
+static void count_word(const struct words_options *o)
 {
 	struct ummr_config config = UMMR_CONFIG_INIT;
 	const char *inputs[] = { o->path, NULL };
 	MPI_Info info = make_hints(o);
 
 	config.inputs = inputs;
-	config.map = map;
-	config.reduce = reduce;
+	config.map = map_task;
+	config.reduce = reduce_counts;
 	config.arg = (void *)o;
 	config.task_size = o->task;
 	config.table_size = o->table;
@@ -71,7 +71,7 @@ static void count(const struct words_options *o)
 	MPI_Info_free(&info);
 }
 
-static void walk(const struct words_options *o, struct counted *to)
+static void walk_result(const struct words_options *o, struct counted *to)
 {
 	struct ummr_bytes key, value;
 	char *before = malloc(o->size + 1);
@@ -93,4 +93,4 @@ static void walk(const struct words_options *o, struct counted *to)
 	free(before);
 }
 
-const struct way way_1s = { "1s", "one-sided", count, walk };
+const struct way way_1s = { "1s", "one-sided", count_word, walk_result };

@@ -111,7 +111,7 @@ static bool take_found_word(const char *word, size_t size, void *arg)
 	return true;
 }
 
-static void map(const struct words_options *o, struct table *t)
+static void map_word(const struct words_options *o, struct table *t)
 {
 	uint64_t tasks = tasks_of(o), ranks = (uint64_t)job.ranks;
 	char *buffer = NULL;
@@ -194,12 +194,12 @@ static void count(const struct words_options *o)
 	struct table local;
 
 	table_open(&local);
-	map(o, &local);
+	map_word(o, &local);
 	table_open(&mine);
 	exchange_entries(&local, &mine);
 }
 
-static void result(const struct words_options *o, struct counted *to)
+static void result_of_table(const struct words_options *o, struct counted *to)
 {
 	(void)o;
 	for (uint64_t i = 0; i <= mine.mask; i++)
@@ -208,4 +208,5 @@ static void result(const struct words_options *o, struct counted *to)
 				    mine.slots[i].entry->count);
 }
 
-const struct way way_table = { "table", "a hash table by hand, and one exchange", count, result };
+const struct way way_table = { "table", "a hash table by hand, and one exchange", count,
+			       result_of_table };

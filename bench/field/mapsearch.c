@@ -9,7 +9,7 @@
 static const char *const names[] = { "open (ms)", "search (s)", "close (ms)", "all of it (s)",
 				     NULL };
 
-static unsigned char pixel(MPI_File file, MPI_Offset at)
+static unsigned char pixel_at(MPI_File file, MPI_Offset at)
 {
 	unsigned char value = 0;
 
@@ -24,12 +24,12 @@ static uint64_t follow(const struct filepair *p, MPI_File file, MPI_Offset at, M
 
 	for (int i = 0; i < RADIUS && at + width + 1 < (MPI_Offset)p->size; i++) {
 		at += width + i % 2;
-		found += pixel(file, at) < 128;
+		found += pixel_at(file, at) < 128;
 	}
 	return found;
 }
 
-static void run(const struct filepair *p, bool cached, double *steps)
+static void run_search(const struct filepair *p, bool cached, double *steps)
 {
 	uint64_t begin = job_start(), start = begin, found = 0;
 	MPI_File file = filepair_open(p, cached);
@@ -68,6 +68,6 @@ int main(int argc, char **argv)
 		"usage: mpirun mapsearch [OPTION ...]\nSearches a map in a file of MPI-IO's.\n");
 	if (p.block > MIB)
 		die("--block: at most 1M");
-	filepair_compare(&p, names, run);
+	filepair_compare(&p, names, run_search);
 	return 0;
 }

@@ -180,7 +180,7 @@ static uint64_t run_calls(const struct kind *k, const struct cell *c, unsigned c
 }
 
 /* How many calls fill the time; also, the first one brings the lock. */
-static unsigned calibrate(const struct kind *k, const struct cell *c, unsigned ms)
+static unsigned choose_count(const struct kind *k, const struct cell *c, unsigned ms)
 {
 	uint64_t wanted = (uint64_t)ms * 1000000, took = 0;
 	unsigned calls = 8;
@@ -193,7 +193,7 @@ static unsigned calibrate(const struct kind *k, const struct cell *c, unsigned m
 	return took < 1 ? 1 : took > CALLS_MAX ? CALLS_MAX : (unsigned)took;
 }
 
-static void look(const char *p, size_t bytes, char want)
+static void inspect_window(const char *p, size_t bytes, char want)
 {
 	for (size_t i = 0; i < bytes; i++) {
 		if (p[i] != want)
@@ -202,7 +202,7 @@ static void look(const char *p, size_t bytes, char want)
 }
 
 /* Checks the moved data. Of the square, the first line is checked. */
-static void check(const struct kind *k, const struct cell *c, char mark, uint64_t calls)
+static void check_data(const struct kind *k, const struct cell *c, char mark, uint64_t calls)
 {
 	uint64_t sum;
 
@@ -212,14 +212,14 @@ static void check(const struct kind *k, const struct cell *c, char mark, uint64_
 			die("%llu additions make %llu", (unsigned long long)calls,
 			    (unsigned long long)sum);
 	} else if (is_put(c->op) == !!job.rank) {
-		look(job.rank ? k->base : buffer,
+		inspect_window(job.rank ? k->base : buffer,
 		     c->op == PUT_SQUARE ? SQUARE * sizeof(double) : c->bytes, mark);
 	}
 }
 
 /* The time of one call in ns, at rank 0; the other one waits within MPI. */
-static double measure(struct kind *k, const struct options *o, unsigned rep, const struct cell *c,
-		      unsigned *calls)
+static double measure_cell(struct kind *k, const struct options *o, unsigned rep,
+			   const struct cell *c, unsigned *calls)
 {
 	char mark = (char)(1 + (rep * OPS + c->op + c->bytes / 8) % 100);
 	bool from = is_put(c->op) == !job.rank;
@@ -234,7 +234,7 @@ static double measure(struct kind *k, const struct options *o, unsigned rep, con
 		MPI_Win_unlock_all(k->win);
 	if (!job.rank) {
 		if (!*calls)
-			*calls = calibrate(k, c, o->ms);
+			*calls = choose_count(k, c, o->ms);
 		memset(buffer, from ? mark : 0, c->bytes);
 		run_calls(k, c, 1);
 		ns = (double)run_calls(k, c, *calls) / *calls;
@@ -246,7 +246,7 @@ static double measure(struct kind *k, const struct options *o, unsigned rep, con
 	/* The last operation has returned the value before it. */
 	MPI_Bcast(&all, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
 	__sync_synchronize();
-	check(k, c, mark, all);
+	check_data(k, c, mark, all);
 	return ns;
 }
 
@@ -284,7 +284,7 @@ static unsigned list_cells(const struct options *o, struct cell *cells)
 	return n;
 }
 
-static void run(const struct options *o, const char *mpi)
+static void run_cells(const struct options *o, const char *mpi)
 {
 	struct cell cells[CELLS_MAX];
 	unsigned n = list_cells(o, cells);
@@ -296,7 +296,7 @@ static void run(const struct options *o, const char *mpi)
 			for (size_t i = 0; i < KINDS; i++) {
 				struct kind *k = &kinds[i];
 				double ns = c->op == MAKE ? measure_making(k, o, &k->calls[cell]) :
-					    measure(k, o, rep, c, &k->calls[cell]);
+					    measure_cell(k, o, rep, c, &k->calls[cell]);
 
 				if (!job.rank)
 					printf("%u,%s,%s,%s,%s,%s,%zu,%.4f\n", rep, mpi, k->name,
@@ -368,7 +368,7 @@ int main(int argc, char **argv)
 		open_window(&kinds[i], &o);
 	if (!job.rank)
 		puts("rep,mpi,window,engine,local,op,bytes,us");
-	run(&o, strstr(library, "Open MPI") ? "openmpi" : "mpich");
+	run_cells(&o, strstr(library, "Open MPI") ? "openmpi" : "mpich");
 	for (size_t i = 0; i < KINDS; i++)
 		close_window(&kinds[i]);
 	MPI_Type_free(&square);

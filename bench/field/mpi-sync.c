@@ -32,7 +32,7 @@ static const char help[] =
 "  --label NAME     what that line calls the storage (the folder's name)\n"
 "  --help\n";
 
-static struct options parse(int argc, char **argv)
+static struct options parse_options(int argc, char **argv)
 {
 	enum { DIR_ = 1, SIZE, SEG, DIRTY, PAIRS, CSV, LABEL, HELP };
 	static const struct option options[] = {
@@ -87,25 +87,26 @@ static char *open_window(const struct options *o, const char *path, MPI_Win *win
 	return base;
 }
 
-static bool changes(const struct options *o, size_t segment)
+static bool should_change(const struct options *o, size_t segment)
 {
 	return segment * o->dirty / 100 != (segment + 1) * o->dirty / 100;
 }
 
-static void change(const struct options *o, char *base, uint64_t salt)
+static void change_segments(const struct options *o, char *base, uint64_t salt)
 {
 	for (size_t i = 0; i < o->size / o->seg; i++) {
-		if (changes(o, i))
+		if (should_change(o, i))
 			fill_words(base + i * o->seg, o->seg, i * o->seg, salt);
 	}
 }
 
-static double timed(const struct options *o, char *base, MPI_Win win, bool together, uint64_t salt)
+static double time_call(const struct options *o, char *base, MPI_Win win, bool together,
+			uint64_t salt)
 {
 	uint64_t start;
 	int code;
 
-	change(o, base, salt);
+	change_segments(o, base, salt);
 	start = job_start();
 	code = together ? ummpi_sync_all(MPI_COMM_WORLD, base) : MPI_Win_sync(win);
 	if (code != MPI_SUCCESS)
@@ -114,7 +115,7 @@ static double timed(const struct options *o, char *base, MPI_Win win, bool toget
 }
 
 /* Checks that the file has the last changes. */
-static void verify(const struct options *o, const char *path, uint64_t salt)
+static void verify_file(const struct options *o, const char *path, uint64_t salt)
 {
 	char *want = malloc(o->seg), *got = malloc(o->seg);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -124,7 +125,7 @@ static void verify(const struct options *o, const char *path, uint64_t salt)
 	for (size_t i = 0; i < o->size / o->seg; i++) {
 		off_t at = (off_t)((i * (size_t)job.ranks + (size_t)job.rank) * o->seg);
 
-		if (!changes(o, i))
+		if (!should_change(o, i))
 			continue;
 		fill_words(want, o->seg, i * o->seg, salt);
 		if (pread(fd, got, o->seg, at) != (ssize_t)o->seg || memcmp(want, got, o->seg) != 0)
@@ -147,7 +148,7 @@ static const char *mpi_name(void)
 	return io && strstr(io, "romio") ? "OpenMPI (ROMIO)" : "OpenMPI (OMPIO)";
 }
 
-static void report(const struct options *o, double together, double alone)
+static void report_figure(const struct options *o, double together, double alone)
 {
 	double mib = (double)o->size * o->dirty / 100 * job.ranks / (double)MIB;
 	FILE *f;
@@ -169,7 +170,7 @@ static void report(const struct options *o, double together, double alone)
 
 int main(int argc, char **argv)
 {
-	struct options o = parse(argc, argv);
+	struct options o = parse_options(argc, argv);
 	double together[PAIRS_MAX], alone[PAIRS_MAX];
 	char path[PATH_MAX];
 	uint64_t salt = 1;
@@ -183,21 +184,22 @@ int main(int argc, char **argv)
 	snprintf(path, sizeof(path), "%s/mpi-sync.data", o.dir);
 	base = open_window(&o, path, &win);
 	/* Once each way for nothing: the file has its blocks then. */
-	timed(&o, base, win, false, salt++);
-	timed(&o, base, win, true, salt++);
+	time_call(&o, base, win, false, salt++);
+	time_call(&o, base, win, true, salt++);
 	for (unsigned i = 0; i < o.pairs; i++) {
 		for (unsigned k = 0; k < 2; k++) {
 			bool first = (i + k) % 2;
 
-			*(first ? &together[i] : &alone[i]) = timed(&o, base, win, first, salt++);
+			*(first ? &together[i] : &alone[i]) =
+				time_call(&o, base, win, first, salt++);
 		}
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
-	verify(&o, path, salt - 1);
+	verify_file(&o, path, salt - 1);
 	MPI_Win_free(&win);
 	if (!job.rank) {
 		unlink(path);
-		report(&o, median(together, o.pairs), median(alone, o.pairs));
+		report_figure(&o, median(together, o.pairs), median(alone, o.pairs));
 	}
 	MPI_Finalize();
 	return 0;

@@ -88,25 +88,27 @@ static struct arrays stream_begin(struct memory *m)
 	return s;
 }
 
-static void copy(double *restrict to, const double *restrict from, size_t n)
+static void run_copy(double *restrict to, const double *restrict from, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		to[i] = from[i];
 }
 
-static void scale(double *restrict to, const double *restrict from, size_t n)
+static void run_scale(double *restrict to, const double *restrict from, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		to[i] = SCALAR * from[i];
 }
 
-static void add(double *restrict to, const double *restrict x, const double *restrict y, size_t n)
+static void run_add(double *restrict to, const double *restrict x, const double *restrict y,
+		    size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		to[i] = x[i] + y[i];
 }
 
-static void triad(double *restrict to, const double *restrict x, const double *restrict y, size_t n)
+static void run_triad(double *restrict to, const double *restrict x, const double *restrict y,
+		      size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		to[i] = x[i] + SCALAR * y[i];
@@ -115,16 +117,16 @@ static void triad(double *restrict to, const double *restrict x, const double *r
 static void stream_run(struct arrays *s, const char *name)
 {
 	if (!strcmp(name, "copy")) {
-		copy(s->c, s->a, s->n);
+		run_copy(s->c, s->a, s->n);
 		s->want_c = s->want_a;
 	} else if (!strcmp(name, "scale")) {
-		scale(s->b, s->c, s->n);
+		run_scale(s->b, s->c, s->n);
 		s->want_b = SCALAR * s->want_c;
 	} else if (!strcmp(name, "add")) {
-		add(s->c, s->a, s->b, s->n);
+		run_add(s->c, s->a, s->b, s->n);
 		s->want_c = s->want_a + s->want_b;
 	} else {
-		triad(s->a, s->b, s->c, s->n);
+		run_triad(s->a, s->b, s->c, s->n);
 		s->want_a = s->want_b + SCALAR * s->want_c;
 	}
 }
@@ -269,7 +271,7 @@ static double bytes_of(const struct kernel *k, size_t size)
 			   (double)size;
 }
 
-static void print(const struct options *o, const struct kernel *k, const struct times *t)
+static void print_results(const struct options *o, const struct kernel *k, const struct times *t)
 {
 	struct report r = report_begin(o->json, "mstream");
 	double least = t->all[0], most = t->all[0], sum = 0, sync = 0, bytes = bytes_of(k, o->size);
@@ -294,7 +296,7 @@ static void print(const struct options *o, const struct kernel *k, const struct 
 	report_end(&r);
 }
 
-static bool wanted(const char *list, const char *name)
+static bool is_wanted(const char *list, const char *name)
 {
 	char *copied = strdup(list), *rest = copied, *item;
 	bool found = false;
@@ -305,7 +307,7 @@ static bool wanted(const char *list, const char *name)
 	return found;
 }
 
-static void run(const struct options *o)
+static void run_kernel(const struct options *o)
 {
 	struct times *t = calloc(1, sizeof(*t));
 
@@ -316,7 +318,7 @@ static void run(const struct options *o)
 	for (unsigned i = 0; i < KERNELS; i++) {
 		struct memory *m;
 
-		if (!wanted(o->kernels, kernels[i].name))
+		if (!is_wanted(o->kernels, kernels[i].name))
 			continue;
 		m = memory_scratch(&o->alloc, o->dir, o->size);
 		if (kernels[i].arrays)
@@ -324,7 +326,7 @@ static void run(const struct options *o)
 		else
 			repeat_transfers(o, m, &kernels[i], t);
 		memory_close(m);
-		print(o, &kernels[i], t);
+		print_results(o, &kernels[i], t);
 	}
 	free(t);
 	puts("all results are right");
@@ -338,7 +340,7 @@ static void leave_group(void)
 	memcg_remove(&group);
 }
 
-static void limit(const struct options *o)
+static void set_limit(const struct options *o)
 {
 	alloc_limit(&o->alloc, 1, getpid());
 	if (!o->alloc.budget || !o->alloc.kind->paged)
@@ -406,7 +408,7 @@ int main(int argc, char **argv)
 	};
 
 	parse_options(&o, argc, argv);
-	limit(&o);
-	run(&o);
+	set_limit(&o);
+	run_kernel(&o);
 	return 0;
 }

@@ -68,7 +68,7 @@ static int sync_folder(const char *path)
 	return result;
 }
 
-static void row(unsigned rep, const char *figure, const char *of, double plain, double object,
+static void print_row(unsigned rep, const char *figure, const char *of, double plain, double object,
 		double ratio)
 {
 	printf("%u,%s,%s,%.4g,%.4g,%.3f\n", rep, figure, of, plain, object, ratio);
@@ -136,7 +136,8 @@ static void put_figure(unsigned rep)
 
 		snprintf(of, sizeof(of), options.chunk ? "%zu" : "%zu^2",
 			 options.chunk ? options.chunk : squares[i]);
-		row(rep, options.store ? "put-store" : "put", of, plain, object, object / plain);
+		print_row(rep, options.store ? "put-store" : "put", of, plain, object,
+			  object / plain);
 	}
 	umobject_close(c);
 }
@@ -213,7 +214,7 @@ static void get_figure(unsigned rep)
 		double plain = get_plain(fd, parts[i].count, rep, to),
 		       object = get_object(v, parts[i].count, rep, to);
 
-		row(rep, "get", parts[i].name, plain, object, object / plain);
+		print_row(rep, "get", parts[i].name, plain, object, object / plain);
 	}
 	umobject_release(v);
 	umobject_close(c);
@@ -272,7 +273,7 @@ static void small_figure(unsigned rep)
 {
 	double plain = small_plain(), object = small_object();
 
-	row(rep, "small", "4096", plain, object, object / plain);
+	print_row(rep, "small", "4096", plain, object, object / plain);
 }
 
 /* ---- Mapped ones ---- */
@@ -330,7 +331,7 @@ static void mapped_figure(unsigned rep)
 		snprintf(uri, sizeof(uri), "object:%s/array", box);
 		object = read_mapped(uri, size, segs[i], rep);
 		snprintf(of, sizeof(of), "%zuK", segs[i] / KIB);
-		row(rep, "mapped", of, plain, object, object / plain);
+		print_row(rep, "mapped", of, plain, object, object / plain);
 	}
 	remove_all(folder);
 	remove_all(box);
@@ -382,7 +383,7 @@ static void output_file(int fd, struct job *j, unsigned rank, unsigned phase)
 	pthread_barrier_wait(&j->all);
 }
 
-static void work(struct job *j, unsigned rank)
+static void run_rank(struct job *j, unsigned rank)
 {
 	umobject_container *c = j->objects ? open_box() : NULL;
 	int fd = j->objects ? -1 : open_file(folder, O_RDWR | O_CREAT);
@@ -401,7 +402,7 @@ static void work(struct job *j, unsigned rank)
 }
 
 /* Seconds for all of it. */
-static double run_job(unsigned ranks, size_t side, bool objects, uint64_t computing)
+static double start_job(unsigned ranks, size_t side, bool objects, uint64_t computing)
 {
 	struct job *j =
 		mmap(NULL, sizeof(*j), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -423,7 +424,7 @@ static double run_job(unsigned ranks, size_t side, bool objects, uint64_t comput
 	begin = now_ns();
 	for (unsigned rank = 0; rank < ranks; rank++)
 		if (fork() == 0)
-			work(j, rank);
+			run_rank(j, rank);
 	while (wait(&status) > 0)
 		if (status)
 			die("a process of the skeleton application failed");
@@ -442,13 +443,13 @@ static void skeleton_figure(unsigned rep)
 	for (unsigned i = 0; i < options.nranks; i++) {
 		for (unsigned k = 0; k < 3; k++) {
 			unsigned ranks = (unsigned)options.ranks[i];
-			uint64_t computing = (uint64_t)(run_job(ranks, sides[k], false, 0) /
+			uint64_t computing = (uint64_t)(start_job(ranks, sides[k], false, 0) /
 							options.cycles * 3e9);
-			double plain = run_job(ranks, sides[k], false, computing),
-			       object = run_job(ranks, sides[k], true, computing);
+			double plain = start_job(ranks, sides[k], false, computing),
+			       object = start_job(ranks, sides[k], true, computing);
 
 			snprintf(of, sizeof(of), "%u-%zu^2", ranks, sides[k]);
-			row(rep, "skeleton", of, plain, object, plain / object);
+			print_row(rep, "skeleton", of, plain, object, plain / object);
 		}
 	}
 }

@@ -168,7 +168,7 @@ static void check_outputs(const struct options *o, double *chunk, double *want)
 	}
 }
 
-static double run(const struct options *o, double *chunk, double *output_s)
+static double run_steps(const struct options *o, double *chunk, double *output_s)
 {
 	uint64_t start = job_start(), begun;
 
@@ -186,7 +186,7 @@ static double run(const struct options *o, double *chunk, double *output_s)
 	return job_seconds(start);
 }
 
-static void print(const struct options *o, double seconds, double output_s)
+static void print_results(const struct options *o, double seconds, double output_s)
 {
 	const struct outputs *out = &o->outputs;
 	double mib = (double)out->count * job.ranks *
@@ -253,13 +253,13 @@ int main(int argc, char **argv)
 	want = (double *)huge_memory(bytes);
 	/* The page cache gets that memory. */
 	job_warm(&none, (o.outputs.count + 1) * bytes);
-	seconds = run(&o, chunk, &output_s);
+	seconds = run_steps(&o, chunk, &output_s);
 	check_outputs(&o, chunk, want);
 	o.method->end();
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (job.rank == 0)
 		remove_all(o.outputs.path);
-	print(&o, seconds, output_s);
+	print_results(&o, seconds, output_s);
 	job_end();
 	return 0;
 }

@@ -36,7 +36,7 @@ struct part {
 
 enum { SEND_LEFT, SEND_RIGHT, SEND_UP, SEND_DOWN, GOT_LEFT, GOT_RIGHT, GOT_UP, GOT_DOWN };
 
-static void share_out(long n, int parts, int index, long *start, long *len)
+static void distribute_columns(long n, int parts, int index, long *start, long *len)
 {
 	long rest = n % parts;
 
@@ -44,7 +44,7 @@ static void share_out(long n, int parts, int index, long *start, long *len)
 	*start = n / parts * index + (index < rest ? index : rest);
 }
 
-static void split(struct part *p, long n)
+static void split_ranks(struct part *p, long n)
 {
 	int px, py, x, y;
 
@@ -55,8 +55,8 @@ static void split(struct part *p, long n)
 	x = job.rank % px;
 	y = job.rank / px;
 	p->n = n;
-	share_out(n, px, x, &p->x0, &p->w);
-	share_out(n, py, y, &p->y0, &p->h);
+	distribute_columns(n, px, x, &p->x0, &p->w);
+	distribute_columns(n, py, y, &p->y0, &p->h);
 	if (p->w <= RADIUS || p->h <= RADIUS)
 		die("ORDER: %ld is too small for %d ranks", n, job.ranks);
 	p->stride = p->w + 2 * RADIUS;
@@ -69,7 +69,7 @@ static void split(struct part *p, long n)
 }
 
 /* Row y of `in`, from its first column that is no frame; -RADIUS <= y < h + RADIUS. */
-static double *row(const struct part *p, long y)
+static double *row_address(const struct part *p, long y)
 {
 	return p->in + (y + RADIUS) * p->stride + RADIUS;
 }
@@ -78,29 +78,30 @@ static void start_values(struct part *p)
 {
 	for (long y = 0; y < p->h; y++)
 		for (long x = 0; x < p->w; x++) {
-			row(p, y)[x] = COEFX * (double)(p->x0 + x) + COEFY * (double)(p->y0 + y);
+			row_address(p, y)[x] =
+				COEFX * (double)(p->x0 + x) + COEFY * (double)(p->y0 + y);
 			p->out[y * p->w + x] = 0;
 		}
 }
 
 /* Copies RADIUS columns from x on, or to there, if there is a peer to have them. */
-static void columns(const struct part *p, double *buf, long x, bool out, int peer)
+static void column_range(const struct part *p, double *buf, long x, bool out, int peer)
 {
 	if (peer == MPI_PROC_NULL)
 		return;
 	for (long y = 0; y < p->h; y++, buf += RADIUS) {
-		double *at = row(p, y) + x;
+		double *at = row_address(p, y) + x;
 
 		memcpy(out ? buf : at, out ? at : buf, RADIUS * sizeof(double));
 	}
 }
 
-static void rows(const struct part *p, double *buf, long y, bool out, int peer)
+static void row_range(const struct part *p, double *buf, long y, bool out, int peer)
 {
 	if (peer == MPI_PROC_NULL)
 		return;
 	for (long i = 0; i < RADIUS; i++, buf += p->w) {
-		double *at = row(p, y + i);
+		double *at = row_address(p, y + i);
 
 		memcpy(out ? buf : at, out ? at : buf, (size_t)p->w * sizeof(double));
 	}
@@ -114,10 +115,10 @@ static void exchange(struct part *p)
 	MPI_Request requests[8];
 	MPI_Status statuses[8];
 
-	columns(p, p->buf[SEND_LEFT], 0, true, p->left);
-	columns(p, p->buf[SEND_RIGHT], p->w - RADIUS, true, p->right);
-	rows(p, p->buf[SEND_UP], 0, true, p->up);
-	rows(p, p->buf[SEND_DOWN], p->h - RADIUS, true, p->down);
+	column_range(p, p->buf[SEND_LEFT], 0, true, p->left);
+	column_range(p, p->buf[SEND_RIGHT], p->w - RADIUS, true, p->right);
+	row_range(p, p->buf[SEND_UP], 0, true, p->up);
+	row_range(p, p->buf[SEND_DOWN], p->h - RADIUS, true, p->down);
 	/* Data sent to the left arrives from the right: the tag is the side of arrival. */
 	for (int i = 0; i < 4; i++) {
 		MPI_Irecv(p->buf[GOT_LEFT + i], lens[i], MPI_DOUBLE, peers[i], i, MPI_COMM_WORLD,
@@ -126,10 +127,10 @@ static void exchange(struct part *p)
 			  &requests[4 + i]);
 	}
 	MPI_Waitall(8, requests, statuses);
-	columns(p, p->buf[GOT_LEFT], -RADIUS, false, p->left);
-	columns(p, p->buf[GOT_RIGHT], p->w, false, p->right);
-	rows(p, p->buf[GOT_UP], -RADIUS, false, p->up);
-	rows(p, p->buf[GOT_DOWN], p->h, false, p->down);
+	column_range(p, p->buf[GOT_LEFT], -RADIUS, false, p->left);
+	column_range(p, p->buf[GOT_RIGHT], p->w, false, p->right);
+	row_range(p, p->buf[GOT_UP], -RADIUS, false, p->up);
+	row_range(p, p->buf[GOT_DOWN], p->h, false, p->down);
 }
 
 static long clamp(long value, long least, long most)
@@ -138,7 +139,7 @@ static long clamp(long value, long least, long most)
 }
 
 /* Points closer than RADIUS to the edge of the whole grid have no stencil. */
-static void apply(struct part *p)
+static void apply_stencil(struct part *p)
 {
 	const double w1 = 1.0 / (2 * 1 * RADIUS), w2 = 1.0 / (2 * 2 * RADIUS);
 	const long x_from = clamp(RADIUS - p->x0, 0, p->w),
@@ -148,7 +149,7 @@ static void apply(struct part *p)
 	const long s = p->stride;
 
 	for (long y = y_from; y < y_to; y++) {
-		const double *restrict in = row(p, y);
+		const double *restrict in = row_address(p, y);
 		double *restrict out = p->out + y * p->w;
 
 		for (long x = x_from; x < x_to; x++)
@@ -161,26 +162,26 @@ static void apply(struct part *p)
 static void add_one(struct part *p)
 {
 	for (long y = 0; y < p->h; y++) {
-		double *in = row(p, y);
+		double *in = row_address(p, y);
 
 		for (long x = 0; x < p->w; x++)
 			in[x] += 1.0;
 	}
 }
 
-static double points(const struct part *p)
+static double point_count(const struct part *p)
 {
 	return (double)(p->n - 2 * RADIUS) * (double)(p->n - 2 * RADIUS);
 }
 
 /* The mean of |out| against what it must be; points without a stencil are 0. */
-static void check(const struct part *p, unsigned iterations)
+static void check_norm(const struct part *p, unsigned iterations)
 {
 	double want = (iterations + 1.0) * (COEFX + COEFY), norm = 0;
 
 	for (long i = 0; i < p->w * p->h; i++)
 		norm += fabs(p->out[i]);
-	norm = job_sum(norm) / points(p);
+	norm = job_sum(norm) / point_count(p);
 	if (!(fabs(norm - want) <= PRK_EPSILON))
 		die("ERROR: the L1 norm is %f: wanted %f", norm, want);
 }
@@ -192,7 +193,7 @@ int main(int argc, char **argv)
 	unsigned i;
 
 	prk_begin(&k, argc, argv, help);
-	split(&p, k.order);
+	split_ranks(&p, k.order);
 	prk_arrays(&k, (size_t)(p.stride * (p.h + 2 * RADIUS)) * sizeof(double),
 		   (size_t)(p.w * p.h) * sizeof(double));
 	p.in = (double *)k.array[0]->base;
@@ -200,13 +201,13 @@ int main(int argc, char **argv)
 	start_values(&p);
 	for (i = 0; i <= k.iterations; i++) {
 		exchange(&p);
-		apply(&p);
+		apply_stencil(&p);
 		add_one(&p);
 		prk_iterated(&k, i);
 	}
-	check(&p, k.iterations);
+	check_norm(&p, k.iterations);
 	for (i = 0; i < 8; i++)
 		free(p.buf[i]);
 	/* Each point has 4 * RADIUS + 1 multiplications and additions, and one more addition. */
-	prk_end(&k, (2 * (4 * RADIUS + 1) + 1) * points(&p), "MFlops/s");
+	prk_end(&k, (2 * (4 * RADIUS + 1) + 1) * point_count(&p), "MFlops/s");
 }

@@ -29,7 +29,7 @@ struct part {
 	double *sent, *got;
 };
 
-static size_t least(size_t a, size_t b)
+static size_t first_column(size_t a, size_t b)
 {
 	return a < b ? a : b;
 }
@@ -47,14 +47,14 @@ static void start_values(struct part *p)
  * Rows [from_row, from_row + block) of A, transposed, go to the columns of `to`, which are
  * `to_stride` doubles apart, or are added there. They then grow by 1.
  */
-static void transpose(struct part *p, size_t from_row, double *to, size_t to_stride, bool add)
+static void transpose_block(struct part *p, size_t from_row, double *to, size_t to_stride, bool add)
 {
 	size_t i, j, it, jt;
 
 	for (it = 0; it < p->block; it += p->tile)
 		for (jt = 0; jt < p->block; jt += p->tile)
-			for (i = it; i < least(p->block, it + p->tile); i++)
-				for (j = jt; j < least(p->block, jt + p->tile); j++) {
+			for (i = it; i < first_column(p->block, it + p->tile); i++)
+				for (j = jt; j < first_column(p->block, jt + p->tile); j++) {
 					double *from = &p->a[j * p->order + from_row + i];
 
 					to[i * to_stride + j] =
@@ -71,22 +71,22 @@ static void add_block(struct part *p, size_t row)
 }
 
 /* In phase n everybody sends to the rank n before, and receives from the one n after. */
-static void iterate(struct part *p)
+static void run_iteration(struct part *p)
 {
 	int phase, to, from, len = (int)(p->block * p->block);
 
-	transpose(p, p->first, p->b + p->first, p->order, true);
+	transpose_block(p, p->first, p->b + p->first, p->order, true);
 	for (phase = 1; phase < job.ranks; phase++) {
 		to = (job.rank - phase + job.ranks) % job.ranks;
 		from = (job.rank + phase) % job.ranks;
-		transpose(p, (size_t)to * p->block, p->sent, p->block, false);
+		transpose_block(p, (size_t)to * p->block, p->sent, p->block, false);
 		MPI_Sendrecv(p->sent, len, MPI_DOUBLE, to, phase, p->got, len, MPI_DOUBLE, from,
 			     phase, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 		add_block(p, (size_t)from * p->block);
 	}
 }
 
-static void check(const struct part *p, unsigned iterations)
+static void check_errors(const struct part *p, unsigned iterations)
 {
 	double times = iterations + 1.0, added = times * iterations / 2, error = 0;
 
@@ -120,10 +120,10 @@ int main(int argc, char **argv)
 	p.b = (double *)k.array[1]->base;
 	start_values(&p);
 	for (unsigned i = 0; i <= k.iterations; i++) {
-		iterate(&p);
+		run_iteration(&p);
 		prk_iterated(&k, i);
 	}
-	check(&p, k.iterations);
+	check_errors(&p, k.iterations);
 	/* Each element is read once and written once. */
 	prk_end(&k, 2.0 * sizeof(double) * (double)p.order * (double)p.order, "MB/s");
 }

@@ -16,7 +16,7 @@ static uint64_t compute(uint64_t n, unsigned steps)
 	return sum;
 }
 
-static void run(const struct filepair *p, bool cached, double *steps)
+static void run_walk(const struct filepair *p, bool cached, double *steps)
 {
 	static uint64_t block[MIB / 8];
 	uint64_t begin = job_start(), start = begin, at = (uint64_t)job.rank * 12345 + p->seed,
@@ -49,6 +49,6 @@ int main(int argc, char **argv)
 		"usage: mpirun randomwalk [OPTION ...]\nWalks through a file of MPI-IO's.\n");
 	if (p.block > MIB || p.block < 8)
 		die("--block: from 8 to 1M");
-	filepair_compare(&p, names, run);
+	filepair_compare(&p, names, run_walk);
 	return 0;
 }

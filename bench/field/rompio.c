@@ -27,7 +27,7 @@ static MPI_Offset place(const struct filepair *p, size_t i, bool random)
 }
 
 /* Microseconds of one. */
-static double calls(const struct filepair *p, MPI_File file, bool writing, bool random)
+static double time_calls(const struct filepair *p, MPI_File file, bool writing, bool random)
 {
 	static char block[MIB];
 	uint64_t start;
@@ -47,19 +47,19 @@ static double calls(const struct filepair *p, MPI_File file, bool writing, bool 
 	return job_seconds(start) / p->count * 1e6;
 }
 
-static void run(const struct filepair *p, bool cached, double *steps)
+static void run_calls(const struct filepair *p, bool cached, double *steps)
 {
 	uint64_t start = job_start();
 	MPI_File file = filepair_open(p, cached);
 
 	steps[0] = job_seconds(start) * 1e3;
-	steps[1] = calls(p, file, true, false);
-	steps[2] = calls(p, file, false, false);
+	steps[1] = time_calls(p, file, true, false);
+	steps[2] = time_calls(p, file, false, false);
 	/* Once before it counts: what is touched is near. */
-	calls(p, file, false, true);
-	steps[3] = calls(p, file, true, true);
-	steps[4] = calls(p, file, true, true);
-	steps[5] = calls(p, file, false, true);
+	time_calls(p, file, false, true);
+	steps[3] = time_calls(p, file, true, true);
+	steps[4] = time_calls(p, file, true, true);
+	steps[5] = time_calls(p, file, false, true);
 	start = job_start();
 	MPI_File_close(&file);
 	steps[6] = job_seconds(start) * 1e3;
@@ -74,6 +74,6 @@ int main(int argc, char **argv)
 		       "blocks.\n");
 	if (p.block > MIB)
 		die("--block: at most 1M");
-	filepair_compare(&p, names, run);
+	filepair_compare(&p, names, run_calls);
 	return 0;
 }

@@ -20,7 +20,7 @@ static size_t put_word(char *to, size_t rank)
 	return length;
 }
 
-static double *sums(void)
+static double *make_sums(void)
 {
 	double *sum = malloc(WORDS * sizeof(*sum)), all = 0;
 
@@ -31,7 +31,7 @@ static double *sums(void)
 	return sum;
 }
 
-static size_t draw(const double *sum, uint64_t *state)
+static size_t draw_word(const double *sum, uint64_t *state)
 {
 	double x = (double)(next_random(state) >> 11) / (double)(1ull << 53) * sum[WORDS - 1];
 	size_t low = 0, high = WORDS - 1;
@@ -61,10 +61,10 @@ int main(int argc, char **argv)
 		return argc == 2 && strcmp(argv[1], "--help") == 0 ? 0 : 1;
 	}
 	size = parse_size("SIZE", argv[1]);
-	sum = sums();
+	sum = make_sums();
 	fd = open_file(argv[2], O_WRONLY | O_CREAT | O_TRUNC);
 	while (done < size) {
-		size_t length = put_word(buffer + used, draw(sum, &state));
+		size_t length = put_word(buffer + used, draw_word(sum, &state));
 
 		line = line + length < LINE ? line + length + 1 : 0;
 		buffer[used + length] = line ? ' ' : '\n';

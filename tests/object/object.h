@@ -33,14 +33,14 @@ static inline umobject_container *open_box(const char *path, unsigned flags, uns
 	return c;
 }
 
-static inline bool in_folders(void)
+static inline bool test_folders(void)
 {
 	return !getenv("OBJECT_STORE");
 }
 
-static inline bool in_rados(void)
+static inline bool test_rados(void)
 {
-	return !in_folders() && strncmp(getenv("OBJECT_STORE"), "rados:", 6) == 0;
+	return !test_folders() && strncmp(getenv("OBJECT_STORE"), "rados:", 6) == 0;
 }
 
 /* Number of the container of this test. */
@@ -146,9 +146,9 @@ static inline unsigned count_in_memory(const char *what)
 
 static inline unsigned count_stored(const char *what)
 {
-	if (in_folders())
+	if (test_folders())
 		return (unsigned)atoi(output_of("find '%s/%s' -type f | wc -l", box(), what));
-	if (in_rados())
+	if (test_rados())
 		return (unsigned)atoi(output_of("%s ls | grep -c '^%s'", rados_command(),
 						strcmp(what, CHUNKS) == 0 ? "chunk" :
 						strcmp(what, VERSIONS) == 0 ? "version" : "view"));
@@ -176,7 +176,7 @@ static inline void take_thing(struct stored_thing *t, int chunk)
 	char pattern[64];
 
 	t->version = chunk < 0;
-	if (in_folders()) {
+	if (test_folders()) {
 		snprintf(pattern, sizeof(pattern), chunk < 0 ? "live/*" : "data/*.%d.h5", chunk);
 		strcpy(t->path, output_of("ls '%s'/%s | head -n 1", box(), pattern));
 		check(*t->path);
@@ -193,13 +193,13 @@ static inline void take_thing(struct stored_thing *t, int chunk)
 /* Stores the contents of the file in the container. */
 static inline void put_thing(const struct stored_thing *t)
 {
-	if (!in_folders())
+	if (!test_folders())
 		run_rados(t, t->version ? "setomapval" : "put");
 }
 
 static inline void remove_thing(const struct stored_thing *t)
 {
-	if (in_folders()) {
+	if (test_folders()) {
 		check(unlink(t->path) == 0);
 	} else {
 		char text[700];

@@ -33,7 +33,7 @@ static void put(umobject_container *c, const char *name, int32_t first)
 	good(umobject_put_array(c, name, &shape, data));
 }
 
-static void refuses_bad_calls(void *unused)
+static void test_bad_calls(void *unused)
 {
 	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
 	struct umobject_shape bad = shape;
@@ -92,7 +92,7 @@ static void refuses_bad_calls(void *unused)
 }
 
 /* A held version can be read, whatever happens to its name. */
-static void keeps_what_is_held(void *unused)
+static void test_held_versions(void *unused)
 {
 	umobject_container *c = new_box(2);
 	umobject_version *old, *v;
@@ -132,7 +132,7 @@ static int count_name(void *arg, const char *name)
 }
 
 /* Names of all lengths have versions, even if the name of a version's file would be too long. */
-static void keeps_versions_of_long_names(void *unused)
+static void test_long_names(void *unused)
 {
 	umobject_container *c = new_box(2);
 	const struct umobject_shape one = { .type = UMOBJECT_INT32, .rank = 0 };
@@ -169,7 +169,7 @@ static void keeps_versions_of_long_names(void *unused)
 }
 
 /* A commit removes versions that are no longer kept and not held. */
-static void replaces_in_place(void *unused)
+static void test_replacement(void *unused)
 {
 	umobject_container *c = new_box(2);
 
@@ -181,7 +181,7 @@ static void replaces_in_place(void *unused)
 	umobject_close(c);
 }
 
-static void sparse(void *unused)
+static void test_sparse_array(void *unused)
 {
 	struct umobject_shape huge = { .type = UMOBJECT_DOUBLE, .rank = 2, .dims = { 1 << 20,
 		1 << 20 }, .chunk = { 1 << 17, 1 << 17 } };
@@ -216,7 +216,7 @@ static umobject_put *begin_from(umobject_version *base, struct umobject_id *id)
 
 /* The process that began a put ends before the process that joined it commits. The chunks of the
  * base stay in the meantime, although no other version needs them. */
-static void outlives_who_began(void *unused)
+static void test_end_of_creator(void *unused)
 {
 	umobject_container *c = new_box(1);
 	umobject_version *base;
@@ -251,7 +251,7 @@ static void outlives_who_began(void *unused)
 }
 
 /* Chunks that are zeros in the base are zeros in the new version, whichever process commits it. */
-static void keeps_zeros(void *unused)
+static void test_zeros(void *unused)
 {
 	umobject_container *c = new_box(1);
 	int32_t data[ELEMENTS], got[ELEMENTS];
@@ -299,13 +299,13 @@ static void flip(const struct stored_thing *t, off_t at)
 
 /* Every damaged byte is found, or is not needed. Only some are tried if each one costs a
  * command. */
-static void finds_damage(void *unused)
+static void test_damage(void *unused)
 {
 	umobject_container *c = new_box(1);
 	int32_t got[ELEMENTS];
 	struct stored_thing t;
 	struct stat st;
-	unsigned found = 0, harmless = 0, slow = in_folders() ? 1 : 17;
+	unsigned found = 0, harmless = 0, slow = test_folders() ? 1 : 17;
 
 	(void)unused;
 	put(c, "a", 1);
@@ -336,14 +336,14 @@ static void finds_damage(void *unused)
 	}
 	expect(c, "a", 1);
 	umobject_close(c);
-	if (!in_folders())
+	if (!test_folders())
 		return;
 	snprintf(t.path, sizeof(t.path), "%s/container", box());
 	flip(&t, 3);
 	refused(umobject_open(box(), NULL, &c), EBADMSG, "damaged");
 }
 
-static void names_what_is_missing(void *unused)
+static void test_names_of_missing_chunks(void *unused)
 {
 	umobject_container *c = new_box(1);
 	int32_t got[ELEMENTS];
@@ -372,7 +372,7 @@ static void complain_of_name(void *words, const char *name, const char *sentence
 }
 
 /* A check of a container reads only those chunks of older versions that newer ones do not have. */
-static void checks_all_that_is_kept(void *unused)
+static void test_check_of_kept_versions(void *unused)
 {
 	umobject_container *c = new_box(2);
 	struct stored_thing t;
@@ -389,7 +389,7 @@ static void checks_all_that_is_kept(void *unused)
 	complaints = 0;
 	check(umobject_check_container(c, NULL, UMOBJECT_REPAIR, complain_of_name, "") == 0);
 	/* The test cannot damage chunks of the back end `memory`. */
-	if (in_folders() || in_rados()) {
+	if (test_folders() || test_rados()) {
 		take_thing(&t, 1);
 		check(truncate(t.path, 900) == 0);
 		put_thing(&t);
@@ -416,7 +416,7 @@ static void checks_all_that_is_kept(void *unused)
 
 /* ---- Devices ---- */
 
-static void spreads_over_devices(void *unused)
+static void test_devices(void *unused)
 {
 	const char *devices[] = { strdup(in_dir("one")), strdup(in_dir("two")), "inside" };
 	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
@@ -458,7 +458,7 @@ static void spreads_over_devices(void *unused)
 /* ---- No room ---- */
 
 /* A copy of a container may have files instead of links. Their versions are no garbage. */
-static void collects_in_copies(void *unused)
+static void test_collection_in_copies(void *unused)
 {
 	umobject_container *c = new_box(3);
 	umobject_version *v;
@@ -501,7 +501,7 @@ static void collects_in_copies(void *unused)
 	umobject_close(c);
 }
 
-static void survives_a_full_disk(void *unused)
+static void test_full_disk(void *unused)
 {
 	struct umobject_shape large = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { MIB },
 		.chunk = { 128 * KIB } };
@@ -550,7 +550,7 @@ static void *map_object(const char *rest, size_t size, int prot, int flags)
 	return NULL;
 }
 
-static void maps(void *unused)
+static void test_mapping(void *unused)
 {
 	umobject_container *c = new_box(5);
 	struct umobject_shape wide = { .type = UMOBJECT_INT32, .rank = 2, .dims = { 1000, 700 },
@@ -607,7 +607,7 @@ static void maps(void *unused)
 }
 
 /* Names that are too long for files, and shapes of objects that do not exist yet. */
-static void maps_new_names(void *unused)
+static void test_mapping_of_new_names(void *unused)
 {
 	umobject_container *c = new_box(1), *same;
 	const char *keys, *bare = bare_box(&keys), *found;
@@ -659,7 +659,7 @@ static void set_element(umobject_draft *d, uint64_t i, int32_t to)
 
 /* Blocks of an abandoned put are put again. Blocks that are written after a put stay in the
  * draft. */
-static void drafts(void *unused)
+static void test_drafts(void *unused)
 {
 	umobject_container *c = new_box(1);
 	umobject_version *base, *made;
@@ -709,7 +709,7 @@ static void drafts(void *unused)
 
 /* A chunk that is put with one value, and again by the same put with the old value, has the old
  * value. */
-static void drafts_that_turn_back(void *unused)
+static void test_reverted_drafts(void *unused)
 {
 	umobject_container *c = new_box(1);
 	umobject_version *base, *newer;
@@ -757,7 +757,7 @@ static void drafts_that_turn_back(void *unused)
 	umobject_close(c);
 }
 
-static void refuses_bad_schemes(void *unused)
+static void test_bad_schemes(void *unused)
 {
 	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
 	umobject_container *c;
@@ -775,23 +775,29 @@ static void run_all(void)
 		void (*run)(void *);
 		bool folders, bytes;   /* it is about folders; it looks at what is stored */
 	} all[] = {
-		{ refuses_bad_calls, false, false }, { keeps_what_is_held, false, false },
-			{ keeps_versions_of_long_names, false, false },
-		{ replaces_in_place, false, false }, { sparse, false, false }, { maps, false,
-			false }, { maps_new_names, false, false },
-		{ drafts, false, false }, { drafts_that_turn_back, false, false },
-			{ outlives_who_began, false, false },
-		{ keeps_zeros, false, false }, { finds_damage, false, true },
-			{ names_what_is_missing, false, true },
-		{ checks_all_that_is_kept, false, false },
-		{ spreads_over_devices, true, false }, { collects_in_copies, true, false },
-			{ survives_a_full_disk, true, false },
-		{ refuses_bad_schemes, true, false },
+		{ test_bad_calls, false, false },
+		{ test_held_versions, false, false },
+		{ test_long_names, false, false },
+		{ test_replacement, false, false },
+		{ test_sparse_array, false, false },
+		{ test_mapping, false, false },
+		{ test_mapping_of_new_names, false, false },
+		{ test_drafts, false, false },
+		{ test_reverted_drafts, false, false },
+		{ test_end_of_creator, false, false },
+		{ test_zeros, false, false },
+		{ test_damage, false, true },
+		{ test_names_of_missing_chunks, false, true },
+		{ test_check_of_kept_versions, false, false },
+		{ test_devices, true, false },
+		{ test_collection_in_copies, true, false },
+		{ test_full_disk, true, false },
+		{ test_bad_schemes, true, false },
 	};
 	size_t i;
 
 	for (i = 0; i < sizeof(all) / sizeof(*all); i++, box_number++)
-		if (in_folders() || (!all[i].folders && (in_rados() || !all[i].bytes)))
+		if (test_folders() || (!all[i].folders && (test_rados() || !all[i].bytes)))
 			check_exits(run_child(all[i].run, NULL), 0);
 }
 
@@ -801,7 +807,7 @@ int main(void)
 	if (!getenv("UMMAP_DRIVER_PATH"))
 		set_env("UMMAP_DRIVER_PATH", OBJECT_PLUGINS ":" OBJECT_TEST_PLUGINS);
 	run_all();
-	if (in_folders()) {
+	if (test_folders()) {
 		set_env("OBJECT_STORE", "memory:test/");
 		run_all();
 	}

@@ -204,7 +204,7 @@ static void delete_name(umobject_container *c, uint32_t number)
 	good(umobject_delete(c, "one"));
 }
 
-static int see_name(void *seen, const char *name)
+static int note_name(void *seen, const char *name)
 {
 	check(strcmp(name, "one") == 0);
 	*(bool *)seen = true;
@@ -219,7 +219,7 @@ static bool is_there(umobject_container *c)
 	unsigned n = 0;
 	umobject_version *v;
 
-	good(umobject_list(c, see_name, &there));
+	good(umobject_list(c, note_name, &there));
 	good(umobject_versions(c, "one", count_one, &n));
 	check(there == (n > 0), "%u versions", n);
 	if (!there)
@@ -228,7 +228,7 @@ static bool is_there(umobject_container *c)
 }
 
 /* A new name exists or not, and so does a removed one. */
-static void come_and_go(unsigned step)
+static void start_and_end_processes(unsigned step)
 {
 	umobject_container *c = new_box(3);
 	struct work come = { put_number, 7 }, go = { delete_name, 0 };
@@ -274,6 +274,6 @@ int main(void)
 	/* Most calls are the same as in the put before. */
 	die_everywhere(change_number, 1, by_time(5, 1));
 	die_everywhere(put_number, 3, by_time(9, 1));
-	come_and_go(by_time(5, 1));
+	start_and_end_processes(by_time(5, 1));
 	return 0;
 }

@@ -108,7 +108,7 @@ static int read_version(void *arg, uint64_t version)
 	return 0;
 }
 
-static int look_at_name(void *c, const char *name)
+static int check_name(void *c, const char *name)
 {
 	struct look l = { c, name, 0 };
 
@@ -134,7 +134,7 @@ static void reader(void *unused)
 			last[i] = stat_held(v).version;
 			umobject_release(v);
 		}
-		good(umobject_list(c, look_at_name, c));
+		good(umobject_list(c, check_name, c));
 	}
 	_exit(0);
 }

@@ -42,7 +42,7 @@ static void change_number(umobject_container *c, uint64_t number)
 	umobject_release(v);
 }
 
-static void write_for_ever(void *arg)
+static void write_forever(void *arg)
 {
 	umobject_container *c = open_box(box(), 0, 0);
 
@@ -70,7 +70,7 @@ static void read_once(umobject_container *c, uint64_t *newest)
 	umobject_release(v);
 }
 
-static void read_for_ever(void *unused)
+static void read_forever(void *unused)
 {
 	umobject_container *c = open_box(box(), UMOBJECT_READ_ONLY, 0);
 	uint64_t newest = 0;
@@ -80,7 +80,7 @@ static void read_for_ever(void *unused)
 		read_once(c, &newest);
 }
 
-static void collect_for_ever(void *unused)
+static void collect_forever(void *unused)
 {
 	umobject_container *c = open_box(box(), 0, 0);
 
@@ -89,8 +89,8 @@ static void collect_for_ever(void *unused)
 		good(umobject_gc(c, NULL));
 }
 
-static void (*const roles[])(void *) = { write_for_ever, write_for_ever, read_for_ever,
-	read_for_ever, collect_for_ever };
+static void (*const roles[])(void *) = { write_forever, write_forever, read_forever,
+	read_forever, collect_forever };
 #define ROLES (sizeof(roles) / sizeof(*roles))
 
 int main(int argc, char **argv)

@@ -230,7 +230,7 @@ static void remove_name(umobject_container *c, unsigned i)
 	refused(umobject_get(c, names[i], NULL, NULL, NULL), ENOENT, names[i]);
 }
 
-static void do_one(umobject_container *c, unsigned i)
+static void run_step(umobject_container *c, unsigned i)
 {
 	switch (below(8)) {
 	case 0: case 1:
@@ -257,7 +257,7 @@ static void run_model(unsigned rounds)
 	umobject_container *c = new_box(KEEP);
 
 	for (unsigned r = 0; r < rounds; r++)
-		do_one(c, (unsigned)below(NAMES));
+		run_step(c, (unsigned)below(NAMES));
 	check_names(c);
 	for (unsigned i = 0; i < NAMES; i++)
 		if (shadows[i].there)
@@ -274,7 +274,7 @@ int main(int argc, char **argv)
 	if (!getenv("UMMAP_DRIVER_PATH"))
 		set_env("UMMAP_DRIVER_PATH", OBJECT_PLUGINS ":" OBJECT_TEST_PLUGINS);
 	run_model(rounds);
-	if (in_folders()) {
+	if (test_folders()) {
 		set_env("OBJECT_STORE", "memory:test/");
 		run_model(rounds);
 	}

@@ -10,7 +10,7 @@
 
 static char folder[300];
 
-static int cluster(const char *command, const char *argument)
+static int use_cluster(const char *command, const char *argument)
 {
 	char text[900];
 
@@ -60,7 +60,7 @@ static uint64_t get_number(umobject_container *c, const char *name)
 
 /* ---- The OSD dies and comes back ---- */
 
-static void write_on(void *pipe)
+static void continue_writing(void *pipe)
 {
 	umobject_container *c = open_box(box(), 0, 0);
 
@@ -79,7 +79,7 @@ static uint64_t newest_of(int from)
 }
 
 /* Writes and reads wait until the OSD has restarted, without an error. */
-static void survives_the_osd(void *unused)
+static void test_failing_osd(void *unused)
 {
 	umobject_container *c = new_box(1);
 	umobject_version *v;
@@ -96,12 +96,12 @@ static void survives_the_osd(void *unused)
 	check(pid >= 0);
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		write_on((void *)(intptr_t)ends[1]);
+		continue_writing((void *)(intptr_t)ends[1]);
 	}
 	for (unsigned i = 0; i < 2; i++) {
 		newest_of(ends[0]);
-		check(cluster("kill-osd", "") == 0);
-		check(cluster("start-osd", "") == 0);
+		check(use_cluster("kill-osd", "") == 0);
+		check(use_cluster("start-osd", "") == 0);
 		n = newest_of(ends[0]);
 		got = get_number(c, "one");
 		check(got >= n, "%" PRIu64 " after %" PRIu64 " was committed", got, n);
@@ -124,21 +124,21 @@ static void survives_the_osd(void *unused)
 
 /* ---- The cluster does not answer ---- */
 
-static void times_out(void *hangs)
+static void test_timeout(void *hangs)
 {
 	umobject_container *c = new_box(1), *d;
 	umobject_put *p;
 
 	good(put_number(c, "one", 1));
 	good(umobject_begin(c, "one", &shape, &p, NULL));
-	check(cluster(hangs ? "stop-osd" : "kill-osd", "") == 0);
+	check(use_cluster(hangs ? "stop-osd" : "kill-osd", "") == 0);
 	refused(umobject_get(c, "one", NULL, NULL, data), ETIMEDOUT, "not answered within 2 s");
 	refused(put_number(c, "one", 2), ETIMEDOUT, "not answered within 2 s");
 	good(umobject_put_chunk(p, 0, data));
 	refused(umobject_put_sync(p), ETIMEDOUT, "cannot write chunk 0");
 	refused(umobject_gc(c, NULL), ETIMEDOUT, "not answered");
 	refused(umobject_open(box(), NULL, &d), ETIMEDOUT, "not answered");
-	check(cluster(hangs ? "go-osd" : "start-osd", "") == 0);
+	check(use_cluster(hangs ? "go-osd" : "start-osd", "") == 0);
 	/* The monitor notices the restart some time later. */
 	for (unsigned i = 0; i < 60 && umobject_get(c, "one", NULL, NULL, data) < 0; i++)
 		check(errno == ETIMEDOUT, "%s", umobject_errormsg());
@@ -150,7 +150,7 @@ static void times_out(void *hangs)
 }
 
 /* The cluster has no monitor, or no configuration. */
-static void finds_nobody(void *unused)
+static void test_missing_cluster(void *unused)
 {
 	umobject_container *c;
 	char text[400], command[900];
@@ -175,7 +175,7 @@ static void finds_nobody(void *unused)
 /* ---- No room ---- */
 
 /* Other processes notice it some time later. */
-static void survives_a_full_cluster(void *unused)
+static void test_full_cluster(void *unused)
 {
 	umobject_container *c = new_box(1);
 	uint64_t last = 1;
@@ -183,7 +183,7 @@ static void survives_a_full_cluster(void *unused)
 
 	(void)unused;
 	good(put_number(c, "one", 1));
-	check(cluster("fill-osd", "") == 0);
+	check(use_cluster("fill-osd", "") == 0);
 	for (unsigned i = 0; i < 600 && result == 0; i++) {
 		result = put_number(c, "one", last + 1);
 		last += result == 0;
@@ -191,7 +191,7 @@ static void survives_a_full_cluster(void *unused)
 	check(result < 0 && errno == ENOSPC, "errno %d, %s", errno, umobject_errormsg());
 	check(get_number(c, "one") == last);
 	good(umobject_gc(c, NULL));
-	check(cluster("empty-osd", "") == 0);
+	check(use_cluster("empty-osd", "") == 0);
 	for (unsigned i = 0; i < 60 && (result = put_number(c, "one", 7)) < 0; i++) {
 		check(errno == ENOSPC, "%s", umobject_errormsg());
 		pause_ms(500);
@@ -202,7 +202,7 @@ static void survives_a_full_cluster(void *unused)
 
 /* ---- A writer that is away ---- */
 
-static void stay_away(void *unused)
+static void wait_for_others(void *unused)
 {
 	umobject_container *c = open_box(box(), 0, 0);
 	umobject_version *v;
@@ -223,7 +223,7 @@ static void stay_away(void *unused)
 	umobject_close(c);
 }
 
-static void loses_its_lease(void *unused)
+static void test_lost_lease(void *unused)
 {
 	umobject_container *c = new_box(1);
 	int status;
@@ -232,7 +232,7 @@ static void loses_its_lease(void *unused)
 	(void)unused;
 	good(put_number(c, "one", 5));
 	umobject_close(c);
-	pid = start_child(stay_away, NULL);
+	pid = start_child(wait_for_others, NULL);
 	check(waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status));
 	c = open_box(box(), 0, 0);
 	check(count_stored(VERSIONS) == 2);
@@ -249,7 +249,7 @@ static void loses_its_lease(void *unused)
 }
 
 /* The collector leaves a put alone that lasts longer than its lease. */
-static void keeps_what_is_put(void *unused)
+static void test_put_and_get(void *unused)
 {
 	umobject_container *c = new_box(1), *d = open_box(box(), 0, 0);
 	umobject_put *p;
@@ -295,7 +295,7 @@ static void remove_keys(const char *prefix)
 	check(system(text) == 0, "%s", text);
 }
 
-static void restores_what_is_lost(void *unused)
+static void test_repair(void *unused)
 {
 	umobject_container *c = new_box(3);
 
@@ -341,17 +341,17 @@ static const struct part {
 	void *arg;
 	const char *keys;
 } parts[] = {
-	{ "nobody", finds_nobody, NULL, "timeout=60" },
-	{ "lost", restores_what_is_lost, NULL, "timeout=60" },
-	{ "live", keeps_what_is_put, NULL, "timeout=60&lease=4" },
-	{ "lease", loses_its_lease, NULL, "timeout=60&lease=2" },
-	{ "osd", survives_the_osd, NULL, "timeout=60&lease=4" },
-	{ "full", survives_a_full_cluster, NULL, "timeout=60" },
-	{ "down", times_out, NULL, "timeout=2&lease=60" },
-	{ "slow", times_out, "it hangs", "timeout=2&lease=60" },
+	{ "nobody", test_missing_cluster, NULL, "timeout=60" },
+	{ "lost", test_repair, NULL, "timeout=60" },
+	{ "live", test_put_and_get, NULL, "timeout=60&lease=4" },
+	{ "lease", test_lost_lease, NULL, "timeout=60&lease=2" },
+	{ "osd", test_failing_osd, NULL, "timeout=60&lease=4" },
+	{ "full", test_full_cluster, NULL, "timeout=60" },
+	{ "down", test_timeout, NULL, "timeout=2&lease=60" },
+	{ "slow", test_timeout, "it hangs", "timeout=2&lease=60" },
 };
 
-static void run_others(void)
+static void run_other_programs(void)
 {
 	use_store("timeout=60");
 	run_program("prog_object", "");
@@ -373,18 +373,18 @@ int main(int argc, char **argv)
 	snprintf(folder, sizeof(folder), "%s", in_dir("cluster"));
 	snprintf(pid, sizeof(pid), "%d", (int)getpid());
 	set_env("UMMAP_DRIVER_PATH", OBJECT_PLUGINS ":" OBJECT_TEST_PLUGINS);
-	status = cluster("up", pid);
+	status = use_cluster("up", pid);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
 		return 77;
 	check(status == 0, "there is no cluster");
 	if (!only)
-		run_others();
+		run_other_programs();
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++, box_number++) {
 		if (only && strcmp(only, parts[i].name) != 0)
 			continue;
 		use_store(parts[i].keys);
 		check_exits(run_child(parts[i].body, parts[i].arg), 0);
 	}
-	check(cluster("down", "") == 0);
+	check(use_cluster("down", "") == 0);
 	return 0;
 }

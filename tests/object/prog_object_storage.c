@@ -189,7 +189,7 @@ static void count_empty(umobject_container *c, unsigned versions)
 
 /* The chunks of one put displace those of another put, and their flush fails. The other put reports
  * the error. */
-static void tells_whose_flush_failed(void *unused)
+static void test_error_of_flush(void *unused)
 {
 	struct umobject_shape many = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 300 },
 		.chunk = { 1 } };
@@ -217,7 +217,7 @@ static void tells_whose_flush_failed(void *unused)
 }
 
 /* The put whose flush failed is still open when another put, whose chunks are durable, commits. */
-static void tells_nobody_else_of_it(void *unused)
+static void test_private_error(void *unused)
 {
 	struct umobject_shape many = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 300 },
 		.chunk = { 1 } };
@@ -240,7 +240,7 @@ static void tells_nobody_else_of_it(void *unused)
 
 /* Each flush of a put fails in turn. The name has the old version, or the new one if only the flush
  * of the name has failed. */
-static void survives_flushes_that_fail(void *unused)
+static void test_failing_flushes(void *unused)
 {
 	umobject_container *c = new_box(2);
 	uint64_t seed = 1;
@@ -276,7 +276,7 @@ static void survives_flushes_that_fail(void *unused)
 
 /* Chunks of a replaced version stay if the program cannot tell whether a kept version needs
  * them. */
-static void removes_nothing_in_doubt(void *unused)
+static void test_removal_in_doubt(void *unused)
 {
 	umobject_container *c = new_box(3);
 	umobject_version *v;
@@ -314,7 +314,7 @@ static void *collect(void *container)
  * replaces the file and links the old version. The collector must not take the file that it has
  * open for that of a version without an owner.
  */
-static void lets_the_collector_meet_a_commit(void *unused)
+static void test_collection_at_commit(void *unused)
 {
 	umobject_container *c = new_box(2), *other = open_box(box(), 0, 2);
 	pthread_t collector;
@@ -340,7 +340,7 @@ static void lets_the_collector_meet_a_commit(void *unused)
 }
 
 /* A forked child of another thread has all files open that are open here. */
-static void lets_children_live(void *unused)
+static void test_forked_children(void *unused)
 {
 	umobject_container *c = new_box(1);
 
@@ -374,7 +374,7 @@ static void replace(void)
 
 /* A version that is replaced and removed right after its commit is held by its maker: a sync of a
  * mapping succeeds, and the next sync makes a version of everything in the mapping. */
-static void maps_what_is_replaced(void *unused)
+static void test_mapping_of_replaced_version(void *unused)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	umobject_container *c = new_box(1);
@@ -431,7 +431,7 @@ static void commit_meanwhile(void)
 
 /* A version is committed while the collector lists versions, and replaces the version whose chunks
  * it has. The first list lacks the new version, and the old one is garbage. */
-static void collects_during_commits(void *unused)
+static void test_collection_during_commits(void *unused)
 {
 	umobject_container *c = new_box(1);
 	struct umobject_id id;
@@ -455,7 +455,7 @@ static void collects_during_commits(void *unused)
 	umobject_close(c);
 }
 
-static void put_meanwhile(void)
+static void put_during_call(void)
 {
 	put_seed(elsewhere, "a", 2);
 }
@@ -468,7 +468,7 @@ static int count_names(void *arg, const char *name)
 }
 
 /* A name that gets a new version while names are listed is listed once. */
-static void lists_during_commits(void *unused)
+static void test_lists_during_commits(void *unused)
 {
 	umobject_container *c = new_box(1);
 
@@ -481,7 +481,7 @@ static void lists_during_commits(void *unused)
 
 		strcpy(left_out, "a");
 		listed_length = 1;
-		while_listed = put_meanwhile;
+		while_listed = put_during_call;
 		good(umobject_list(c, count_names, &names));
 		check(!while_listed && !*left_out && names == 2, "%u names", names);
 	}
@@ -496,7 +496,7 @@ static void limit(int what, rlim_t most)
 	check(setrlimit(what, &(struct rlimit){ most, most }) == 0);
 }
 
-static void needs_few_descriptors(void *unused)
+static void test_number_of_descriptors(void *unused)
 {
 	struct umobject_shape many = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 400 },
 		.chunk = { 1 } };
@@ -520,7 +520,7 @@ static void needs_few_descriptors(void *unused)
 }
 
 /* Held versions keep chunks open. All of them together leave some descriptors for the program. */
-static void leaves_descriptors(void *unused)
+static void test_closed_descriptors(void *unused)
 {
 	struct umobject_shape many = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 70 },
 		.chunk = { 1 } };
@@ -547,7 +547,7 @@ static void leaves_descriptors(void *unused)
 	umobject_close(c);
 }
 
-static void says_that_files_may_not_grow(void *unused)
+static void test_file_size_limit(void *unused)
 {
 	umobject_container *c = new_box(1);
 
@@ -568,7 +568,7 @@ static void says_that_files_may_not_grow(void *unused)
 }
 
 /* Makes a version of some MiB, with attributes. */
-static void put_much(void *c)
+static void put_large(void *c)
 {
 	umobject_version *v;
 	umobject_put *p;
@@ -586,7 +586,7 @@ static void put_much(void *c)
 }
 
 /* Without memory, a version is not reported as damaged. */
-static void says_that_there_is_no_memory(void *unused)
+static void test_lack_of_memory(void *unused)
 {
 	umobject_container *c = new_box(1);
 	bool held = false, refused = false;
@@ -597,7 +597,7 @@ static void says_that_there_is_no_memory(void *unused)
 	if (SANITIZED)
 		return;
 	/* A process of its own, because memory that it frees would be enough. */
-	check_exits(run_child(put_much, c), 0);
+	check_exits(run_child(put_large, c), 0);
 	most = status_bytes("VmSize");
 	for (size_t more = 0; !held; more += MIB) {
 		check(more < 256 * MIB);
@@ -623,7 +623,7 @@ static unsigned count_in(int root, const char *folder)
 }
 
 /* Leaves so many bytes of the file system free. */
-static void leave_room(int root, size_t room)
+static void leave_space(int root, size_t room)
 {
 	int fd = create(root, "filler");
 	off_t size = 0;
@@ -640,14 +640,14 @@ static void leave_room(int root, size_t room)
 }
 
 /* With a page more each time, one more step of a put has room. */
-static void has_no_room(int root, umobject_container *c)
+static void test_full_storage(int root, umobject_container *c)
 {
 	uint64_t seed = 1;
 	unsigned failed = 0, room;
 
 	put_seed(c, "a", seed);
 	for (room = 0; failed == 0 || room < 64; room++) {
-		leave_room(root, room * 4 * KIB);
+		leave_space(root, room * 4 * KIB);
 		fill(data, sizeof(data), 0, seed + 1);
 		if (umobject_put_array(c, "a", &shape, data) == 0) {
 			seed++;
@@ -670,7 +670,7 @@ static void has_no_room(int root, umobject_container *c)
 	      count_in(root, "versions") == 0);
 }
 
-static void survives_no_room(void *unused)
+static void test_no_space(void *unused)
 {
 	int root = small_file_system();
 	umobject_container *c;
@@ -681,13 +681,13 @@ static void survives_no_room(void *unused)
 		return;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d/box", root);
 	c = open_box(path, UMOBJECT_CREATE, 2);
-	has_no_room(root, c);
+	test_full_storage(root, c);
 	umobject_close(c);
 	close(root);
 }
 
 /* A missing device, here the first one, does not keep garbage on the others. */
-static void collects_where_it_can(void *unused)
+static void test_partial_collection(void *unused)
 {
 	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
 	struct umobject_shape small = shape;
@@ -741,14 +741,14 @@ static void be_member(void *arg)
 	umobject_close(c);
 }
 
-static void puts_two(umobject_container *c)
+static void test_two_puts(umobject_container *c)
 {
 	data[0] = 1;
 	good(umobject_put_array(c, "a", &shape, data));
 	good(umobject_put_array(c, "b", &shape, data));
 }
 
-static void puts_over_it(umobject_container *c)
+static void test_concurrent_puts(umobject_container *c)
 {
 	good(umobject_get(c, "a", NULL, NULL, got));
 	check(got[0] == 1);
@@ -759,7 +759,7 @@ static void puts_over_it(umobject_container *c)
 	good(umobject_gc(c, NULL));
 }
 
-static void removes_it(umobject_container *c)
+static void test_removal(umobject_container *c)
 {
 	good(umobject_get(c, "a", NULL, NULL, got));
 	check(got[0] == 2);
@@ -769,7 +769,7 @@ static void removes_it(umobject_container *c)
 
 #define PUTS 300
 
-static void puts_many(umobject_container *c)
+static void test_many_puts(umobject_container *c)
 {
 	const struct umobject_shape one = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 1 } };
 
@@ -777,7 +777,7 @@ static void puts_many(umobject_container *c)
 		good(umobject_put_array(c, i < PUTS - 1 ? "many" : "last", &one, data));
 }
 
-static void collects_meanwhile(umobject_container *c)
+static void test_concurrent_collection(umobject_container *c)
 {
 	umobject_version *last;
 
@@ -798,9 +798,9 @@ static void enter(const char *name, mode_t mode)
 	      chmod(path, mode) == 0 && chdir(path) == 0);
 }
 
-static void serves_a_group(void *unused)
+static void test_group(void *unused)
 {
-	struct member first = { 65533, puts_two }, second = { 65534, puts_over_it };
+	struct member first = { 65533, test_two_puts }, second = { 65534, test_concurrent_puts };
 	pid_t pid;
 
 	(void)unused;
@@ -811,18 +811,18 @@ static void serves_a_group(void *unused)
 	umobject_close(open_box("box", UMOBJECT_CREATE, 2));
 	check_exits(run_child(be_member, &first), 0);
 	check_exits(run_child(be_member, &second), 0);
-	first.act = puts_many;
-	second.act = collects_meanwhile;
+	first.act = test_many_puts;
+	second.act = test_concurrent_collection;
 	pid = start_child(be_member, &first);
 	check_exits(run_child(be_member, &second), 0);
 	check_exits(wait_child(pid), 0);
-	first.act = removes_it;
+	first.act = test_removal;
 	check_exits(run_child(be_member, &first), 0);
 	check(!*output_of("find box/live box/names box/versions box/data box/views -type f", "",
 			  ""));
 }
 
-static void dies_in_a_put(void *unused)
+static void test_death_in_put(void *unused)
 {
 	umobject_container *c = open_box("box", 0, 0);
 	umobject_put *put;
@@ -832,7 +832,7 @@ static void dies_in_a_put(void *unused)
 	_exit(0);
 }
 
-static void only_reads(umobject_container *c)
+static void test_read_only(umobject_container *c)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	void *addr;
@@ -855,9 +855,9 @@ static void only_reads(umobject_container *c)
 			 &addr) == -1 && errno == EACCES);
 }
 
-static void serves_readers(void *unused)
+static void test_readers(void *unused)
 {
-	struct member reader = { 65534, only_reads };
+	struct member reader = { 65534, test_read_only };
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	umobject_container *c;
 	void *addr;
@@ -874,7 +874,7 @@ static void serves_readers(void *unused)
 	/* Load the driver now, because the reader may not open its folder. */
 	check(ummap_open("object:box/a", sizeof(data), 0, PROT_READ, &attr, &addr) == 0 &&
 	      umunmap(addr, 0) == 0, "%s", umerrormsg());
-	check_exits(run_child(dies_in_a_put, NULL), 0);
+	check_exits(run_child(test_death_in_put, NULL), 0);
 	check_exits(run_child(be_member, &reader), 0);
 	good(umobject_gc(c, NULL));
 	check(strcmp(output_of("find box/live -type f | wc -l", "", ""), "1") == 0);
@@ -884,13 +884,13 @@ static void serves_readers(void *unused)
 int main(void)
 {
 	static void (*const all[])(void *) = {
-		tells_whose_flush_failed, tells_nobody_else_of_it, survives_flushes_that_fail,
-			removes_nothing_in_doubt,
-		lets_the_collector_meet_a_commit, maps_what_is_replaced,
-		collects_during_commits, lists_during_commits, lets_children_live,
-			needs_few_descriptors, leaves_descriptors, says_that_files_may_not_grow,
-		says_that_there_is_no_memory, survives_no_room, collects_where_it_can,
-			serves_a_group, serves_readers,
+		test_error_of_flush, test_private_error, test_failing_flushes,
+			test_removal_in_doubt,
+		test_collection_at_commit, test_mapping_of_replaced_version,
+		test_collection_during_commits, test_lists_during_commits, test_forked_children,
+			test_number_of_descriptors, test_closed_descriptors, test_file_size_limit,
+		test_lack_of_memory, test_no_space, test_partial_collection,
+			test_group, test_readers,
 	};
 
 	if (!getenv("UMMAP_DRIVER_PATH"))

@@ -33,7 +33,7 @@ static void run(int line, int status, const char *words, const char *format, ...
 
 /* Attributes are exported to files of HDF5 and imported from them, also if other programs wrote
  * them. */
-static void attributes_in_files(void)
+static void test_attributes_in_files(void)
 {
 	does("", "umobject create att; head -c 80 /dev/urandom > ten");
 	does("a: version 1", "umobject put att a ten --type double --dims 10 --attribute unit=m/s "
@@ -90,7 +90,7 @@ static void attributes_in_files(void)
 	refuses("get takes no --strict", "umobject get att nc nc2.h5 --strict");
 }
 
-static void puts_and_gets(void)
+static void test_puts_and_gets(void)
 {
 	does("", "umobject create box --keep 3; head -c 8000 /dev/urandom > raw");
 	does("raw: version 1", "umobject put box raw raw --type double --dims 10x100 --chunk 3x70 "
@@ -124,7 +124,7 @@ static void puts_and_gets(void)
 	does("a?b", "umobject put box \"$(printf 'a\\033b')\" raw; umobject ls box");
 }
 
-static void refuses_bad_arguments(void)
+static void test_bad_arguments(void)
 {
 	refuses("usage", "umobject");
 	refuses("there is no such action", "umobject frob box");
@@ -175,7 +175,7 @@ static void refuses_bad_arguments(void)
 }
 
 /* Damages chunk 0 of the only object of a container. */
-static void checks(void)
+static void test_check(void)
 {
 	does("", "umobject create bad; umobject put bad x raw --chunk 1000; umobject check bad");
 	does("", "printf x | dd of=\"$(ls bad/data/*.0.h5)\" bs=1 seek=3000 conv=notrunc 2> "
@@ -209,7 +209,7 @@ static void damage(const char *how)
 
 /* Checks and repairs all parts of a container. The collector removes nothing that a missing name
  * may refer to. */
-static void finds_what_is_lost(void)
+static void test_lost_chunks(void)
 {
 	does("", "umobject create whole --keep 3; umobject put whole x raw --attribute a=b; head "
 	     "-c 9000 /dev/urandom > raw2");
@@ -337,7 +337,7 @@ static void finds_what_is_lost(void)
 }
 
 /* The example leaves its last step, and the steps before it that are kept. */
-static void runs_a_simulation(void)
+static void test_simulation(void)
 {
 	does("step 40 is version 8", "'%s/../examples/object-simulation' sim 3 40", OBJECT_PLUGINS);
 	does("8\t3145728\tdouble 768x512\tfield", "umobject check sim; umobject ls sim field");
@@ -346,11 +346,11 @@ static void runs_a_simulation(void)
 
 int main(void)
 {
-	puts_and_gets();
-	attributes_in_files();
-	refuses_bad_arguments();
-	checks();
-	finds_what_is_lost();
-	runs_a_simulation();
+	test_puts_and_gets();
+	test_attributes_in_files();
+	test_bad_arguments();
+	test_check();
+	test_lost_chunks();
+	test_simulation();
 	return 0;
 }

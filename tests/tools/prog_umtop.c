@@ -264,9 +264,7 @@ static void test_names(void)
 	run_until(c, "mappings", 41, 41);
 	check_json();
 	check(strstr(text, "q\\\"\\\\?"), "%s", text);
-	/*
-	 * The mappings are sorted by address, so the mapping of all children may be between them.
-	 */
+	/* The mappings are sorted by address, and that of all children may be between them. */
 	check(count("quotes\\\" and \\\\ and ? and ??") + count("(deleted)") >= 24, "%s", text);
 	check(run("-1m") == 0 && strstr(text, "17 more mappings") && !strchr(text, '\033'), "%s",
 	      text);
