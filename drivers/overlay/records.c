@@ -15,6 +15,8 @@
 #define TABLE_BYTES (OVERLAY_GROUP * sizeof(struct overlay_record))
 #define COMMITS_BYTES (OVERLAY_COMMITS * OVERLAY_SECTOR)
 
+_Static_assert(OVERLAY_COMMITS_AT + COMMITS_BYTES == OVERLAY_ACK_AT, "the acknowledgment follows");
+
 /* ---- Places in the file ---- */
 
 static uint64_t round_up(const struct overlay *o, uint64_t bytes)
@@ -149,7 +151,7 @@ static bool is_whole(const struct overlay *o, const struct overlay_commit *c, un
 int overlay_read_commits(struct overlay *o, uint64_t *newest)
 {
 	_Alignas(64) char buf[COMMITS_BYTES + OVERLAY_SECTOR];
-	const struct overlay_ack *ack = (const void *)(buf + OVERLAY_ACK_AT - OVERLAY_COMMITS_AT);
+	const struct overlay_ack *ack = (const void *)(buf + COMMITS_BYTES);
 	uint64_t most = o->head.goal ? o->head.goal - 1 : UINT64_MAX;
 	int err = side_read(&o->file, buf, sizeof(buf), OVERLAY_COMMITS_AT);
 
