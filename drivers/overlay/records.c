@@ -54,6 +54,18 @@ uint64_t overlay_commit_at(uint64_t number)
 	return OVERLAY_COMMITS_AT + number % OVERLAY_COMMITS * OVERLAY_SECTOR;
 }
 
+uint64_t overlay_count_slots(const struct overlay *o, uint64_t size)
+{
+	uint64_t tables = round_up(o, 2 * TABLE_BYTES), left;
+	uint64_t group = group_at(o, 1) - group_at(o, 0);
+
+	if (size == UINT64_MAX)
+		return size;
+	size -= min_u64(size, group_at(o, 0));
+	left = size % group;
+	return size / group * OVERLAY_GROUP + (left - min_u64(left, tables)) / o->head.block;
+}
+
 /* ---- Sums ---- */
 
 static uint64_t record_sum(const struct overlay *o, const struct overlay_record *r)
