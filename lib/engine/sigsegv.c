@@ -75,8 +75,8 @@ static struct owned *owned_by(int sig)
 enum access { LOAD, STORE, FETCH };
 
 #if defined(__aarch64__)
-/* Whether an instruction stores to memory. The kernel says whether a store has faulted, but QEMU does
- * so only from version 8.2 on. */
+/* Whether an instruction stores to memory. The kernel tells faults of stores from faults of loads,
+ * but QEMU only from version 8.2 on. */
 static bool is_store(uint32_t instruction)
 {
 	static const struct { uint32_t mask, value; } stores[] = {
