@@ -94,7 +94,7 @@
  * held meanwhile. One call of the kernel for a cluster interrupts the other processors once. */
 #define EVICTION_BATCH 8
 #define MAX_EVICTION_BATCH (EVICTION_BATCH + MAX_CLUSTER_SEGMENTS)
-/* Segments that are dropped together where frames are copied (sigbus), and the part of the
+/* Segments that are dropped together where frames are copied, and the part of the
  * account's frames and the bytes that bound them: what is dropped has no second chance. */
 #define DROP_BATCH 32
 #define DROP_PART 32
