@@ -85,6 +85,7 @@ struct map_fault {
 };
 
 #define STREAMS 8
+#define MISSED_MAX 8
 
 /* A run of faults that follow one another (readahead.c). Numbers are of segments. */
 struct stream {
@@ -107,6 +108,8 @@ struct map_residency {
 	_Atomic size_t ahead_lost; /* segments by which the readahead window is reduced (readahead.c) */
 	_Atomic uint64_t wanted_until; /* time of the account's clock before which runs leave nothing
 					  behind (recycle.c) */
+	_Atomic size_t missed[MISSED_MAX]; /* first segments, + 1, of clusters that could not be
+					      dropped behind a run (readahead.c); 0: none */
 	_Atomic size_t pagecached; /* segments in page-cache mappings (SEG_PAGECACHE) */
 	size_t next_look;          /* segment at which the background thread continues to check them */
 	uint64_t movements;        /* loads and evictions up to the last look of assemble.c */

@@ -424,12 +424,40 @@ static void catch_up(struct mapping *map, size_t i)
 		load(map, i, min_size(cluster - i % cluster, map->segs - i), 1);
 }
 
-/* Drops a few more than the last ones, which other threads may just have locked; `all`: what its policy would keep, too. */
+/* Notes a cluster that could not be dropped. If there is no room for it, eviction takes it later. */
+static void note_missed(struct mapping *map, size_t first)
+{
+	for (size_t k = 0; k < MISSED_MAX; k++) {
+		size_t none = 0;
+
+		if (atomic_compare_exchange_strong(&map->residency.missed[k], &none, first + 1))
+			return;
+	}
+}
+
+/* Tries again to drop the clusters whose locks other threads held: the thread that had served a
+ * fault there may have lost its processor for long. */
+static void drop_missed(struct mapping *map, size_t cluster, bool all)
+{
+	for (size_t k = 0; k < MISSED_MAX; k++) {
+		size_t first = map->residency.missed[k];
+
+		if (!first || !atomic_compare_exchange_strong(&map->residency.missed[k], &first, 0))
+			continue;
+		if (first - 1 + cluster <= map->segs && !seg_drop_behind(map, first - 1, cluster, all))
+			note_missed(map, first - 1);
+	}
+}
+
+/* Drops the clusters that lie behind segment i; `all`: also those that their policy would keep. */
 static void let_go_behind(struct mapping *map, size_t i, size_t cluster, bool all)
 {
+	drop_missed(map, cluster, all);
 	i -= i % cluster;
-	for (size_t k = BEHIND_FIRST; k <= BEHIND_LAST && k * cluster <= i; k++)
-		seg_drop_behind(map, i - k * cluster, cluster, all);
+	for (size_t k = BEHIND_FIRST; k <= BEHIND_LAST && k * cluster <= i; k++) {
+		if (!seg_drop_behind(map, i - k * cluster, cluster, all) && k == BEHIND_LAST)
+			note_missed(map, i - k * cluster);
+	}
 }
 
 /* Whether the run has left more behind than stays there. */
