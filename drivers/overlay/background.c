@@ -252,14 +252,14 @@ bool background_make_room_for_write(struct overlay *o)
 	return false;
 }
 
-/* The number of blocks up to which the file may grow while commits can make way. */
-static uint64_t bound_blocks(const struct overlay *o, uint64_t limit)
+/* The number of slots up to which the file may grow while commits can make way. */
+static uint64_t bound_slots(const struct overlay *o, uint64_t limit)
 {
 	uint64_t bound = o->size <= limit / BOUND_FACTOR ? BOUND_FACTOR * o->size : limit;
 
 	if (background_fixed_bound)
 		return background_fixed_bound / OVERLAY_BLOCK;
-	return min_u64(max_u64(bound, MIN_BOUND), limit) / OVERLAY_BLOCK;
+	return overlay_count_slots(o, min_u64(max_u64(bound, MIN_BOUND), limit));
 }
 
 void background_wait_at_bound(struct overlay *o)
@@ -268,7 +268,7 @@ void background_wait_at_bound(struct overlay *o)
 	bool waits;
 
 	futex_lock(&o->lock);
-	waits = o->used >= bound_blocks(o, b->size_limit) && o->newest.floor > b->home;
+	waits = o->used >= bound_slots(o, b->size_limit) && o->newest.floor > b->home;
 	futex_unlock(&o->lock);
 	if (waits)
 		background_make_room(o);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * wal - a filter that makes each sync atomic. Writes go to an overlay beside the store, the log.
- * A flush makes a commit there; a thread applies commits to the store when none of them may be
- * opened any more except the newest ones (overlay.h: the states, and the orders of all writes).
- * At the end of a writable handle, all commits are applied, and the log is removed.
+ * A flush makes a commit there. A thread applies a commit to the store when no older commit may be
+ * opened any more (overlay.h: the states, and the orders of all writes). At the end of a writable
+ * handle, all commits are applied, and the log is removed.
  *
  * One handle has a store for writing, or several have it for reading.
  */
