@@ -370,13 +370,13 @@ Test(wal_cuts, going_back_is_cut_off)
 static __thread bool is_reader;
 static _Atomic bool reading, written;
 
-/* A reader that knows the place of the block in the log waits a while before it reads there. */
+/* A reader that knows the place of the block in the log waits before it reads there. */
 static void wait_for_writer(const struct power_file *file)
 {
 	if (!is_reader || strcmp(file->name, "log") != 0)
 		return;
 	reading = true;
-	for (int ms = 0; ms < 500 && !written; ms++)
+	for (int ms = 0; ms < 60000 && !written; ms++)
 		pause_ms(1);
 }
 
