@@ -18,9 +18,9 @@
 
 static uint8_t *store;
 static int told[2], go[2]; /* pipes: the driver has been called; it may go on */
-static volatile int held_op = -1;
+static _Atomic int held_op = -1;
 static volatile sig_atomic_t handled, handled_before_last;
-static sigset_t mask_at_work;
+static _Thread_local sigset_t mask_at_work; /* of this thread, when it called the driver last */
 static unsigned writes;
 
 static void say(void)
@@ -366,7 +366,7 @@ static void jump_and_work(void *arg)
 }
 
 /* A handler that is there when the library is loaded is one, too. */
-static void handlers_run(void)
+__attribute__((unused)) static void handlers_run(void)
 {
 	for (size_t i = 0; i < sizeof(works) / sizeof(*works); i++)
 		check_exits(interrupt(handle_and_work, &works[i], SIGTERM, true), 0);
@@ -418,8 +418,10 @@ int main(void)
 	stay_alive();
 	check_exits(run_child(stay_alive_forked, NULL), 0);
 	printf("stays alive\n");
+#ifndef __SANITIZE_THREAD__ /* it delays handlers until a later call */
 	handlers_run();
 	printf("handlers run\n");
+#endif
 	check_exits(run_child(behind_its_back, NULL), 0);
 	return 0;
 }
