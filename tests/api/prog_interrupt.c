@@ -14,6 +14,12 @@
 /* Longer than the library works between two pauses. */
 #define SLOW_MS 50
 
+#ifdef __SANITIZE_ADDRESS__
+#define ADDRESS_SANITIZED 1
+#else
+#define ADDRESS_SANITIZED 0
+#endif
+
 /* ---- A store in memory, which survives a process and can be held up once. ---- */
 
 static uint8_t *store;
@@ -413,10 +419,14 @@ int main(void)
 	check(store != MAP_FAILED);
 	set_budget(4 * SIZE);
 	die_at_once();
-	check_exits(run_child(fork_and_work, NULL), 0);
+	/* The allocator of the address sanitizer may be locked by another thread during fork(2), and stays
+	 * so in the child (GCC 12). */
+	if (!ADDRESS_SANITIZED)
+		check_exits(run_child(fork_and_work, NULL), 0);
 	printf("dies at once\n");
 	stay_alive();
-	check_exits(run_child(stay_alive_forked, NULL), 0);
+	if (!ADDRESS_SANITIZED)
+		check_exits(run_child(stay_alive_forked, NULL), 0);
 	printf("stays alive\n");
 #ifndef __SANITIZE_THREAD__ /* it delays handlers until a later call */
 	handlers_run();
