@@ -18,6 +18,11 @@ __attribute__((visibility("default"))) const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 __attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
 
+/* "race:function\n", of a program that needs more. */
+#ifndef TSAN_MORE_SUPPRESSIONS
+#define TSAN_MORE_SUPPRESSIONS ""
+#endif
+
 const char *__asan_default_options(void)
 {
 	return "handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1:use_sigaltstack=0:detect_leaks=0";
@@ -28,11 +33,13 @@ const char *__tsan_default_options(void)
 	return "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0:die_after_fork=0" TSAN_MORE;
 }
 
-/* The right to store to it is what keeps stores from memory that is copied; and what has come from the kernel by a call of its
- * own is taken for what stood there before. */
+/* TSan does not know that no thread can store to a segment whose write permission is revoked
+ * (twin_keep, trimmed), and takes memory that the library has mapped by a system call for the memory
+ * that was there before (prefetch_open, prefetch_add). */
 const char *__tsan_default_suppressions(void)
 {
-	return "race:twin_keep\nrace:prefetch_open\n";
+	return "race:twin_keep\nrace:trimmed\nrace:prefetch_open\nrace:prefetch_add\n"
+	       TSAN_MORE_SUPPRESSIONS;
 }
 #else
 #define SANITIZED 0

@@ -14,13 +14,19 @@
 /* Longer than the library works between two pauses. */
 #define SLOW_MS 50
 
+#ifdef __SANITIZE_ADDRESS__
+#define ADDRESS_SANITIZED 1
+#else
+#define ADDRESS_SANITIZED 0
+#endif
+
 /* ---- A store in memory, which survives a process and can be held up once. ---- */
 
 static uint8_t *store;
 static int told[2], go[2]; /* pipes: the driver has been called; it may go on */
-static volatile int held_op = -1;
+static _Atomic int held_op = -1;
 static volatile sig_atomic_t handled, handled_before_last;
-static sigset_t mask_at_work;
+static _Thread_local sigset_t mask_at_work; /* of this thread, when it called the driver last */
 static unsigned writes;
 
 static void say(void)
@@ -366,7 +372,7 @@ static void jump_and_work(void *arg)
 }
 
 /* A handler that is there when the library is loaded is one, too. */
-static void handlers_run(void)
+__attribute__((unused)) static void handlers_run(void)
 {
 	for (size_t i = 0; i < sizeof(works) / sizeof(*works); i++)
 		check_exits(interrupt(handle_and_work, &works[i], SIGTERM, true), 0);
@@ -413,13 +419,19 @@ int main(void)
 	check(store != MAP_FAILED);
 	set_budget(4 * SIZE);
 	die_at_once();
-	check_exits(run_child(fork_and_work, NULL), 0);
+	/* The allocator of the address sanitizer may be locked by another thread during fork(2), and stays
+	 * so in the child (GCC 12). */
+	if (!ADDRESS_SANITIZED)
+		check_exits(run_child(fork_and_work, NULL), 0);
 	printf("dies at once\n");
 	stay_alive();
-	check_exits(run_child(stay_alive_forked, NULL), 0);
+	if (!ADDRESS_SANITIZED)
+		check_exits(run_child(stay_alive_forked, NULL), 0);
 	printf("stays alive\n");
+#ifndef __SANITIZE_THREAD__ /* it delays handlers until a later call */
 	handlers_run();
 	printf("handlers run\n");
+#endif
 	check_exits(run_child(behind_its_back, NULL), 0);
 	return 0;
 }

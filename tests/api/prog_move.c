@@ -10,6 +10,9 @@
  */
 #include <ummap-driver.h>
 
+/* TSan does not know that a store to the mapping happens before the segment is written to the array,
+ * because the kernel carries the fault to the library. */
+#define TSAN_MORE_SUPPRESSIONS "race:write_store\n"
 #include "access.h"
 #include "common.h"
 
