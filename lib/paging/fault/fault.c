@@ -208,9 +208,6 @@ enum fault_answer fault_by_signal(struct fault *fault)
 
 /* ---- Faults reported by messages ---- */
 
-#define MAX_MESSAGE_LOADS 16
-#define MIN_LOADS_TO_WAIT 4
-
 /* A thread that serves messages. */
 struct server {
 	struct seg_load loads[MAX_MESSAGE_LOADS];    /* loads; unused if `map` is NULL */

@@ -12,8 +12,6 @@
 #include "budget/share.h"
 #include "paging/fault/fault.h"
 
-#define TEARDOWN_BATCH_SEGMENTS 256 /* segments that leave their slots together: whole clusters */
-
 static int empty_slot(struct mapping *map, size_t i, struct seg *s)
 {
 	(void)s;
@@ -60,12 +58,12 @@ static bool bring_to_pool(struct mapping *map, size_t i, struct seg **list, unsi
  * be in use outside the library, and must not be given to another mapping. */
 static int keep_frames(struct mapping *map, size_t i, struct seg *s)
 {
-	struct seg *list[CLUSTER_MAX] = { s };
+	struct seg *list[MAX_CLUSTER_SEGMENTS] = { s };
 	unsigned n;
 
 	if (seg_pins(s) || share_is_dynamic() || !budget_has_room(0, 0))
 		return 0;
-	n = map_lock_cluster(map, i, list, CLUSTER_MAX, is_like_first);
+	n = map_lock_cluster(map, i, list, MAX_CLUSTER_SEGMENTS, is_like_first);
 	if (bring_to_pool(map, i, list, n)) {
 		for (unsigned k = n; k-- > 0;)
 			drop_segment(map, list[k], frame_free);
