@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Stores, from opening to closing. With io_run.c, which makes their requests, the only caller of drivers.
- */
+/* Stores, from opening to closing. Only this file and io_run.c call drivers. */
 #include "io/io.h"
 
 #include "base/config.h"
@@ -15,9 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CALL_THREADS 4 /* for drivers that must not run in a signal handler */
+/* Threads that call drivers which must not run in a signal handler. */
+#define CALL_THREADS 4
 
-/* A word of `list`, which blanks separate. */
+/* Whether `word` is in `list`, whose words are separated by blanks. */
 static bool has_word(const char *list, const char *word)
 {
 	size_t len = strlen(word);
@@ -32,8 +31,8 @@ static bool has_word(const char *list, const char *word)
 	return false;
 }
 
-/* Finds the driver of each layer and hands each filter the next one. below: what comes behind the
- * last layer; NULL: nothing. */
+/* Finds the driver of each layer, and gives the next one to each filter. below: the drivers below
+ * the last layer; NULL: none. */
 static int resolve(struct uri *u, const struct io_below *below, const struct ummap_driver **outer)
 {
 	const struct ummap_driver *next = below ? below->driver : NULL;
@@ -57,8 +56,9 @@ static int resolve(struct uri *u, const struct io_below *below, const struct umm
 			return err;
 		for (unsigned k = 0; k < layer->nkeys; k++) {
 			if (!has_word(d->keys, layer->keys[k].name))
-				return fail(EINVAL, "driver \"%s\" has no key \"%s\". Its keys are: %s", d->scheme,
-					    layer->keys[k].name, d->keys ? d->keys : "none");
+				return fail(EINVAL, "cannot use the key '%s': the driver '%s' does "
+					    "not have it. Its keys are: %s", layer->keys[k].name,
+					    d->scheme, d->keys ? d->keys : "none");
 		}
 		layer->next = next;
 		layer->next_uri = next_uri;
@@ -69,11 +69,11 @@ static int resolve(struct uri *u, const struct io_below *below, const struct umm
 	return 0;
 }
 
-/* What a driver makes up for, and so reports by no call. */
-static void log_notice(void *unused, const char *sentence)
+/* Logs a failure that the driver compensates for, and therefore reports by no call. */
+static void log_notice(void *unused, const char *message)
 {
 	(void)unused;
-	log_line(LOG_WARN, "io", "%s", sentence);
+	log_line(LOG_WARN, "io", "%s", message);
 }
 
 static int open_handle(struct store *s, const struct uri *u, int fd, int oflags)
@@ -126,15 +126,15 @@ static void copy_table(struct store *s, const struct ummap_driver *driver)
 	memcpy(&s->driver, driver, min_size(driver->struct_size, sizeof(s->driver)));
 }
 
-/* Gives the path of the driver behind the filters to each filter. */
+/* Gives the path of the driver below the filters to each filter. */
 static int take_path(struct uri *u, const struct io_below *below)
 {
 	if (!below->uri->path || !*below->uri->path)
 		return fail(EINVAL, "cannot put the filters before the driver '%s': its URI has no "
 			    "path", below->driver->scheme);
 	if (*u->layer[0].path)
-		return fail(EINVAL, "cannot put the filters before the driver '%s': they have the path "
-			    "'%s'. Try '%s:' without a path", below->driver->scheme,
+		return fail(EINVAL, "cannot put the filters before the driver '%s': they have the "
+			    "path '%s'. Try '%s:' without a path", below->driver->scheme,
 			    u->layer[0].path, u->layer[0].scheme);
 	for (unsigned i = 0; i < u->layers; i++)
 		u->layer[i].path = below->uri->path;
@@ -161,7 +161,7 @@ static int open_store(const char *text, const struct io_below *below, int fd, in
 		copy_table(s, d);
 		err = open_handle(s, &u, fd, oflags);
 	}
-	/* Afterwards, because opening may make the file. */
+	/* The identity is made after the open, because the open may create the file. */
 	if (!err) {
 		err = identity_make(&s->identity, &u, fd);
 		if (!err)
@@ -237,7 +237,7 @@ int io_open(const char *uri, int oflags, struct store **store)
 	return open_store(uri, NULL, -1, oflags, store);
 }
 
-/* io_uring does not work here. */
+/* Whether io_uring has failed to work here. */
 static _Atomic bool has_no_uring;
 
 int io_open_fd(const char *uri, int fd, int oflags, struct store **store)
@@ -262,20 +262,20 @@ struct store *io_hold(struct store *store)
 	return store;
 }
 
-/* The last notice of a store, while it is closed. */
-struct said {
+/* The last notice of a store while it is closed. */
+struct notice {
 	_Atomic uint32_t lock;
-	char sentence[512];
+	char message[512];
 };
 
-static void keep_notice(void *arg, const char *sentence)
+static void keep_notice(void *arg, const char *message)
 {
-	struct said *said = arg;
+	struct notice *notice = arg;
 
-	log_notice(NULL, sentence);
-	futex_lock(&said->lock);
-	strncpy(said->sentence, sentence, sizeof(said->sentence) - 1);
-	futex_unlock(&said->lock);
+	log_notice(NULL, message);
+	futex_lock(&notice->lock);
+	strncpy(notice->message, message, sizeof(notice->message) - 1);
+	futex_unlock(&notice->lock);
 }
 
 static int close_handle(struct store *store)
@@ -290,7 +290,8 @@ static int close_handle(struct store *store)
 	return err;
 }
 
-/* A forked child does it, too, where the locks of notices may be held for ever. */
+/* A forked child calls this, too. It must not wait for the lock of a notice, which another thread
+ * of the parent may have held. */
 void io_close(struct store *store)
 {
 	if (--store->owners == 0)
@@ -299,17 +300,19 @@ void io_close(struct store *store)
 
 int io_complete(struct store *store)
 {
-	struct said said = { .lock = 0 };
+	struct notice notice = { .lock = 0 };
 	int err;
 
 	if (--store->owners > 0)
 		return 0;
 	if (store->driver.set_notice)
-		store->driver.set_notice(store->handle, keep_notice, &said);
+		store->driver.set_notice(store->handle, keep_notice, &notice);
 	err = close_handle(store);
-	/* A driver that says nothing of it has the data, if not a trace of them. */
-	return err && *said.sentence ? fail(EUCLEAN, "the mapping has ended, but its store was not "
-					    "closed completely: %s", said.sentence) : 0;
+	/* Without a notice, the driver has stored all data. */
+	if (!err || !*notice.message)
+		return 0;
+	return fail(EUCLEAN, "the mapping has ended, but its store was not closed completely: %s",
+		    notice.message);
 }
 
 void io_part(struct store *store, struct ummap_driver *driver, void **handle)
@@ -327,12 +330,13 @@ const struct ummap_geom *io_geom(const struct store *store)
 
 bool io_same(const struct store *a, const struct store *b)
 {
-	return a == b || (a->geom.id[0] && a->geom.id[0] == b->geom.id[0] && a->geom.id[1] == b->geom.id[1]);
+	return a == b || (a->geom.id[0] && a->geom.id[0] == b->geom.id[0] &&
+			  a->geom.id[1] == b->geom.id[1]);
 }
 
 /* ---- A store that is named by another URI ---- */
 
-/* Where no driver is named, the one that io_open_fd takes. */
+/* Returns the URI of the driver that io_open_fd takes by default if the URI is NULL. */
 static const char *driver_of(const char *text)
 {
 	return text ? text : has_no_uring ? "posix" : "uring";
@@ -360,7 +364,7 @@ bool io_is(const struct store *store, const struct identity *id)
 
 bool io_meets(const struct store *store, const struct identity *id)
 {
-	/* Where there is no file, two stores of one URI are the same only perhaps. */
+	/* Without a file, stores of one URI may be the same or not. */
 	return identity_meets(&store->identity, id) && (id->file[1] || store->driver.hand_over);
 }
 
@@ -401,10 +405,9 @@ void io_cancel_hand_over(struct store *store)
 	int err = store->driver.hand_over ? store->driver.hand_over(store->handle, &to) : 0;
 
 	if (err)
-		log_line(LOG_ERROR, "io",
-			 "cannot go on with the %s store as before: %s. Try to end the mapping and "
-			 "open it again",
-			 store->driver.scheme, *to.why ? to.why : strerror(-err));
+		log_line(LOG_ERROR, "io", "cannot go on with the %s store as before: %s. Try to "
+			 "end the mapping and open it again", store->driver.scheme,
+			 *to.why ? to.why : strerror(-err));
 }
 
 int io_lock(struct store *store, uint64_t off, uint64_t len, int how, char why[160])
@@ -421,12 +424,14 @@ uint64_t io_size(struct store *store)
 	return size;
 }
 
-/* A mapping's lock does not have this byte. Who has it makes the store longer. */
+/* The byte whose lock a process holds while it makes a store longer. No mapping locks this byte. */
 #define GROWTH_BYTE ((uint64_t)INT64_MAX - 1)
+/* Attempts to lock the byte, and ms between two attempts. */
 #define GROWTH_TRIES 1000
 #define GROWTH_WAIT_MS 10
 
-/* Two processes at a time could make a store shorter: both have seen it short, and the one that needs less is last. */
+/* Without the lock, a store could become shorter: if two processes have found it short, the one
+ * that needs less may resize it last. */
 static int lock_growth(struct store *s)
 {
 	static _Atomic uint32_t never;
@@ -438,7 +443,7 @@ static int lock_growth(struct store *s)
 			futex_wait(&never, 0, GROWTH_WAIT_MS);
 		err = io_lock(s, GROWTH_BYTE, 1, UMMAP_LOCK_EXCLUSIVE, who);
 	}
-	/* Where there are no locks, no other process is expected. */
+	/* If the store has no locks, no other process is expected. */
 	return err == -EBUSY ? err : 0;
 }
 
@@ -463,7 +468,7 @@ bool io_grows(const struct store *s)
 	return s->geom.caps & UMMAP_CAP_GROW;
 }
 
-/* One store at a time becomes longer. */
+/* Held while a store becomes longer. */
 static _Atomic uint32_t lengthening;
 
 int io_lengthen(struct store *s, uint64_t size)
@@ -483,8 +488,9 @@ void io_forget(void)
 	lengthening = 0;
 }
 
-/* Only data are remembered. That they have become a hole, or that the two numbers are of different answers, costs a read; but a hole
- * that is remembered could hide what others have written to it. */
+/* Only bytes that are data are remembered. If they have become a hole in the meantime, or if the
+ * two numbers belong to different answers, this costs a read. A hole must not be remembered:
+ * another process may have written to it since. */
 bool io_is_hole(struct store *s, uint64_t off, size_t len)
 {
 	uint64_t begin = 0, end = UINT64_MAX;

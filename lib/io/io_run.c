@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Requests. Serializes calls of a driver that cannot work in parallel, keeps drivers that are not fault-safe off the
- * faulting thread, merges neighbours into one request, vectored or longer, and runs asynchronous drivers by submit and
- * reap; with a synchronous driver, submitting a request completes it. Locks: `turn` of a store, held across one call of
- * a driver that has no PARALLEL, or from submit to reap.
+ * Requests. Serializes the calls of a driver that cannot work in parallel, keeps the calls of a
+ * driver that is not fault-safe off the faulting thread, and merges adjacent requests into a longer
+ * or a vectored one. Runs asynchronous drivers by submit and reap; with a synchronous driver, a
+ * submitted request is complete. Lock: `turn` of a store, which is held across one call of a driver
+ * without PARALLEL, or from submit to reap.
  */
 #include "io/io.h"
 
@@ -11,19 +12,22 @@
 #include "base/sys.h"
 #include "base/worker.h"
 
-#define PIECES_MAX 32 /* of one vectored request */
-/* Bytes of one that was several: short enough for some of them to be on their way at a time. */
-#define JOINED_MAX ((size_t)2 << 20)
+/* Requests of one call. They are on the stack. */
+#define MAX_CALL_REQUESTS 32
+/* Bytes of a merged request: short enough that several are in flight at a time. */
+#define MAX_MERGED_BYTES ((size_t)2 << 20)
 
 /* One call of a driver, packed so that a worker can make it. */
 struct call {
 	struct store *store;
-	enum { CALL_ONE, CALL_VECTOR, CALL_ASYNC, CALL_JOINED, CALL_FLUSH, CALL_PUSH, CALL_PERSIST } kind;
-	struct ummap_io *io;          /* CALL_PERSIST: where it is mapped */
-	unsigned n;
-	unsigned failed;              /* that were several, and have failed ... */
-	unsigned again;               /* ... so that so many were made once more */
-	int err;
+	enum {
+		CALL_ONE, CALL_VECTOR, CALL_ASYNC, CALL_MERGED, CALL_FLUSH, CALL_PUSH, CALL_PERSIST
+	} kind;
+	struct ummap_io *io;          /* requests; CALL_PERSIST: the mapped range */
+	unsigned n;                   /* number of requests */
+	unsigned failed;              /* number of merged requests that failed */
+	unsigned again;               /* number of requests that were run again, one by one */
+	int err;                      /* result of the call */
 };
 
 static int run_one(struct store *s, struct ummap_io *io)
@@ -35,7 +39,7 @@ static int run_one(struct store *s, struct ummap_io *io)
 	return io->res;
 }
 
-/* What has failed together with others need not fail by itself. */
+/* Runs a request again that has failed as a part of a merged one. */
 static void run_again(struct call *c, struct ummap_io *io)
 {
 	run_one(c->store, io);
@@ -45,7 +49,7 @@ static void run_again(struct call *c, struct ummap_io *io)
 static int run_vector(struct call *c)
 {
 	struct store *s = c->store;
-	struct iovec iov[PIECES_MAX];
+	struct iovec iov[MAX_CALL_REQUESTS];
 	int res;
 
 	for (unsigned i = 0; i < c->n; i++)
@@ -63,11 +67,11 @@ static int run_vector(struct call *c)
 	return 0;
 }
 
-/* What this thread reaps, it has submitted: every request reaped here is one of these. */
+/* A thread reaps only requests that it has submitted, so all of them belong to the call. */
 static int run_async(struct call *c)
 {
 	struct store *s = c->store;
-	struct ummap_io *list[PIECES_MAX], *done[PIECES_MAX];
+	struct ummap_io *list[MAX_CALL_REQUESTS], *done[MAX_CALL_REQUESTS];
 	unsigned n = c->n, sent = 0, reaped = 0;
 
 	for (unsigned i = 0; i < n; i++)
@@ -76,7 +80,7 @@ static int run_async(struct call *c)
 		int got = sent < n ? s->driver.submit(s->handle, list + sent, n - sent) : 0;
 
 		if (got < 0) {
-			/* Those never sent fail; those on their way must still be waited for. */
+			/* Unsent requests fail. Requests in flight must be reaped. */
 			for (unsigned i = sent; i < n; i++)
 				c->io[i].res = got;
 			n = sent;
@@ -84,14 +88,14 @@ static int run_async(struct call *c)
 		}
 		sent += (unsigned)got;
 		if (sent == reaped) {
-			/* The driver takes no more, and has none of ours: this one goes by itself. */
+			/* The driver accepts no request, and has none of this thread in flight. */
 			run_one(s, list[sent]);
 			sent++;
 			reaped++;
 			continue;
 		}
-		/* Nobody looks at one before all are there. */
-		got = s->driver.reap(s->handle, done, PIECES_MAX, sent - reaped);
+			/* The caller needs all results: wait for all requests that were sent. */
+			got = s->driver.reap(s->handle, done, MAX_CALL_REQUESTS, sent - reaped);
 		if (got < 0)
 			return got;
 		reaped += (unsigned)got;
@@ -99,31 +103,33 @@ static int run_async(struct call *c)
 	return 0;
 }
 
-/* Requests that touch, in the store and in memory, become one, unless it gets too long. Returns how many there are. */
-static unsigned join(const struct ummap_io *io, unsigned n, struct ummap_io *joined)
+/* Merges requests that are adjacent in the store and in memory, up to MAX_MERGED_BYTES. Returns the
+ * number of merged requests. */
+static unsigned merge_requests(const struct ummap_io *io, unsigned n, struct ummap_io *merged)
 {
-	struct ummap_io *last = joined;
+	struct ummap_io *last = merged;
 
 	*last = io[0];
 	for (unsigned i = 1; i < n; i++) {
-		bool touches = (char *)last->buf + last->len == io[i].buf && last->off + last->len == io[i].off;
+		bool adjacent = (char *)last->buf + last->len == io[i].buf &&
+				last->off + last->len == io[i].off;
 
-		if (touches && last->len + io[i].len <= JOINED_MAX)
+		if (adjacent && last->len + io[i].len <= MAX_MERGED_BYTES)
 			last->len += io[i].len;
 		else
 			*++last = io[i];
 	}
-	return (unsigned)(last - joined) + 1;
+	return (unsigned)(last - merged) + 1;
 }
 
-static int run_joined(struct call *c)
+static int run_merged(struct call *c)
 {
-	struct ummap_io joined[PIECES_MAX], *j = joined;
+	struct ummap_io merged[MAX_CALL_REQUESTS], *j = merged;
 	struct call whole = *c;
 	int err;
 
-	whole.io = joined;
-	whole.n = join(c->io, c->n, joined);
+	whole.io = merged;
+	whole.n = merge_requests(c->io, c->n, merged);
 	err = run_async(&whole);
 	for (unsigned i = 0; i < c->n && !err; i++) {
 		struct ummap_io *io = &c->io[i];
@@ -157,8 +163,8 @@ static void make_call(void *arg)
 	case CALL_ASYNC:
 		c->err = run_async(c);
 		break;
-	case CALL_JOINED:
-		c->err = run_joined(c);
+	case CALL_MERGED:
+		c->err = run_merged(c);
 		break;
 	case CALL_FLUSH:
 		c->err = s->driver.flush(s->handle, 0, UINT64_MAX);
@@ -183,24 +189,26 @@ static int call_driver(struct call *c)
 	return c->err;
 }
 
-/* How many requests from io on touch one another. */
-static unsigned run_length(const struct ummap_io *io, unsigned n)
+/* The number of requests, from io on, that are adjacent in the store. */
+static unsigned count_adjacent(const struct ummap_io *io, unsigned n)
 {
 	unsigned k = 1;
 
-	while (k < n && k < PIECES_MAX && io[k].off == io[k - 1].off + io[k - 1].len)
+	while (k < n && k < MAX_CALL_REQUESTS && io[k].off == io[k - 1].off + io[k - 1].len)
 		k++;
 	return k;
 }
 
-static void count_calls(struct io_count *count, const struct ummap_io *io, unsigned calls, unsigned errors)
+static void count_calls(struct io_count *count, const struct ummap_io *io, unsigned calls,
+			unsigned errors)
 {
 	bool reading = io->op == UMMAP_IO_READ;
 
-	atomic_fetch_add_explicit(reading ? &count->read_requests : &count->write_requests, calls, memory_order_relaxed);
+	atomic_fetch_add_explicit(reading ? &count->read_requests : &count->write_requests, calls,
+				  memory_order_relaxed);
 	if (errors)
-		atomic_fetch_add_explicit(reading ? &count->read_errors : &count->write_errors, errors,
-					  memory_order_relaxed);
+		atomic_fetch_add_explicit(reading ? &count->read_errors : &count->write_errors,
+					  errors, memory_order_relaxed);
 }
 
 void io_count(struct io_count *count, const struct ummap_io *io, unsigned n)
@@ -212,8 +220,8 @@ void io_count(struct io_count *count, const struct ummap_io *io, unsigned n)
 		bytes += io[i].res == 0 ? io[i].len : 0;
 		errors += io[i].res != 0;
 	}
-	atomic_fetch_add_explicit(io->op == UMMAP_IO_READ ? &count->read_bytes : &count->write_bytes, bytes,
-				  memory_order_relaxed);
+	atomic_fetch_add_explicit(io->op == UMMAP_IO_READ ? &count->read_bytes :
+				  &count->write_bytes, bytes, memory_order_relaxed);
 	count_calls(count, io, 1, errors);
 }
 
@@ -224,7 +232,9 @@ bool io_async(const struct store *s)
 
 bool io_overlaps(const struct store *s)
 {
-	return io_async(s) && (s->geom.caps & UMMAP_CAP_FAULTSAFE) && (s->geom.caps & UMMAP_CAP_PARALLEL);
+	const unsigned needed = UMMAP_CAP_FAULTSAFE | UMMAP_CAP_PARALLEL;
+
+	return io_async(s) && (s->geom.caps & needed) == needed;
 }
 
 unsigned io_begin(struct store *s, struct ummap_io **io, unsigned n)
@@ -242,7 +252,8 @@ int io_end(struct store *s, struct ummap_io **done, unsigned max)
 int io_run(struct store *s, struct ummap_io *io, unsigned n, bool together, struct io_count *count)
 {
 	bool async = io_async(s);
-	bool vector = together && (io->op == UMMAP_IO_READ ? !!s->driver.readv : !!s->driver.writev);
+	bool vector = together &&
+		      (io->op == UMMAP_IO_READ ? !!s->driver.readv : !!s->driver.writev);
 	int err = 0;
 
 	for (unsigned i = 0, k; i < n; i += k) {
@@ -250,10 +261,10 @@ int io_run(struct store *s, struct ummap_io *io, unsigned n, bool together, stru
 
 		k = 1;
 		if (async) {
-			k = n - i < PIECES_MAX ? n - i : PIECES_MAX;
-			c.kind = together && k > 1 ? CALL_JOINED : CALL_ASYNC;
+			k = n - i < MAX_CALL_REQUESTS ? n - i : MAX_CALL_REQUESTS;
+			c.kind = together && k > 1 ? CALL_MERGED : CALL_ASYNC;
 		} else if (vector) {
-			k = run_length(io + i, n - i);
+			k = count_adjacent(io + i, n - i);
 			c.kind = k > 1 ? CALL_VECTOR : CALL_ONE;
 		}
 		c.n = k;
@@ -299,7 +310,7 @@ bool io_push(struct store *s, int *err)
 	return *err != -EOPNOTSUPP;
 }
 
-/* By the thread that asks: what is mapped in place has no faults. */
+/* The calling thread calls the driver: accesses to pages in place cause no faults. */
 int io_persist(struct store *s, void *addr, size_t len, struct io_count *count)
 {
 	struct ummap_io range = { .buf = addr, .len = len };

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The drivers and policies: those built in, where a new one is one line; those in files, which are loaded once and
- * never unloaded, because a fault may be running their code; and drivers that the program has registered. The first
- * file of the right name counts, and a bad one is refused, never passed over. Runs in public calls only. Lock:
- * `loading`, held across dlopen(3), so that a file's constructors must not call the library.
+ * The drivers and policies: built-in ones, each of which is one line of a table; those of files,
+ * which are loaded once and never unloaded, because a fault may run their code; and drivers that
+ * the program has registered. The first file with the right name counts; if it is bad, it is
+ * refused. Runs in public calls only. Lock: `loading`, held across dlopen(3), so a constructor of a
+ * file must not call the library.
  */
 #include "io/plugin.h"
 
@@ -19,26 +20,28 @@
 #include <sys/stat.h>
 #include <ummap.h>
 
-/* ---- Those that are files ---- */
+/* ---- Files ---- */
 
-/* More cannot be a table: what is exported is something else. */
+/* Bytes. A symbol with a larger struct_size is not a table. */
 #define TABLE_MAX 4096
 
-#define PROGRAM "this program" /* place of a driver that is in no file */
+#define PROGRAM "this program" /* the place of a driver that the program has registered */
 
 static const char load_folder[] = UMMAP_PLUGIN_DIR;
 
-/* How both tables begin. */
+/* The fields at the beginning of both tables. */
 struct head {
 	size_t struct_size;
 	uint32_t abi;
 	const char *name;
 };
 
-_Static_assert(offsetof(struct ummap_driver, scheme) == offsetof(struct head, name), "a driver's head");
-_Static_assert(offsetof(struct ummap_policy, name) == offsetof(struct head, name), "a policy's head");
+_Static_assert(offsetof(struct ummap_driver, scheme) == offsetof(struct head, name),
+	       "the beginning of a driver's table");
+_Static_assert(offsetof(struct ummap_policy, name) == offsetof(struct head, name),
+	       "the beginning of a policy's table");
 
-/* A required call of a table, and its offset there. */
+/* A required call of a table. */
 struct required {
 	const char *call;
 	size_t at;
@@ -85,7 +88,8 @@ struct loaded {
 static struct loaded *all;
 static _Atomic uint32_t loading;
 
-/* A fork may have copied the list in the middle of a change; files that are in memory load again at once. */
+/* The fork may have copied the list in the middle of a change. Files that are in memory load again
+ * at once. */
 void plugin_forget(void)
 {
 	all = NULL;
@@ -101,7 +105,8 @@ static bool in_folder(const struct kind *kind, const char *name, const char *fol
 	return n < PATH_MAX && stat(file, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-static bool find_file(const struct kind *kind, const char *name, const char *path, char file[static PATH_MAX])
+static bool find_file(const struct kind *kind, const char *name, const char *path,
+		      char file[static PATH_MAX])
 {
 	if (in_folder(kind, name, load_folder, strlen(load_folder), file))
 		return true;
@@ -115,7 +120,7 @@ static bool find_file(const struct kind *kind, const char *name, const char *pat
 	return false;
 }
 
-/* The table that a file exports; NULL with a sentence. */
+/* Returns the table that a file exports, or NULL with a message. */
 static const struct head *open_file(const struct kind *kind, const char *file)
 {
 	void *object = dlopen(file, RTLD_NOW | RTLD_LOCAL);
@@ -124,7 +129,8 @@ static const struct head *open_file(const struct kind *kind, const char *file)
 	if (!object) {
 		const char *why = dlerror();
 
-		/* It mostly begins with the file's name, but not where a library is missing that it needs. */
+		/* The message begins with the name of the file, unless a library of the file is
+		 * missing. */
 		if (strncmp(why, file, strlen(file)) == 0)
 			why += strlen(file) + strspn(why + strlen(file), ": ");
 		fail(EINVAL, "cannot load '%s': %s", file, why);
@@ -165,8 +171,9 @@ static int check_table(const struct loaded *l, const char *name, const char *fil
 	return 0;
 }
 
-/* A copy of a table, which is defined in `file`; NULL with a sentence. */
-static struct loaded *take_table(const struct kind *kind, const struct head *table, const char *name, const char *file)
+/* Copies a table, which is defined in `file`. Returns NULL with a message on failure. */
+static struct loaded *clone_table(const struct kind *kind, const struct head *table,
+				 const char *name, const char *file)
 {
 	struct loaded *l;
 
@@ -199,7 +206,7 @@ static struct loaded *find_loaded(const struct kind *kind, const char *name)
 	return l;
 }
 
-static void keep(struct loaded *l, const char *file)
+static void add_loaded(struct loaded *l, const char *file)
 {
 	log_line(LOG_INFO, "load", "the library uses the %s '%s' of %s", l->kind->word,
 		 l->table.head.name, file);
@@ -207,7 +214,8 @@ static void keep(struct loaded *l, const char *file)
 	all = l;
 }
 
-static int look_up(const struct kind *kind, const char *name, const char *path, struct loaded **found)
+static int find_or_load(const struct kind *kind, const char *name, const char *path,
+			struct loaded **found)
 {
 	const struct head *table;
 	char file[PATH_MAX];
@@ -216,10 +224,10 @@ static int look_up(const struct kind *kind, const char *name, const char *path, 
 	if (*found || !find_file(kind, name, path, file))
 		return 0;
 	table = open_file(kind, file);
-	*found = table ? take_table(kind, table, name, file) : NULL;
+	*found = table ? clone_table(kind, table, name, file) : NULL;
 	if (!*found)
 		return -EINVAL;
-	keep(*found, file);
+	add_loaded(*found, file);
 	return 0;
 }
 
@@ -230,17 +238,18 @@ static int add_driver(const struct ummap_driver *driver)
 	if (find_loaded(&driver_kind, driver->scheme))
 		return fail(EEXIST, "cannot add the driver '%s': a driver of this name exists",
 			    driver->scheme);
-	l = take_table(&driver_kind, (const struct head *)driver, driver->scheme, PROGRAM);
+	l = clone_table(&driver_kind, (const struct head *)driver, driver->scheme, PROGRAM);
 	if (!l)
 		return -EINVAL;
-	keep(l, PROGRAM);
+	add_loaded(l, PROGRAM);
 	return 0;
 }
 
 int plugin_check_driver(const struct ummap_driver *driver, bool is_open)
 {
-	struct loaded *l = take_table(is_open ? &handle_kind : &driver_kind, (const struct head *)driver,
-				      driver->scheme ? driver->scheme : "", PROGRAM);
+	const char *name = driver->scheme ? driver->scheme : "";
+	struct loaded *l = clone_table(is_open ? &handle_kind : &driver_kind,
+				       (const struct head *)driver, name, PROGRAM);
 
 	free(l);
 	return l ? 0 : -EINVAL;
@@ -262,7 +271,7 @@ static int load_driver(const char *name, const char *path, const struct ummap_dr
 	int err;
 
 	futex_lock(&loading);
-	err = look_up(&driver_kind, name, path, &found);
+	err = find_or_load(&driver_kind, name, path, &found);
 	futex_unlock(&loading);
 	*driver = found ? &found->table.driver : NULL;
 	return err;
@@ -274,24 +283,24 @@ static int load_policy(const char *name, const char *path, const struct ummap_po
 	int err;
 
 	futex_lock(&loading);
-	err = look_up(&policy_kind, name, path, &found);
+	err = find_or_load(&policy_kind, name, path, &found);
 	futex_unlock(&loading);
 	*policy = found ? &found->table.policy : NULL;
 	return err;
 }
 
-/* ---- Those that are built in, and the way to all of them ---- */
+/* ---- Built-in drivers and policies, and the search for all ---- */
 
-extern const struct ummap_driver ummap_driver_posix, ummap_driver_uring, ummap_driver_pmem, ummap_driver_mem,
-	ummap_driver_null, ummap_driver_error, ummap_driver_trace, ummap_driver_wal, ummap_driver_cow,
-	ummap_driver_cache;
+extern const struct ummap_driver ummap_driver_posix, ummap_driver_uring, ummap_driver_pmem,
+	ummap_driver_mem, ummap_driver_null, ummap_driver_error, ummap_driver_trace,
+	ummap_driver_wal, ummap_driver_cow, ummap_driver_cache;
 extern const struct ummap_policy ummap_policy_fifo, ummap_policy_lifo, ummap_policy_plru,
 	ummap_policy_prnd, ummap_policy_wiro_f, ummap_policy_wiro_l, ummap_policy_s3fifo;
 
 static const struct ummap_driver *const drivers[] = {
-	&ummap_driver_posix, &ummap_driver_uring, &ummap_driver_pmem, &ummap_driver_mem, &ummap_driver_null,
-	&ummap_driver_error, &ummap_driver_trace, &ummap_driver_wal, &ummap_driver_cow,
-	&ummap_driver_cache,
+	&ummap_driver_posix, &ummap_driver_uring, &ummap_driver_pmem, &ummap_driver_mem,
+	&ummap_driver_null, &ummap_driver_error, &ummap_driver_trace, &ummap_driver_wal,
+	&ummap_driver_cow, &ummap_driver_cache,
 };
 
 /* The policy of UMMAP_PTYPE_x is at x - 1. */
@@ -305,13 +314,13 @@ static const struct ummap_policy *const policies[] = {
 
 #define COUNT(table) (sizeof(table) / sizeof(*(table)))
 
-/* Words with a blank before each. */
+/* Appends a word, with a blank before it. */
 static size_t add_word(char *list, size_t size, size_t len, const char *word)
 {
 	return min_size(size - 1, len + (size_t)snprintf(list + len, size - len, " %s", word));
 }
 
-/* Says what there is, and where a file was looked for. */
+/* The message lists the built-in ones, and the folders that were searched. */
 static void fail_missing(const char *kind, const char *name, const char *known)
 {
 	fail(EINVAL, "cannot find the %s '%s': the built-in ones are%s, and ummap-%s-%s.so is "

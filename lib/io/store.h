@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What io.c opens and io_run.c makes requests to; opaque for all other files. */
+/* The structure of a store, for io.c and io_run.c; opaque for all other files. */
 #ifndef STORE_H
 #define STORE_H
 
@@ -11,15 +11,15 @@
 #include "io/identity.h"
 
 struct store {
-	struct ummap_driver driver;  /* a copy, so that fields an older driver lacks are NULL */
-	void *handle;
-	bool is_callers;             /* the handle is the caller's, and stays open */
-	struct ummap_geom geom;
+	struct ummap_driver driver;  /* a copy: fields that an older driver lacks are NULL */
+	void *handle;                /* handle of the driver */
+	bool is_callers;             /* whether the handle belongs to the caller, and stays open */
+	struct ummap_geom geom;      /* properties that the driver has reported */
 	struct identity identity;
-	_Atomic uint32_t turn;
-	_Atomic unsigned owners;
-	_Atomic uint64_t data_begin; /* there are bytes in [data_begin, data_end), for all that is known ... */
-	_Atomic uint64_t data_end;   /* ... about which the driver need not be asked */
+	_Atomic uint32_t turn;       /* lock for calls of a driver without PARALLEL */
+	_Atomic unsigned owners;     /* number of owners, each of which closes the store */
+	_Atomic uint64_t data_begin; /* bytes [data_begin, data_end) are data: io_is_hole */
+	_Atomic uint64_t data_end;   /* does not ask the driver about them */
 };
 
 #endif

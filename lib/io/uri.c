@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Parses URIs. The text is split before it is decoded: the bytes that a '%' or a variable stands for never
- * change the structure. Independent of drivers; takes no lock.
+ * Parses URIs. The text is split before it is decoded, so that the bytes for which a '%' or a
+ * variable stands never change the structure. Independent of drivers; takes no lock.
  */
 #include "io/uri.h"
 
@@ -20,8 +20,8 @@ static int hex(char c)
 	return isxdigit((unsigned char)c) ? tolower((unsigned char)c) - 'a' + 10 : -1;
 }
 
-/* One character of s, which "%41" is too; returns what follows it. NULL with a sentence: two hex digits must
- * follow a '%', and not make a NUL. */
+/* Decodes one character of s, such as "%41". Returns the text after it; or NULL with a message,
+ * because two hex digits must follow a '%', and the character must not be NUL. */
 static const char *decode_char(const char *s, char *c)
 {
 	if (*s != '%') {
@@ -37,7 +37,7 @@ static const char *decode_char(const char *s, char *c)
 	return s + 3;
 }
 
-/* In place. */
+/* Decodes a text in place. */
 static int decode(char *text)
 {
 	const char *s = text;
@@ -49,7 +49,8 @@ static int decode(char *text)
 	return s ? 0 : -EINVAL;
 }
 
-/* The value of the variable at s, a "{name}", to *out; returns what follows it, or NULL with a sentence. */
+/* Appends the value of the variable at s, a "{name}", to *out. Returns the text after the variable,
+ * or NULL with a message. */
 static const char *put_variable(const char *s, char **out)
 {
 	const char *name = s + 1;
@@ -68,7 +69,7 @@ static const char *put_variable(const char *s, char **out)
 	return name + len + 1;
 }
 
-/* With variables replaced, whose values are taken as they are. *s becomes what stands in u->room. */
+/* Replaces variables, whose values are taken as they are. *text becomes the result, in u->room. */
 static int expand(struct uri *u, const char **text)
 {
 	const char *s = *text;
@@ -80,7 +81,8 @@ static int expand(struct uri *u, const char **text)
 	return s ? 0 : -EINVAL;
 }
 
-/* Room for all that will be expanded: each variable makes the text longer by less than its value. */
+/* Allocates room for the expanded text: each variable makes it longer by less than the longest
+ * value. */
 static int make_room(struct uri *u)
 {
 	size_t variables = 0;
@@ -132,7 +134,8 @@ static int add_key(struct uri *u, unsigned layer, const char *name, const char *
 	return 0;
 }
 
-/* A key "scheme.name" is that filter's; any other is the driver's, which comes last. */
+/* A key "scheme.name" belongs to that filter; any other key belongs to the driver, which is the
+ * last layer. */
 static int parse_key(struct uri *u, char *item)
 {
 	char *equals = strchr(item, '='), *dot;

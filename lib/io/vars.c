@@ -16,11 +16,11 @@
 
 #define NAME_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"
 #define NAME_MAX_LEN 63
-#define VARS_MAX 256 /* of the program's */
+#define VARS_MAX 256 /* variables of the program */
 
 struct var {
 	struct var *next;
-	char *value;             /* behind the name, in the same piece of memory */
+	char *value;             /* value; in the same allocation, after the name */
 	char name[];
 };
 
@@ -34,10 +34,11 @@ static void register_fork_handler(void)
 	fork_register(FORK_VARIABLES, &lock, NULL, NULL);
 }
 
-/* Launchers tell each process its number in one of these. */
+/* Launchers give each process its rank in one of these variables. */
 static int put_rank(char *value)
 {
-	static const char *const names[] = { "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID" };
+	static const char *const names[] = { "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
+					     "SLURM_PROCID" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		const char *text = secure_getenv(names[i]);
@@ -80,7 +81,7 @@ static const struct builtin *find_builtin(const char *name, size_t len)
 	return NULL;
 }
 
-/* Under the lock: where the pointer to it stands, or to the end. */
+/* Under the lock: returns the pointer that points to the variable, or that ends the list. */
 static struct var **find(const char *name, size_t len)
 {
 	struct var **at = &vars;

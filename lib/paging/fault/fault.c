@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Serves faults, for all engines. By signal, the faulting thread serves its own access. By message, threads of the
- * library serve those of any thread, of the kernel or of other processes: each begins the loads of all waiting
- * accesses, submits them together, and maps each segment when its load is done; then it begins those that have arrived
- * meanwhile. So few threads keep many requests in flight. While a thread has loads in flight it holds the locks of
- * their segments, so it waits for nothing but storage then: what might take longer it does after they are done. Takes
- * the locks of segments.
+ * Serves faults, for all engines. If the engine reports accesses by signals, the faulting thread
+ * serves its own access. If the engine reports them by messages, threads of the library serve the
+ * accesses of other threads, of the kernel and of other processes. Such a thread begins the loads
+ * of all waiting accesses, submits them together, and maps each segment when its load is done. So
+ * few threads keep many requests in flight. While a thread has loads in flight, it holds the locks
+ * of their segments and therefore waits for nothing but storage; accesses that may have to wait for
+ * something else are served after the loads are done. Takes the locks of segments.
  */
 #include "paging/fault/fault.h"
 
@@ -22,33 +23,43 @@
 #include "paging/fault/segment.h"
 #include "paging/fault/stall.h"
 
-/* ---- Poison ---- Who waits for an access by message cannot be given an error. So the place of the segment loses all
- * its rights: a thread that tries again gets SIGSEGV, which is ours to turn into SIGBUS, and a system call EFAULT. One
- * thread takes the error; a system call leaves it, and so it is forgotten after a while: in the second round after it,
- * since the first may be now, before the thread has had its turn.  */
+/* ---- Poisoned slots ---- */
 
-/* Segment i could not be loaded (err): from now on its place cannot be accessed, and a waiting thread gets the error by
- * trying it. */
-static void poison(struct mapping *map, size_t i, int err)
+/*
+ * A thread blocked on a userfaultfd message cannot receive an error code. If its load fails, the
+ * slot of the segment is poisoned: it loses all rights, and the thread is woken. A thread of the
+ * program then gets SIGSEGV, whose handler takes the error and raises SIGBUS. A system call fails
+ * with EFAULT and does not take the error, so the background thread removes old poison: not before
+ * its second round, because the first one may come before the woken thread has run.
+ */
+
+/* The caller has locked the segment. */
+static void poison_locked(struct mapping *map, size_t i, struct seg *s, int err)
+{
+	map->fault.load_error = err;
+	seg_change(s, SEG_POISON_OLD, SEG_POISONED);
+	map_touch(map, i);
+	map->fault.poisoned = true;
+	map->engine->poison(map->engine, map_place(map, i), map_place_len(map, i));
+}
+
+/* Poisons the slot of segment i, which could not be loaded (err: -errno), and wakes the threads
+ * that wait for the segment. */
+static void poison_segment(struct mapping *map, size_t i, int err)
 {
 	struct seg *s = map_seg(map, i);
 
 	seg_lock(s);
-	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_INACTIVE)) {
-		/* Somebody was luckier. */
+	/* Another thread may have mapped the segment in the meantime. */
+	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_INACTIVE))
 		engine_wake(map->engine, map_place(map, i), map_place_len(map, i));
-	} else {
-		map->fault.load_error = err;
-		seg_change(s, SEG_POISON_OLD, SEG_POISONED);
-		map_touch(map, i);
-		map->fault.poisoned = true;
-		map->engine->poison(map->engine, map_place(map, i), map_place_len(map, i));
-	}
+	else
+		poison_locked(map, i, s, err);
 	seg_unlock(s);
 }
 
 /* Refuses a store to segment i. Only the handler of SIGSEGV can distinguish the store from
- * loads, which it still serves. So the segment is made inactive and its place is poisoned; the
+ * loads, which it still serves. So the segment is made inactive and its slot is poisoned; the
  * segment stays valid. If it cannot be made inactive, the store is served. */
 static void refuse_store(struct mapping *map, size_t i)
 {
@@ -56,7 +67,7 @@ static void refuse_store(struct mapping *map, size_t i)
 	int err = seg_has(s, SEG_VALID) ? 0 : seg_fault(map, i, false);
 
 	if (err) {
-		poison(map, i, err);
+		poison_segment(map, i, err);
 		return;
 	}
 	seg_lock(s);
@@ -64,13 +75,9 @@ static void refuse_store(struct mapping *map, size_t i)
 		cache_remove(&map->member, s);
 		err = seg_deactivate(map, i, s);
 	}
-	if (!err && seg_has(s, SEG_VALID)) {
-		/* A load that finds the segment evicted is tried again. */
-		map->fault.load_error = 0;
-		seg_change(s, SEG_POISON_OLD, SEG_POISONED);
-		map->fault.poisoned = true;
-		map->engine->poison(map->engine, map_place(map, i), map_place_len(map, i));
-	}
+	/* Without an error: a load that finds the segment evicted tries again. */
+	if (!err && seg_has(s, SEG_VALID))
+		poison_locked(map, i, s, 0);
 	seg_unlock(s);
 	if (err)
 		seg_fault(map, i, true);
@@ -78,23 +85,22 @@ static void refuse_store(struct mapping *map, size_t i)
 		engine_wake(map->engine, map_place(map, i), map_place_len(map, i));
 }
 
-/* Somebody has found out, by SIGSEGV: takes the error, so that the next one tries again. 0: there is none. */
+/* Returns the error with which loading segment i has failed, or 0, and removes the poison of its
+ * slot, so that the next access tries again. */
 static int take_error(struct mapping *map, size_t i)
 {
 	struct seg *s = map_seg(map, i);
 	int err = 0;
 
-	if (!map->engine->poison)
-		return 0;
 	seg_lock(s);
-	/* One that came to the inactive ones meanwhile needs no error. */
+	/* A segment that has become inactive in the meantime was loaded. */
 	if (seg_has(s, SEG_POISONED) && !seg_has(s, SEG_VALID) && seg_unpoison(map, i, s) == 0)
 		err = map->fault.load_error;
 	seg_unlock(s);
 	return err;
 }
 
-/* In this round, or in the next one. Also one that came to the inactive ones meanwhile. */
+/* Removes the poison of a slot if it is old, or at once if `now`. */
 static void unpoison_old(struct mapping *map, size_t i, struct seg *s, bool now)
 {
 	seg_lock(s);
@@ -120,7 +126,7 @@ void fault_unpoison(struct mapping *map, bool now)
 	}
 }
 
-/* ---- By signal ---- */
+/* ---- Faults reported by signals ---- */
 
 static void (*_Atomic on_error)(void *addr, int error);
 
@@ -129,26 +135,28 @@ void fault_onerror(void (*fn)(void *addr, int error))
 	on_error = fn;
 }
 
-/* What is shown there and raises SIGBUS the kernel cannot load, or the file has lost it: reading it tells. */
-static bool show_pages(struct mapping *map, size_t i, const struct fault *fault)
+/* Serves an access of the calling thread to segment i. Returns 0, or the error with which the
+ * access fails. */
+static int serve_signal(struct mapping *map, size_t i, const struct fault *fault)
 {
-	return !fault->write && !(fault->signal == SIGBUS && seg_has(map_seg(map, i), SEG_PAGECACHE)) && pagecache_map(map, i);
-}
+	/* SIGBUS in a page-cache mapping: the kernel cannot read the page, or the file has become
+	 * shorter. Loading the segment returns the error. */
+	bool unreadable = fault->signal == SIGBUS && seg_has(map_seg(map, i), SEG_PAGECACHE);
+	int err;
 
-static int serve_by_signal(struct mapping *map, size_t i, bool write)
-{
-	int err = take_error(map, i);
-
+	if (!fault->write && !unreadable && pagecache_map(map, i))
+		return 0;
+	err = map->engine->poison ? take_error(map, i) : 0;
 	if (err)
 		return err;
 	readahead_fault(map, i);
-	return seg_fault(map, i, write);
+	return seg_fault(map, i, fault->write);
 }
 
 /* Handles a store that must not be served now, and ends the use of the mapping. Returns 0 if the
  * access must be tried again, after the thread has handled signals; or the error with which the
  * store fails. */
-static int store_to_full(struct mapping *map)
+static int defer_own_store(struct mapping *map)
 {
 	int err = map->bus_when_full ? -writeback_error(map) : 0;
 
@@ -163,13 +171,14 @@ static int store_to_full(struct mapping *map)
 enum fault_answer fault_by_signal(struct fault *fault)
 {
 	struct mapping *map = map_find(fault->addr);
-	void (*tell)(void *, int) = on_error;
+	void (*report)(void *, int) = on_error;
 	size_t i;
 	int err;
 
 	if (!map)
 		return handover_arrived(fault->addr) ? FAULT_SERVED : FAULT_FOREIGN;
-	/* What is not shown from the page cache, and raises no SIGBUS, has nothing to serve there. */
+	/* A SIGBUS is the library's if the mapping may have page-cache mappings, or if its engine
+	 * or the store raises SIGBUS. */
 	if ((fault->write && !map->writable) ||
 	    (fault->signal == SIGBUS &&
 	     !(map->in_place || map->engine->signal == SIGBUS || pagecache_may(map)))) {
@@ -183,43 +192,46 @@ enum fault_answer fault_by_signal(struct fault *fault)
 	}
 	i = (size_t)((char *)fault->addr - map->range) >> map->shift;
 	if (fault->write && stall_must_wait(map, i)) {
-		err = store_to_full(map);
+		err = defer_own_store(map);
 	} else {
-		err = show_pages(map, i, fault) ? 0 : serve_by_signal(map, i, fault->write);
+		err = serve_signal(map, i, fault);
 		map_leave(map);
 	}
 	if (!err)
 		return FAULT_SERVED;
 	fault->error = err;
-	/* A copy returns the error to its caller. */
-	if (tell && !copy_covers(fault->addr))
-		tell(fault->addr, -err);
+	/* copy_bytes returns the error to its caller. */
+	if (report && !copy_covers(fault->addr))
+		report(fault->addr, -err);
 	return FAULT_FAILED;
 }
 
-/* ---- By message ---- */
+/* ---- Faults reported by messages ---- */
 
+/* A thread that serves messages. */
 struct server {
-	struct seg_load loads[MAX_MESSAGE_LOADS];  /* free if their set is NULL */
-	struct ummap_io *next[MAX_MESSAGE_LOADS];  /* those that are not sent yet */
-	unsigned n, unsent;
-	struct store *store;          /* of all of them */
+	struct seg_load loads[MAX_MESSAGE_LOADS];    /* loads; unused if `map` is NULL */
+	struct ummap_io *unsent[MAX_MESSAGE_LOADS];  /* requests that are not submitted yet */
+	unsigned in_use, unsent_count;               /* numbers of loads and of unsent requests */
+	struct store *store;                         /* store of all the loads */
 };
 
-static void leave(struct server *v, struct seg_load *l, int err)
+/* Unlocks the segment of a load that has ended (err: -errno or 0). */
+static void end_load(struct server *v, struct seg_load *l, int err)
 {
 	struct mapping *map = l->map;
 
 	seg_load_unlock(l);
 	if (err)
-		poison(map, l->i, err);
+		poison_segment(map, l->i, err);
 	map_leave(map);
 	l->map = NULL;
-	v->n--;
+	v->in_use--;
 }
 
-/* Loads that are done appear together. */
-static void finish(struct server *v, struct ummap_io **done, unsigned n)
+/* Maps the segments of n loads whose requests are done. The copies that their frames leave behind
+ * are discarded together. */
+static void finish_loads(struct server *v, struct ummap_io **done, unsigned n)
 {
 	const struct mapping *map = container_of(done[0], struct seg_load, io)->map;
 	int err[MAX_MESSAGE_LOADS];
@@ -229,11 +241,11 @@ static void finish(struct server *v, struct ummap_io **done, unsigned n)
 		err[k] = seg_load_end(container_of(done[k], struct seg_load, io));
 	discard_batch_end();
 	for (unsigned k = 0; k < n; k++)
-		leave(v, container_of(done[k], struct seg_load, io), err[k]);
+		end_load(v, container_of(done[k], struct seg_load, io), err[k]);
 }
 
-/* The driver has failed as a whole. */
-static void fail_all(struct server *v, int err)
+/* Ends all loads with an error of the driver. */
+static void fail_loads(struct server *v, int err)
 {
 	for (struct seg_load *l = v->loads; l < v->loads + MAX_MESSAGE_LOADS; l++) {
 		struct ummap_io *io = &l->io;
@@ -241,70 +253,75 @@ static void fail_all(struct server *v, int err)
 		if (!l->map)
 			continue;
 		io->res = err;
-		finish(v, &io, 1);
+		finish_loads(v, &io, 1);
 	}
-	v->unsent = 0;
+	v->unsent_count = 0;
 }
 
-static void await(struct server *v)
+/* Waits until at least one submitted load is done. */
+static void await_loads(struct server *v)
 {
 	struct ummap_io *done[MAX_MESSAGE_LOADS];
 	int n = io_end(v->store, done, MAX_MESSAGE_LOADS);
 
 	if (n < 0)
-		fail_all(v, n);
+		fail_loads(v, n);
 	else
-		finish(v, done, (unsigned)n);
+		finish_loads(v, done, (unsigned)n);
 }
 
-/* What the driver does not take it takes later; if it takes nothing at all, it gets them one by one. */
-static void send_all(struct server *v)
+/* Submits the unsent requests. The driver may take a part of them now, and the rest later. If it
+ * takes none and has none in flight, the last one is run at once. */
+static void submit_loads(struct server *v)
 {
-	unsigned sent = io_begin(v->store, v->next, v->unsent), left = v->unsent - sent;
-	struct mapping *map = container_of(v->next[0], struct seg_load, io)->map;
+	unsigned sent = io_begin(v->store, v->unsent, v->unsent_count);
+	struct mapping *map = container_of(v->unsent[0], struct seg_load, io)->map;
 
-	for (unsigned k = 0; k < left; k++)
-		v->next[k] = v->next[sent + k];
-	v->unsent = left;
-	/* While they are on their way, others take the places of the frames that they took. */
+	v->unsent_count -= sent;
+	for (unsigned k = 0; k < v->unsent_count; k++)
+		v->unsent[k] = v->unsent[sent + k];
+	/* While the reads are in flight, replenish the inactive segments. */
 	if (sent)
 		evict_resupply(map, sent);
-	if (v->n == left) {
-		struct ummap_io *io = v->next[--v->unsent];
+	if (v->in_use == v->unsent_count) {
+		struct ummap_io *io = v->unsent[--v->unsent_count];
 		struct io_count unused = { 0 };
 
 		io_run(v->store, io, 1, false, &unused);
-		finish(v, &io, 1);
+		finish_loads(v, &io, 1);
 	}
 }
 
-static void drain(struct server *v)
+/* Ends all loads. */
+static void drain_loads(struct server *v)
 {
 	messages_hand_off();
-	while (v->n > 0) {
-		if (v->unsent)
-			send_all(v);
+	while (v->in_use > 0) {
+		if (v->unsent_count)
+			submit_loads(v);
 		else
-			await(v);
+			await_loads(v);
 	}
 }
 
-/* Begins the access; false: it has to wait for something else than storage (a twin's frame, say), or by itself. */
-static bool begin(struct server *v, struct mapping *map, size_t i, bool write)
+/* Begins to serve an access, or serves it. Returns false if seg_fault must serve the access after
+ * all loads have ended, because it may wait for something other than storage. */
+static bool begin_load(struct server *v, struct mapping *map, size_t i, bool write)
 {
 	struct store *store = map->backings[seg_backing(map_seg(map, i))].store;
 	struct seg_load *l = v->loads;
 	int err;
 
-	if (!io_overlaps(store) || (v->n && v->store != store) || (write && map->writers))
+	/* With UMMAP_WRITERS, a store needs another frame, for the twin. */
+	if (!io_overlaps(store) || (v->in_use && v->store != store) || (write && map->writers))
 		return false;
 	while (l->map)
 		l++;
 	err = seg_load_begin(map, i, write, l);
 	if (err == 1) {
 		v->store = store;
-		v->next[v->unsent++] = &l->io;
-		v->n++;
+		v->unsent[v->unsent_count++] = &l->io;
+		v->in_use++;
 		return true;
 	}
 	l->map = NULL;
@@ -315,64 +332,64 @@ static bool begin(struct server *v, struct mapping *map, size_t i, bool write)
 }
 
 /* Handles a store that must not be served now. The thread that waits for it is woken when this
- * may have changed (stall.c); or at once, and then finds that it cannot access the place. */
-static void serve_full(struct server *v, struct mapping *map, size_t i)
+ * may have changed (stall.c); or at once, and then finds that it cannot access the slot. */
+static void defer_store(struct server *v, struct mapping *map, size_t i)
 {
 	if (!map->bus_when_full) {
 		stall_note_wait(map);
 	} else {
-		drain(v);
+		drain_loads(v);
 		refuse_store(map, i);
 	}
 	map_leave(map);
 }
 
-static void serve(struct server *v, const struct fault *fault)
+static void serve_message(struct server *v, const struct fault *fault)
 {
 	struct mapping *map = map_find_now(fault->addr);
 	bool write;
 	size_t i;
 	int err;
 
-	/* Where there is no mapping any more, or it is being changed, waiting threads are woken at the end of that. */
+	/* The mapping has ended, or another thread changes it, and wakes the waiting threads. */
 	if (!map)
 		return;
-	/* A debugger may store where the program may not: to a copy of its own. */
+	/* A debugger may store to a read-only mapping: the kernel gives it a copy of the page. */
 	write = fault->write && map->writable;
 	i = (size_t)((char *)fault->addr - map->range) >> map->shift;
 	if (write && stall_must_wait(map, i)) {
-		serve_full(v, map, i);
+		defer_store(v, map, i);
 		return;
 	}
 	readahead_fault(map, i);
-	if (begin(v, map, i, write))
+	if (begin_load(v, map, i, write))
 		return;
-	drain(v);
+	drain_loads(v);
 	err = seg_fault(map, i, write);
 	if (err)
-		poison(map, i, err);
+		poison_segment(map, i, err);
 	map_leave(map);
 }
 
 void *fault_by_message(void *unused)
 {
-	struct server v = { .n = 0 };
+	struct server v = { .in_use = 0 };
 	struct fault fault;
 
 	(void)unused;
 	for (;;) {
-		if (v.n < MAX_MESSAGE_LOADS && messages_next(&fault, v.n == 0)) {
-			serve(&v, &fault);
+		if (v.in_use < MAX_MESSAGE_LOADS && messages_next(&fault, v.in_use == 0)) {
+			serve_message(&v, &fault);
 			continue;
 		}
-		if (v.n == 0)
+		if (v.in_use == 0)
 			continue;
-		if (v.unsent)
-			send_all(&v);
-		if (v.n < MIN_LOADS_TO_WAIT)
+		if (v.unsent_count)
+			submit_loads(&v);
+		if (v.in_use < MIN_LOADS_TO_WAIT)
 			messages_hand_off();
-		if (v.n > v.unsent)
-			await(&v);
+		if (v.in_use > v.unsent_count)
+			await_loads(&v);
 	}
 	return NULL;
 }

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Accesses to absent segments. */
+/* Serves accesses to absent segments. */
 #ifndef FAULT_H
 #define FAULT_H
 
 #include "paging/mapping/mapping.h"
 
-/* For the engine: serves an access that the calling thread has made; and the loop of threads that serve messages. */
+/* Serves an access of the calling thread, which a signal has reported. */
 enum fault_answer fault_by_signal(struct fault *fault);
+/* The loop of a thread that serves accesses reported by messages. */
 void *fault_by_message(void *unused);
-/* Sets the application's function for failed loads. */
+/* Sets the program's function for failed loads. */
 void fault_onerror(void (*fn)(void *addr, int error));
-/* Lets failed loads be tried again whose error was not fetched for a while (or, if `now`, all of them): system calls do
- * not fetch it. Called once a second. */
+/* Allows another access to segments whose load has failed, if no thread has taken the error for a
+ * while, or at once if `now`. System calls do not take it. Called once a second. */
 void fault_unpoison(struct mapping *map, bool now);
 
 #endif

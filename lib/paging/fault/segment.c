@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Moves segments between their states: lib/STATES.md has the states, the events and the orders that must hold. A
- * segment's lock is held from the first read to the last change, I/O included. While one is held, another is only
- * trylocked. Nothing here allocates or logs on the fault path.
+ * Moves segments between their states. lib/STATES.md has the states, the events and the required
+ * orders. The lock of a segment is held from the first read to the last change, I/O included. A
+ * thread that holds one such lock takes further ones only by trylock. Nothing here allocates or
+ * logs on the fault path.
  */
 #include "paging/fault/segment.h"
 
@@ -19,10 +20,10 @@
 #include <string.h>
 #include <ummap.h>
 
-/* ---- Page in: what goes into the frame of an absent segment, the bytes of its store or zeros ---- */
+/* ---- Paging in: the frame of an absent segment gets the bytes of the store, or zeros ---- */
 
-/* A frame in the pool may be written from then on. */
-static int make_writable(struct mapping *map, uint32_t frame)
+/* Makes a pool frame writable. */
+static int make_frame_writable(struct mapping *map, uint32_t frame)
 {
 	int err;
 
@@ -32,76 +33,69 @@ static int make_writable(struct mapping *map, uint32_t frame)
 	return err;
 }
 
-static bool request(struct mapping *map, size_t i, struct seg *s, char *buf, bool blank, struct ummap_io *io)
+/* Makes the request that reads segment i into `buf`, which has zeros if it is blank. Returns false
+ * if the segment is zeros, which the buffer has then. */
+static bool make_request(struct mapping *map, size_t i, struct seg *s, char *buf, bool blank,
+			 struct ummap_io *io)
 {
 	const struct backing *t = &map->backings[seg_backing(s)];
 	uint64_t off = t->offset + ((uint64_t)i << map->shift);
-	size_t len = map_len(map, i), read = map_reads(map, s) && !io_is_hole(t->store, off, len) ? len : 0;
+	size_t len = map_len(map, i);
+	size_t read = map_reads(map, s) && !io_is_hole(t->store, off, len) ? len : 0;
 
 	if (!blank)
 		memset(buf + read, 0, map_place_len(map, i) - read);
 	if (!read)
 		return false;
-	*io = (struct ummap_io){ .op = UMMAP_IO_READ, .buf = buf, .len = len, .off = off, .owner = s };
+	*io = (struct ummap_io){ .op = UMMAP_IO_READ, .buf = buf, .len = len, .off = off,
+				 .owner = s };
 	return true;
 }
 
 bool seg_request(struct mapping *map, size_t i, struct seg *s, uint32_t frame, struct ummap_io *io)
 {
-	return request(map, i, s, frame_addr(frame), frame_use_blank(frame), io);
+	return make_request(map, i, s, frame_addr(frame), frame_use_blank(frame), io);
 }
 
-/* What leaves the thread free while storage works makes up for the frame that was taken. */
-static int load(struct mapping *map, struct ummap_io *io, struct store *store)
+/* Reads segment i, which the caller has locked, into `buf`, which has zeros if it is blank. */
+static int read_segment(struct mapping *map, size_t i, struct seg *s, char *buf, bool blank)
 {
-	struct ummap_io *one = io, *done;
+	struct store *store = map->backings[seg_backing(s)].store;
+	struct ummap_io io, *one = &io, *done;
 	int n;
 
+	if (!make_request(map, i, s, buf, blank, &io))
+		return 0;
 	messages_hand_off();
 	if (!io_overlaps(store) || io_begin(store, &one, 1) == 0)
-		return io_run(store, io, 1, false, &map->stat.io);
+		return io_run(store, &io, 1, false, &map->stat.io);
+	/* While the read is in flight, replenish the inactive segments. */
 	evict_resupply(map, 1);
 	n = io_end(store, &done, 1);
 	if (n < 0)
-		io->res = n;
-	io_count(&map->stat.io, io, 1);
-	return io->res;
+		io.res = n;
+	io_count(&map->stat.io, &io, 1);
+	return io.res;
 }
 
-/* Fills `buf`, memory of zeros if it is blank, with what belongs into segment i, which the caller has locked. */
-static int fill(struct mapping *map, size_t i, struct seg *s, char *buf, bool blank)
-{
-	struct ummap_io io;
-
-	return request(map, i, s, buf, blank, &io) ? load(map, &io, map->backings[seg_backing(s)].store) : 0;
-}
-
-/* The same for the frame, in the pool. */
+/* Reads segment i into its frame, which is in the pool. */
 static int page_in(struct mapping *map, size_t i, struct seg *s, uint32_t frame)
 {
-	int err = make_writable(map, frame);
+	int err = make_frame_writable(map, frame);
 
-	return err ? err : fill(map, i, s, frame_addr(frame), frame_use_blank(frame));
+	return err ? err : read_segment(map, i, s, frame_addr(frame), frame_use_blank(frame));
 }
 
-/* Where the mapped range gets a copy anyway, the bytes need not be in the frame first, whose memory would have to come
- * and go: memory that only passes them on takes its place. NULL: they do. */
-static char *take_instead(const struct mapping *map, uint32_t frame)
-{
-	return map->engine->copy_in && map->seg_size <= SCRATCH_SIZE && frame_is_blank(frame) ?
-		       scratch_take(&errno) : NULL;
-}
+/* ---- Mapping: a frame moves from the pool to the slot, and gets its final rights ---- */
 
-/* ---- Map: from the pool to the mapped range, with final rights ---- */
-
-/* Whether an engine that lacked a VMA has one now. Where places take none, memory itself is short,
- * and a caller that may wait for more of it tries again (seg_fault). */
-static bool found_mapping(struct mapping *map, int err)
+/* Returns true if an engine that lacked a VMA can try again. If slots take no VMAs, ENOMEM means
+ * that memory is short, and a caller that may wait for memory tries again (seg_fault). */
+static bool freed_vma(struct mapping *map, int err)
 {
 	return err == -ENOMEM && frames_are_whole(map->frames) && evict_shed(map);
 }
 
-/* `from`: the frame in the pool, or what has its bytes instead. */
+/* from: the bytes of the segment, in its pool frame or in a scratch buffer. */
 static int map_frame(struct mapping *map, size_t i, uint32_t frame, char *from, bool writable)
 {
 	size_t len = map_place_len(map, i);
@@ -109,38 +103,41 @@ static int map_frame(struct mapping *map, size_t i, uint32_t frame, char *from, 
 
 	if (from != frame_addr(frame))
 		return map->engine->copy_in(map->engine, map_place(map, i), from, len, writable);
-
-	do {
-		/* What of a frame stays in the pool has no rights that are noted: it can always be written. */
-		err = len < map->seg_size ? frame_make_writable(frame, 1) : 0;
-		if (!err)
-			err = map->engine->map(map->engine, map_place(map, i), frame_addr(frame), len, frame_writable(frame),
-					     writable);
-	} while (found_mapping(map, err));
+	/* No rights are recorded for the part of a frame that stays in the pool: it must be
+	 * writable. */
+	err = len < map->seg_size ? make_frame_writable(map, frame) : 0;
+	if (err)
+		return err;
+	do
+		err = map->engine->map(map->engine, map_place(map, i), frame_addr(frame), len,
+				       frame_writable(frame), writable);
+	while (freed_vma(map, err));
 	if (!err)
 		frame_note_mapped(frame, 1, writable, len == map->seg_size);
 	return err;
 }
 
-static int protect(struct mapping *map, size_t i, const struct seg *s, bool writable)
+static int protect_slot(struct mapping *map, size_t i, const struct seg *s, bool writable)
 {
 	int err;
 
 	do
-		err = map->engine->protect(map->engine, map_place(map, i), map_place_len(map, i), writable);
-	while (found_mapping(map, err));
+		err = map->engine->protect(map->engine, map_place(map, i), map_place_len(map, i),
+					   writable);
+	while (freed_vma(map, err));
 	if (!err)
 		frame_note_split(s->frame, 1);
 	return err;
 }
 
-/* What has to be undone is undone by this: only the holder of the lock changes it. */
-static void put_head(const struct mapping *map, struct seg *s, uint64_t head)
+/* Undoes the changes of a header: only the holder of the lock makes any. */
+static void restore_head(const struct mapping *map, struct seg *s, uint64_t head)
 {
 	map_await(map, s);
 	atomic_store_explicit(&s->head, head, memory_order_relaxed);
 }
 
+/* Copies segment i, whose contents are in `buf`, to a twin if it needs one. */
 static int make_twin(struct mapping *map, size_t i, const char *buf)
 {
 	uint32_t frame;
@@ -151,9 +148,7 @@ static int make_twin(struct mapping *map, size_t i, const char *buf)
 	frame = evict_take_frame(map, false);
 	if (frame == FRAME_NONE)
 		return -ENOMEM;
-	do
-		err = frame_make_writable(frame, 1);
-	while (found_mapping(map, err));
+	err = make_frame_writable(map, frame);
 	if (err)
 		evict_return_frame(map, frame);
 	else
@@ -161,18 +156,18 @@ static int make_twin(struct mapping *map, size_t i, const char *buf)
 	return err;
 }
 
-/* Step 1 of the cycle in STATES.md, for a resident segment. The access may also have been served by
- * another thread meanwhile. The program may read the counters as soon as the access succeeds, so the
- * counters change first. */
-static int upgrade(struct mapping *map, size_t i, struct seg *s, bool write)
+/* Step 1 of the cycle in STATES.md, for a resident segment. Another thread may have served the
+ * access in the meantime. The program may read the counters as soon as the access succeeds, so
+ * the counters change first. */
+static int upgrade_segment(struct mapping *map, size_t i, struct seg *s, bool write)
 {
 	uint64_t before = seg_head(s);
 	int err;
 
 	if (!write || seg_has(s, SEG_WRITABLE)) {
 		add(map->stat.spurious_faults, 1);
-		/* Nothing should be missing, but a call that failed half-way may have left less. */
-		return protect(map, i, s, seg_has(s, SEG_WRITABLE));
+		/* The rights are restored, because a call that failed may have removed some. */
+		return protect_slot(map, i, s, seg_has(s, SEG_WRITABLE));
 	}
 	err = make_twin(map, i, map_place(map, i));
 	if (err)
@@ -182,22 +177,24 @@ static int upgrade(struct mapping *map, size_t i, struct seg *s, bool write)
 	if (!(before & SEG_DIRTY))
 		cache_touch(&map->member, s, UMMAP_EV_DIRTIED);
 	add(map->stat.upgrade_faults, 1);
-	err = protect(map, i, s, true);
+	err = protect_slot(map, i, s, true);
 	if (!err)
 		return 0;
 	if (!(before & SEG_DIRTY))
 		cache_touch(&map->member, s, UMMAP_EV_CLEANED);
-	put_head(map, s, before | SEG_EXPOSED); /* some of its pages may be */
+	/* Some pages of the slot may be writable. */
+	restore_head(map, s, before | SEG_EXPOSED);
 	return err;
 }
 
-/* The segment, which was in no list, is resident from now on. */
-static void arrive(struct mapping *map, struct seg *s, bool write, enum ummap_event why)
+/* Makes a segment that is in no list resident. */
+static void become_resident(struct mapping *map, struct seg *s, bool write, enum ummap_event why)
 {
 	bool ahead = seg_has(s, SEG_AHEAD), inactive = seg_has(s, SEG_INACTIVE);
 	bool writable = seg_has(s, SEG_DIRTY);
 
-	seg_change(s, SEG_INACTIVE | SEG_AHEAD | SEG_EXPOSED | SEG_PAGECACHE, writable ? SEG_WRITABLE | SEG_EXPOSED : 0);
+	seg_change(s, SEG_INACTIVE | SEG_AHEAD | SEG_EXPOSED | SEG_PAGECACHE,
+		   writable ? SEG_WRITABLE | SEG_EXPOSED : 0);
 	cache_insert(&map->member, s, why);
 	if (inactive && !ahead)
 		cache_touch(&map->member, s, UMMAP_EV_RETURN);
@@ -220,7 +217,7 @@ int seg_unpoison(struct mapping *map, size_t i, struct seg *s)
 	return err;
 }
 
-/* Its frame is in the pool, or its bytes are where `from` is, and it is in no list. */
+/* Maps a valid segment that is in no list. from: as for map_frame. */
 static int map_segment(struct mapping *map, size_t i, struct seg *s, char *from, bool write)
 {
 	int err = seg_has(s, SEG_POISONED) ? seg_unpoison(map, i, s) : 0;
@@ -235,17 +232,18 @@ static int map_segment(struct mapping *map, size_t i, struct seg *s, char *from,
 		return err;
 	if (write)
 		map_mark_dirty(map, i, s);
-	arrive(map, s, write, seg_has(s, SEG_DIRTY) ? UMMAP_EV_WRITE : UMMAP_EV_READ);
+	become_resident(map, s, write, seg_has(s, SEG_DIRTY) ? UMMAP_EV_WRITE : UMMAP_EV_READ);
 	err = map_frame(map, i, s->frame, from, seg_has(s, SEG_WRITABLE));
 	if (err) {
 		cache_remove(&map->member, s);
-		put_head(map, s, before);
+		restore_head(map, s, before);
 	} else if (before & SEG_PAGECACHE) {
 		pagecache_uncount(map, 1);
 	}
 	return err;
 }
 
+/* Maps n clean inactive segments that were read ahead, by one call. They are in no list. */
 static int map_cluster(struct mapping *map, size_t i, struct seg **list, unsigned n)
 {
 	uint32_t first = list[0]->frame;
@@ -254,22 +252,22 @@ static int map_cluster(struct mapping *map, size_t i, struct seg **list, unsigne
 
 	for (unsigned k = 0; k < n; k++) {
 		before[k] = seg_head(list[k]);
-		arrive(map, list[k], false, k ? UMMAP_EV_AHEAD : UMMAP_EV_READ);
+		become_resident(map, list[k], false, k ? UMMAP_EV_AHEAD : UMMAP_EV_READ);
 	}
 	err = map->engine->is_one(frame_addr(first), n << map->shift) ? 0 : -EFAULT;
 	if (!err)
-		err = map->engine->map(map->engine, map_place(map, i), frame_addr(first), n << map->shift,
-				     frame_writable(first), false);
+		err = map->engine->map(map->engine, map_place(map, i), frame_addr(first),
+				       n << map->shift, frame_writable(first), false);
 	if (!err)
 		frame_note_mapped(first, n, false, true);
 	for (unsigned k = 0; k < n && err; k++) {
 		cache_remove(&map->member, list[k]);
-		put_head(map, list[k], before[k]);
+		restore_head(map, list[k], before[k]);
 	}
 	return err;
 }
 
-/* ---- Unmap: back to the pool; and inactive: unmapped, and near ---- */
+/* ---- Unmapping: frames move back to the pool ---- */
 
 int seg_unmap(struct mapping *map, size_t i, struct seg **list, unsigned n)
 {
@@ -278,8 +276,8 @@ int seg_unmap(struct mapping *map, size_t i, struct seg **list, unsigned n)
 	int err = n == 1 || map->engine->is_one(map_place(map, i), len) ? 0 : -EFAULT;
 
 	if (!err)
-		err = map->engine->unmap(map->engine, map_place(map, i), frame_addr(list[0]->frame), len, writable,
-				     seg_has(list[0], SEG_EXPOSED));
+		err = map->engine->unmap(map->engine, map_place(map, i), frame_addr(list[0]->frame),
+					 len, writable, seg_has(list[0], SEG_EXPOSED));
 	if (err)
 		return err;
 	frame_note_unmapped(list[0]->frame, n, writable);
@@ -299,8 +297,8 @@ int seg_drop(struct mapping *map, size_t i, struct seg *s)
 	return err;
 }
 
-/* For those that are clean. */
-static enum inactive place(const struct mapping *map)
+/* The list for clean segments that become inactive. */
+static enum inactive clean_list(const struct mapping *map)
 {
 	return readahead_is_in_order(map) ? INACTIVE_FIRST : INACTIVE_CLEAN;
 }
@@ -314,7 +312,7 @@ int seg_deactivate(struct mapping *map, size_t i, struct seg *s)
 		return err;
 	}
 	seg_change(s, SEG_WRITABLE, SEG_INACTIVE);
-	cache_deactivate(&map->member, s, seg_has(s, SEG_DIRTY) ? INACTIVE_DIRTY : place(map));
+	cache_deactivate(&map->member, s, seg_has(s, SEG_DIRTY) ? INACTIVE_DIRTY : clean_list(map));
 	return 0;
 }
 
@@ -326,7 +324,7 @@ int seg_deactivate_cluster(struct mapping *map, size_t i, struct seg **list, uns
 		return err;
 	for (unsigned k = 0; k < n; k++)
 		seg_change(list[k], 0, SEG_INACTIVE);
-	cache_deactivate_all(&map->member, list, n, place(map));
+	cache_deactivate_all(&map->member, list, n, clean_list(map));
 	return 0;
 }
 
@@ -337,24 +335,20 @@ void seg_put_back(struct mapping *map, struct seg *s)
 
 /* ---- Faults, pins, eviction, migration ---- */
 
-static bool waits_ahead(const struct seg *s)
+/* Whether segment s can become resident together with `first`, which was read ahead. */
+static bool is_read_ahead(const struct seg *first, const struct seg *s)
 {
+	(void)first;
 	return seg_has(s, SEG_VALID | SEG_INACTIVE | SEG_AHEAD) && !seg_has(s, SEG_POISONED);
 }
 
-static bool waits_too(const struct seg *first, const struct seg *s)
-{
-	(void)first;
-	return waits_ahead(s);
-}
-
-/* A load of a segment that was read ahead also maps what was read with it, which is accessed next. false: it has to be
- * mapped by itself. */
+/* Maps a segment that was read ahead and its cluster, which the program accesses next. Returns
+ * false if the segment must be mapped alone. */
 static bool return_cluster(struct mapping *map, size_t i, struct seg *s)
 {
 	struct seg *list[MAX_CLUSTER_SEGMENTS] = { s };
-	unsigned n = !waits_ahead(s) ? 1 :
-		     map_lock_cluster(map, i, list, MAX_CLUSTER_SEGMENTS, waits_too);
+	unsigned n = !is_read_ahead(s, s) ? 1 :
+		     map_lock_cluster(map, i, list, MAX_CLUSTER_SEGMENTS, is_read_ahead);
 	bool done = false;
 
 	if (n > 1) {
@@ -371,24 +365,24 @@ static bool return_cluster(struct mapping *map, size_t i, struct seg *s)
 static int return_inactive(struct mapping *map, size_t i, struct seg *s, bool write)
 {
 	bool ahead = seg_has(s, SEG_AHEAD);
-	int err;
+	int err = 0;
 
-	if (ahead && !write && return_cluster(map, i, s)) {
-		evict_expect(map);
-		return 0;
+	if (!ahead || write || !return_cluster(map, i, s)) {
+		cache_remove(&map->member, s);
+		err = map_segment(map, i, s, frame_addr(s->frame), write);
+		if (err)
+			cache_deactivate(&map->member, s, seg_has(s, SEG_DIRTY) ? INACTIVE_DIRTY :
+					 ahead ? INACTIVE_AHEAD : INACTIVE_CLEAN);
 	}
-	cache_remove(&map->member, s);
-	err = map_segment(map, i, s, frame_addr(s->frame), write);
-	if (err)
-		cache_deactivate(&map->member, s, seg_has(s, SEG_DIRTY) ? INACTIVE_DIRTY : ahead ? INACTIVE_AHEAD :
-			    INACTIVE_CLEAN);
-	else if (ahead)
+	if (ahead && !err)
 		evict_expect(map);
 	return err;
 }
 
-/* The frame, or what has its bytes instead, has been filled (err: or not), and the segment appears. */
-static int install(struct mapping *map, size_t i, struct seg *s, uint32_t frame, char *from, bool write, int err)
+/* Maps an absent segment whose bytes were read to `from` (as for map_frame); or gives its frame
+ * back if that has failed (err: -errno). */
+static int install_segment(struct mapping *map, size_t i, struct seg *s, uint32_t frame, char *from,
+			   bool write, int err)
 {
 	if (!err) {
 		s->frame = frame;
@@ -404,30 +398,35 @@ static int install(struct mapping *map, size_t i, struct seg *s, uint32_t frame,
 	return err;
 }
 
-static int bring_in(struct mapping *map, size_t i, struct seg *s, bool write)
+static int load_segment(struct mapping *map, size_t i, struct seg *s, bool write)
 {
 	uint32_t frame = evict_take_frame(map, false);
-	char *instead;
+	char *scratch = NULL;
 	int err;
 
 	if (frame == FRAME_NONE)
 		return -ENOMEM;
 	recycle_look(map, s);
-	instead = take_instead(map, frame);
-	if (!instead)
-		return install(map, i, s, frame, frame_addr(frame), write, page_in(map, i, s, frame));
-	err = install(map, i, s, frame, instead, write, fill(map, i, s, instead, false));
-	scratch_give(&errno, instead);
+	/* If the engine copies the bytes to the slot, the frame needs no memory in the pool. */
+	if (map->engine->copy_in && map->seg_size <= SCRATCH_SIZE && frame_is_blank(frame))
+		scratch = scratch_take(&errno);
+	if (!scratch)
+		return install_segment(map, i, s, frame, frame_addr(frame), write,
+				       page_in(map, i, s, frame));
+	err = read_segment(map, i, s, scratch, false);
+	err = install_segment(map, i, s, frame, scratch, write, err);
+	scratch_give(&errno, scratch);
 	return err;
 }
 
-static int bring_locked(struct mapping *map, size_t i, struct seg *s, bool write)
+/* Makes a segment that the caller has locked resident, and writable if `write`. */
+static int serve_locked(struct mapping *map, size_t i, struct seg *s, bool write)
 {
 	if (!seg_has(s, SEG_VALID))
-		return bring_in(map, i, s, write);
+		return load_segment(map, i, s, write);
 	if (seg_has(s, SEG_INACTIVE))
 		return return_inactive(map, i, s, write);
-	return upgrade(map, i, s, write);
+	return upgrade_segment(map, i, s, write);
 }
 
 int seg_fault(struct mapping *map, size_t i, bool write)
@@ -440,7 +439,7 @@ int seg_fault(struct mapping *map, size_t i, bool write)
 		seg_lock(s);
 	}
 	do
-		err = bring_locked(map, i, s, write);
+		err = serve_locked(map, i, s, write);
 	while (err == -ENOMEM && evict_shed(map));
 	map_unlock(map, i, s);
 	return err;
@@ -457,13 +456,13 @@ int seg_load_begin(struct mapping *map, size_t i, bool write, struct seg_load *l
 	*l = (struct seg_load){ .map = map, .i = i, .write = write };
 	frame = seg_has(s, SEG_VALID) ? FRAME_NONE : evict_take_frame(map, true);
 	if (seg_has(s, SEG_VALID))
-		err = bring_locked(map, i, s, write);
+		err = serve_locked(map, i, s, write);
 	else if (frame == FRAME_NONE)
 		err = -EAGAIN;
 	else if (recycle_look(map, s), seg_request(map, i, s, frame, &l->io))
 		err = 1;
 	else
-		err = install(map, i, s, frame, frame_addr(frame), write, 0);
+		err = install_segment(map, i, s, frame, frame_addr(frame), write, 0);
 	l->frame = frame;
 	if (err != 1)
 		map_unlock(map, i, s);
@@ -473,7 +472,8 @@ int seg_load_begin(struct mapping *map, size_t i, bool write, struct seg_load *l
 int seg_load_end(struct seg_load *l)
 {
 	io_count(&l->map->stat.io, &l->io, 1);
-	return install(l->map, l->i, l->io.owner, l->frame, frame_addr(l->frame), l->write, l->io.res);
+	return install_segment(l->map, l->i, l->io.owner, l->frame, frame_addr(l->frame), l->write,
+			       l->io.res);
 }
 
 void seg_load_unlock(struct seg_load *l)
@@ -489,8 +489,9 @@ int seg_pin(struct mapping *map, size_t i, bool write)
 	seg_lock(s);
 	if (seg_pins(s) == SEG_PINS_MAX)
 		err = -EAGAIN;
-	else if (!seg_has(s, SEG_VALID) || seg_has(s, SEG_INACTIVE) || (write && !seg_has(s, SEG_WRITABLE)))
-		err = bring_locked(map, i, s, write);
+	else if (!seg_has(s, SEG_VALID) || seg_has(s, SEG_INACTIVE) ||
+		 (write && !seg_has(s, SEG_WRITABLE)))
+		err = serve_locked(map, i, s, write);
 	if (!err) {
 		if (seg_pins(s) == 0)
 			map_count_pin(map, true);
@@ -516,7 +517,7 @@ void seg_unpin(struct mapping *map, size_t i)
 	map_unlock(map, i, s);
 }
 
-static int evict_one(struct mapping *map, size_t i, struct seg *s)
+static int evict_clean(struct mapping *map, size_t i, struct seg *s)
 {
 	if (seg_has(s, SEG_DIRTY) || seg_pins(s))
 		return 0;
@@ -531,12 +532,13 @@ static int evict_one(struct mapping *map, size_t i, struct seg *s)
 
 void seg_evict(struct mapping *map, size_t first, size_t last)
 {
-	map_for_valid(map, first, last, evict_one);
+	map_for_valid(map, first, last, evict_clean);
 	pagecache_unmap(map, first, last);
 }
 
-/* What it holds is needed nowhere: neither written, nor read back, nor counted where a flush fails. */
-static int discard_one(struct mapping *map, size_t i, struct seg *s)
+/* Makes a locked segment as if it had never been accessed. Its contents are not written, not read
+ * again, and not counted as lost if a flush fails. */
+static int discard_segment(struct mapping *map, size_t i, struct seg *s)
 {
 	int err = 0;
 
@@ -562,11 +564,12 @@ int seg_discard(struct mapping *map, size_t first, size_t last)
 {
 	int err = pagecache_unmap(map, first, last), busy = 0;
 
-	for (size_t i = map_next_touched(map, first); i < last && !err; i = map_next_touched(map, i + 1)) {
+	for (size_t i = map_next_touched(map, first); i < last && !err;
+	     i = map_next_touched(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
 		seg_lock(s);
-		err = discard_one(map, i, s);
+		err = discard_segment(map, i, s);
 		map_unlock(map, i, s);
 		if (err == -EBUSY) {
 			busy = err;
@@ -578,24 +581,25 @@ int seg_discard(struct mapping *map, size_t first, size_t last)
 
 static bool is_idle(const struct seg *s)
 {
-	return seg_has(s, SEG_VALID) && !seg_has(s, SEG_INACTIVE) && !seg_has(s, SEG_DIRTY) && !seg_pins(s);
+	return seg_has(s, SEG_VALID) && !(seg_head(s) & (SEG_INACTIVE | SEG_DIRTY)) && !seg_pins(s);
 }
 
+/* Whether segment s can be unmapped together with `first`. */
 static bool is_idle_too(const struct seg *first, const struct seg *s)
 {
 	return is_idle(s) && seg_as_loaded(s) && seg_as_loaded(first);
 }
 
-/* n from segment i on, which are locked. */
-static void leave_behind(struct mapping *map, size_t i, struct seg **list, unsigned n)
+/* Makes n locked segments from segment i on absent, behind a sequential run. */
+static void drop_segments(struct mapping *map, size_t i, struct seg **list, unsigned n)
 {
 	bool gone;
 
 	for (unsigned k = 0; k < n; k++)
 		cache_remove(&map->member, list[k]);
 	gone = (n > 1 ? seg_unmap(map, i, list, n) : seg_drop(map, i, list[0])) == 0;
+	/* The frame of the first segment is the next to be taken: the caches have it. */
 	for (unsigned k = n; k-- > 0;) {
-		/* For the next segment, while the processor's caches have the frame. */
 		if (!gone) {
 			seg_put_back(map, list[k]);
 			continue;
@@ -605,15 +609,17 @@ static void leave_behind(struct mapping *map, size_t i, struct seg **list, unsig
 	}
 }
 
-/* The cluster that begins with list[0], as far as its policy expects no other use of it; `all`: the whole of it. 0: of the
- * first one it does. All but that are locked here. */
-static unsigned lock_idle(struct mapping *map, size_t i, struct seg **list, size_t most, bool all)
+/* Locks the cluster that begins with list[0], which is locked. Unless `all`, the cluster ends
+ * before the first segment of which the policy expects another use. Returns its number of segments,
+ * which is 0 if list[0] is such a segment. */
+static unsigned lock_unneeded(struct mapping *map, size_t i, struct seg **list, size_t max,
+			      bool all)
 {
 	unsigned n, k = 0;
 
 	if (!all && cache_label(&map->member, list[0]))
 		return 0;
-	n = map_lock_cluster(map, i, list, most, is_idle_too);
+	n = map_lock_cluster(map, i, list, max, is_idle_too);
 	do
 		k++;
 	while (k < n && (all || !cache_label(&map->member, list[k])));
@@ -638,9 +644,9 @@ bool seg_drop_behind(struct mapping *map, size_t first, size_t count, bool all)
 			done = false;
 			continue;
 		}
-		n = is_idle(list[0]) ? lock_idle(map, i, list, end - i, all) : 0;
+		n = is_idle(list[0]) ? lock_unneeded(map, i, list, end - i, all) : 0;
 		if (n) {
-			leave_behind(map, i, list, n);
+			drop_segments(map, i, list, n);
 			map_unlock_cluster(map, i, list, n);
 		}
 		map_unlock(map, i, list[0]);
@@ -649,8 +655,8 @@ bool seg_drop_behind(struct mapping *map, size_t first, size_t count, bool all)
 	return done;
 }
 
-/* Brings an absent segment as far as inactive. */
-static int bring_inactive(struct mapping *map, size_t i, struct seg *s)
+/* Loads an absent segment, and makes it inactive. */
+static int load_inactive(struct mapping *map, size_t i, struct seg *s)
 {
 	uint32_t frame = evict_take_frame(map, false);
 	int err;
@@ -681,7 +687,7 @@ int seg_migrate(struct mapping *map, size_t first, size_t last, bool descending)
 			continue;
 		seg_lock(s);
 		if (seg_backing(s) != map->current && !seg_has(s, SEG_VALID))
-			err = bring_inactive(map, i, s);
+			err = load_inactive(map, i, s);
 		if (!err && seg_backing(s) != map->current)
 			err = writeback_locked(map, i, descending ? i + 1 : last);
 		map_unlock(map, i, s);
@@ -689,7 +695,7 @@ int seg_migrate(struct mapping *map, size_t first, size_t last, bool descending)
 	return err;
 }
 
-static int unmap_one(struct mapping *map, size_t i, struct seg *s)
+static int make_inactive(struct mapping *map, size_t i, struct seg *s)
 {
 	if (seg_has(s, SEG_INACTIVE))
 		return 0;
@@ -697,17 +703,20 @@ static int unmap_one(struct mapping *map, size_t i, struct seg *s)
 	return seg_deactivate(map, i, s);
 }
 
-static bool backing_is(const struct mapping *map, const struct seg *s, const struct store *store, uint64_t offset)
+/* Whether segment s is in this store at this offset, and needs no migration. */
+static bool is_in_store(const struct mapping *map, const struct seg *s, const struct store *store,
+			uint64_t offset)
 {
 	const struct backing *t = &map->backings[seg_backing(s)];
 
 	return seg_backing(s) == map->current && t->store == store && t->offset == offset;
 }
 
-/* The segment, which is in the pool, has gained bytes behind its first len, and may be what no store holds as a whole.
- * Where others write, too, the bytes gained from its own store do not count as stored; if the segment is going to
- * migrate, all of it does. */
-static int count_as_dirty(struct mapping *map, size_t i, struct seg *s, size_t len, size_t more, bool own)
+/* Marks an inactive segment as dirty that has gained `more` bytes after its first `len` bytes: no
+ * store may have all of its contents. With UMMAP_WRITERS, bytes that it has gained from its own
+ * store (`own`) need not be written; if the segment is going to migrate, all bytes are written. */
+static int mark_gain_dirty(struct mapping *map, size_t i, struct seg *s, size_t len, size_t more,
+			   bool own)
 {
 	int err;
 
@@ -736,18 +745,18 @@ int seg_lengthen(struct mapping *map, size_t size, struct store *store, uint64_t
 	if (!more)
 		return 0;
 	seg_lock(s);
-	/* One of zeros that nobody has stored to goes on to be one, and is not written. */
+	/* A segment of zeros that was never stored to stays blank, and is not written. */
 	zeros = !map_reads(map, s) && !map->backings[map->current].read && !seg_has(s, SEG_DIRTY);
 	if (!seg_has(s, SEG_VALID) && zeros) {
 		map_unlock(map, i, s);
 		return 0;
 	}
 	if (!seg_has(s, SEG_VALID))
-		err = bring_inactive(map, i, s);
+		err = load_inactive(map, i, s);
 	else if (!seg_has(s, SEG_INACTIVE))
-		err = unmap_one(map, i, s);
+		err = make_inactive(map, i, s);
 	if (!err)
-		err = make_writable(map, s->frame);
+		err = make_frame_writable(map, s->frame);
 	if (!err) {
 		io.buf = frame_addr(s->frame) + len;
 		memset(io.buf, 0, more);
@@ -755,12 +764,12 @@ int seg_lengthen(struct mapping *map, size_t size, struct store *store, uint64_t
 			err = io_run(store, &io, 1, false, &map->stat.io);
 	}
 	if (!err && map->writable && !zeros)
-		err = count_as_dirty(map, i, s, len, more, backing_is(map, s, store, offset));
+		err = mark_gain_dirty(map, i, s, len, more, is_in_store(map, s, store, offset));
 	map_unlock(map, i, s);
 	return err;
 }
 
-static int pass_by(struct mapping *map, size_t i, struct seg *s)
+static int ignore_segment(struct mapping *map, size_t i, struct seg *s)
 {
 	(void)map;
 	(void)i;
@@ -771,8 +780,8 @@ static int pass_by(struct mapping *map, size_t i, struct seg *s)
 void seg_hide(struct mapping *map)
 {
 	cache_hide(&map->member, true);
-	/* Whoever found one of its segments before that, and works on it, holds its lock. */
-	map_for_valid(map, 0, map->segs, pass_by);
+	/* A thread that found a segment earlier and works on it holds its lock: wait for it. */
+	map_for_valid(map, 0, map->segs, ignore_segment);
 }
 
 void seg_show(struct mapping *map)
@@ -782,5 +791,5 @@ void seg_show(struct mapping *map)
 
 int seg_unmap_all(struct mapping *map, size_t first, size_t last)
 {
-	return map_for_valid(map, first, last, unmap_one);
+	return map_for_valid(map, first, last, make_inactive);
 }

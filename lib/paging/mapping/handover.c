@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Addresses on their way from a mapping to other pages: accesses wait until those are there. A thread may have faulted
- * before, and find no mapping after: each end of a handover lets each thread try one access again, which faults as before
- * if it was none of this. One handover at a time.
+ * Handovers of addresses from a mapping to other pages. Accesses wait until the other pages are
+ * mapped. A thread may have faulted before, and find no mapping afterwards. Therefore each end of a
+ * handover lets each thread try one access again; an access that has nothing to do with the
+ * handover just faults again. One handover at a time, which holds `lock`.
  */
 #include "paging/mapping/handover.h"
 

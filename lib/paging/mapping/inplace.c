@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Mappings in place: the driver has mapped the store's own pages into the mapped range, and loads and stores access
- * them without the library. Nothing is paged in or evicted: no segment is ever valid, the library does not know what
- * has changed, and the headers only count pins. Never touches the mapped range itself. Takes the locks of segments, to
- * count; entering and leaving is for the only user of a mapping.
+ * Mappings in place. The driver has mapped the pages of the store into the mapped range, and the
+ * program accesses them without the library. No segment is ever valid, the library does not know
+ * which bytes have changed, and the headers only count pins. Never accesses the mapped range. Takes
+ * the locks of segments to count pins. Only the only user of a mapping may call inplace_enter and
+ * inplace_leave.
  */
 #include "paging/mapping/inplace.h"
 
@@ -27,7 +28,8 @@ static bool is_device_dax(int fd)
 
 	if (fstat(fd, &st) < 0 || !S_ISCHR(st.st_mode))
 		return false;
-	snprintf(path, sizeof(path), "/sys/dev/char/%u:%u/subsystem", major(st.st_rdev), minor(st.st_rdev));
+	snprintf(path, sizeof(path), "/sys/dev/char/%u:%u/subsystem", major(st.st_rdev),
+		 minor(st.st_rdev));
 	len = readlink(path, kind, sizeof(kind));
 	return len >= (ssize_t)strlen(wanted) &&
 	       memcmp(kind + len - strlen(wanted), wanted, strlen(wanted)) == 0;
@@ -38,10 +40,11 @@ static bool is_dax_file(int fd)
 {
 	struct statx stx;
 
-	return statx(fd, "", AT_EMPTY_PATH, STATX_TYPE, &stx) == 0 && stx.stx_attributes & STATX_ATTR_DAX;
+	return statx(fd, "", AT_EMPTY_PATH, STATX_TYPE, &stx) == 0 &&
+	       stx.stx_attributes & STATX_ATTR_DAX;
 }
 #else
-/* musl before 1.2.4 has no statx: files on DAX are files. */
+/* musl before 1.2.4 has no statx: files on DAX are treated as ordinary files. */
 static bool is_dax_file(int fd)
 {
 	(void)fd;
@@ -54,16 +57,16 @@ bool inplace_suits(int fd)
 	return is_dax_file(fd) || is_device_dax(fd);
 }
 
-/* What the store need not have cannot be in place: zeros instead of its contents, parts of pages, bytes behind
- * its end, which appear only when they are written. */
-static bool fits(const struct mapping *map)
+/* The store must have all contents of the mapping in whole pages: no zeros in place of its bytes,
+ * and no bytes beyond its end. */
+static bool store_has_all(const struct mapping *map)
 {
 	const struct backing *t = &map->backings[map->current];
 
 	return t->read && t->offset % sys_page() == 0 && io_size(t->store) >= t->offset + map->size;
 }
 
-/* How often mappings were put in place. */
+/* Number of times that a mapping was put in place. */
 static _Atomic uint64_t placed;
 
 int inplace_enter(struct mapping *map)
@@ -72,9 +75,10 @@ int inplace_enter(struct mapping *map)
 	size_t len = round_up(map->size, sys_page());
 	int err;
 
-	if (!io_maps(t->store) || !fits(map))
+	if (!io_maps(t->store) || !store_has_all(map))
 		return 0;
-	err = io_map(t->store, map->range, len, t->offset, map->writable ? PROT_READ | PROT_WRITE : PROT_READ);
+	err = io_map(t->store, map->range, len, t->offset,
+		     map->writable ? PROT_READ | PROT_WRITE : PROT_READ);
 	if (err == -ENOTSUP)
 		return 0;
 	if (!err && raw_madvise(map->range, len, MADV_DONTFORK) < 0)
@@ -92,7 +96,7 @@ int inplace_enter(struct mapping *map)
 	return 0;
 }
 
-/* On pages of the store, which are no engine's. */
+/* For pages of the store, which no engine manages. */
 static int set_rights(char *at, size_t len, bool writable)
 {
 	return mprotect(at, len, writable ? PROT_READ | PROT_WRITE : PROT_READ) < 0 ? -errno : 0;
@@ -101,7 +105,7 @@ static int set_rights(char *at, size_t len, bool writable)
 int inplace_leave(struct mapping *map)
 {
 	size_t len = round_up(map->size, sys_page());
-	/* No store may come between: later syncs do not know of it. */
+	/* A store made between the sync and the reset would never be synced. */
 	int err = set_rights(map->range, len, false);
 
 	if (!err)
@@ -137,11 +141,10 @@ int inplace_sync_old(struct mapping *map, uint64_t interval)
 	return inplace_sync(map, 0, map->size);
 }
 
-/*
- * With an engine that reports by SIGBUS, an access to what was one of segments is raised as the store's own errors are, but not a
- * second time: so a thread tries once for each time that a mapping is put in place.
- */
-static bool may_be_over(const struct mapping *map)
+/* With an engine that reports accesses by SIGBUS, an access that faulted before the mapping was put
+ * in place looks like an error of the store, but does not fault again. So each thread tries once
+ * again after each time that a mapping was put in place. */
+static bool should_try_again(const struct mapping *map)
 {
 	static _Thread_local uint64_t tried __attribute__((tls_model("initial-exec")));
 	bool first = tried != map->life.placed;
@@ -155,8 +158,9 @@ int inplace_fault(struct mapping *map, void *addr, bool bus)
 	size_t page = (size_t)((char *)addr - map->range) & ~(sys_page() - 1);
 
 	if (bus)
-		return may_be_over(map) ? 0 : -EFAULT;
-	/* While the mapping was changed, it had fewer rights or was one of segments. */
+		return should_try_again(map) ? 0 : -EFAULT;
+	/* The access may have faulted while another thread changed the mapping, with fewer
+	 * rights. */
 	return set_rights(map->range + page, sys_page(), map->writable);
 }
 

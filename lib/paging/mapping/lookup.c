@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A sorted table of address ranges. Writers change it in place under a lock, between two counts of a sequence
- * number; readers never wait for the lock; they read again if the number has changed. Structures and outgrown
- * tables are never freed, because a reader may still use them.
+ * A sorted table of mapped ranges. Writers change it in place under a lock, and increase a sequence
+ * number before and after the change. Readers never wait for the lock: they read again if the
+ * number has changed. Structures and outgrown tables are never freed, because a reader may still
+ * use them.
  */
 #include "paging/mapping/lookup.h"
 
@@ -30,7 +31,7 @@ static size_t capacity;
 static _Atomic uint32_t sequence;   /* odd while the table changes */
 static _Atomic uint32_t lock;
 static struct mapping *free_maps;
-/* No mapping has ever been outside of these. */
+/* The bounds of all addresses that a mapping has ever had. */
 static _Atomic uintptr_t lowest = UINTPTR_MAX, highest;
 
 struct mapping *map_alloc(void)
@@ -44,7 +45,7 @@ struct mapping *map_alloc(void)
 	futex_unlock(&lock);
 	if (!map)
 		return calloc(1, sizeof(*map));
-	/* `users` may be touched by a late look-up, and is 0 but for that. */
+	/* A late look-up may change `users`, which is 0 otherwise. */
 	memset(&map->range, 0, sizeof(*map) - offsetof(struct mapping, range));
 	return map;
 }
@@ -57,7 +58,7 @@ void map_free(struct mapping *map)
 	futex_unlock(&lock);
 }
 
-/* Copies a URI, with the file's path in place of that of a descriptor. */
+/* Copies a URI, and replaces the path of a descriptor by that of its file. */
 static void copy_readable(const char *uri, char *text, size_t room)
 {
 	const char *link = strstr(uri, FD_FOLDER), *rest = uri;
@@ -87,14 +88,15 @@ void map_name(struct mapping *map, const char *uri, int fd)
 		fd_path(self, fd);
 	copy_readable(fd >= 0 ? self : uri, text, sizeof(text));
 	len = strlen(text);
-	/* The path says more than the keys of a driver. */
+	/* The path of a driver says more than its keys. */
 	if (len >= REGISTRY_NAME_LEN && fd < 0)
 		len = strcspn(text, "?");
 	text[len] = '\0';
 	if (len < REGISTRY_NAME_LEN)
 		memcpy(map->name, text, len + 1);
 	else
-		snprintf(map->name, sizeof(map->name), "...%s", text + len - (REGISTRY_NAME_LEN - 4));
+		snprintf(map->name, sizeof(map->name), "...%s",
+			 text + len - (REGISTRY_NAME_LEN - 4));
 }
 
 static void copy_entry(struct entry *to, const struct entry *from)
@@ -104,8 +106,8 @@ static void copy_entry(struct entry *to, const struct entry *from)
 	to->map = from->map;
 }
 
-/* Under the lock. The old table stays for readers. */
-static int grow(void)
+/* Under the lock. Readers may still use the old table. */
+static int grow_table(void)
 {
 	size_t more = capacity ? capacity * 2 : 256;
 	struct entry *bigger = sys_lazy(more * sizeof(*bigger));
@@ -120,8 +122,8 @@ static int grow(void)
 	return 0;
 }
 
-/* Under the lock, with the number odd. */
-static void put_in(struct mapping *map)
+/* Under the lock, while the sequence number is odd. */
+static void insert_entry(struct mapping *map)
 {
 	uintptr_t base = (uintptr_t)map->range;
 	struct entry *t = table;
@@ -137,7 +139,7 @@ static void put_in(struct mapping *map)
 	highest = t[i].end > highest ? t[i].end : highest;
 }
 
-static void take_out(struct mapping *map)
+static void remove_entry(struct mapping *map)
 {
 	struct entry *t = table;
 	size_t i = 0;
@@ -155,9 +157,9 @@ int map_insert(struct mapping *map)
 	futex_lock(&lock);
 	sequence++;
 	if (count == capacity)
-		err = grow();
+		err = grow_table();
 	if (!err)
-		put_in(map);
+		insert_entry(map);
 	sequence++;
 	futex_unlock(&lock);
 	return err;
@@ -167,7 +169,7 @@ void map_remove(struct mapping *map)
 {
 	futex_lock(&lock);
 	sequence++;
-	take_out(map);
+	remove_entry(map);
 	sequence++;
 	futex_unlock(&lock);
 }
@@ -176,16 +178,16 @@ void map_move(struct mapping *map)
 {
 	futex_lock(&lock);
 	sequence++;
-	take_out(map);
-	put_in(map);
+	remove_entry(map);
+	insert_entry(map);
 	sequence++;
 	futex_unlock(&lock);
 }
 
-/* The first mapping that has bytes of [addr, addr + len); NULL: none. */
-static struct mapping *search(uintptr_t addr, size_t len)
+/* The first mapping that overlaps [addr, addr + len); NULL: none. */
+static struct mapping *find_overlap(uintptr_t addr, size_t len)
 {
-	/* In this order: the table only ever grows, and must have room for what is counted. */
+	/* The count is read before the table: a later table has room for at least this count. */
 	size_t low = 0, end = count, high = end;
 	struct entry *t = table;
 
@@ -200,8 +202,8 @@ static struct mapping *search(uintptr_t addr, size_t len)
 	return low < end && (t[low].base <= addr || t[low].base - addr < len) ? t[low].map : NULL;
 }
 
-/* The mapping that holds addr; *got: with a use of it. NULL: none. */
-static struct mapping *look_up(const void *addr, bool *got)
+/* Finds the mapping that contains addr, or NULL. *entered: whether a use of it was taken. */
+static struct mapping *find_and_enter(const void *addr, bool *entered)
 {
 	for (;;) {
 		uint32_t before = sequence;
@@ -211,11 +213,11 @@ static struct mapping *look_up(const void *addr, bool *got)
 			sched_yield();
 			continue;
 		}
-		map = search((uintptr_t)addr, 1);
-		*got = map && map_enter(map);
+		map = find_overlap((uintptr_t)addr, 1);
+		*entered = map && map_enter(map);
 		if (sequence == before)
 			return map;
-		if (*got)
+		if (*entered)
 			map_leave(map);
 	}
 }
@@ -223,31 +225,31 @@ static struct mapping *look_up(const void *addr, bool *got)
 struct mapping *map_find(const void *addr)
 {
 	struct mapping *map;
-	bool got;
+	bool entered;
 
-	while ((map = look_up(addr, &got)) && !got)
+	while ((map = find_and_enter(addr, &entered)) && !entered)
 		map_wait(map);
 	return map;
 }
 
 struct mapping *map_find_now(const void *addr)
 {
-	bool got;
-	struct mapping *map = look_up(addr, &got);
+	bool entered;
+	struct mapping *map = find_and_enter(addr, &entered);
 
-	return got ? map : NULL;
+	return entered ? map : NULL;
 }
 
 bool map_meets(const void *addr, size_t len)
 {
 	uintptr_t from = (uintptr_t)addr, low = lowest;
 
-	/* The memory of most callers. */
+	/* Most callers pass addresses that were never mapped. */
 	if (from >= highest || (from < low && len <= low - from))
 		return false;
 	for (;;) {
 		uint32_t before = sequence;
-		bool met = !(before & 1) && search(from, len);
+		bool met = !(before & 1) && find_overlap(from, len);
 
 		if (!(before & 1) && sequence == before)
 			return met;
@@ -275,15 +277,15 @@ struct mapping *map_nth(size_t n)
 {
 	for (;;) {
 		struct mapping *map = NULL;
-		bool got = false;
+		bool entered = false;
 
 		futex_lock(&lock);
 		if (n < count) {
 			map = table[n].map;
-			got = map_enter(map);
+			entered = map_enter(map);
 		}
 		futex_unlock(&lock);
-		if (!map || got)
+		if (!map || entered)
 			return map;
 		map_wait(map);
 	}

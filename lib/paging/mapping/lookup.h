@@ -1,34 +1,38 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The mappings of the process, and which of them holds an address. */
+/* The mappings of the process, and the search for the mapping that contains an address. */
 #ifndef LOOKUP_H
 #define LOOKUP_H
 
 #include "paging/mapping/mapping.h"
 
-/* A zeroed structure whose memory is never freed, so that a late look-up is harmless; NULL: no memory. */
+/* Allocates a zeroed structure, or returns NULL if there is no memory. Its memory is never returned
+ * to the system, so a late look-up does no harm. */
 struct mapping *map_alloc(void);
 void map_free(struct mapping *map);
 
-/* Sets its name: a URI, or the path of the descriptor. */
+/* Sets the name of the mapping: a URI, or the path of the descriptor. */
 void map_name(struct mapping *map, const char *uri, int fd);
-/* Inserts a mapping into the table, and removes it. Returns 0 or -errno. */
+/* Inserts a mapping into the table. Returns 0 or -errno. */
 int map_insert(struct mapping *map);
 void map_remove(struct mapping *map);
-/* Its mapped range has another address or size now; look-ups find it at all times. */
+/* Updates the table if the mapped range has another address or size; look-ups find it at any
+ * time. */
 void map_move(struct mapping *map);
 
-/* The mapping that holds addr, with a use of it taken (map_leave gives it back); waits while it is frozen.
- * NULL: none. Lock-free, for the fault path. */
+/* Finds the mapping that contains addr, and takes a use of it (until map_leave). Waits while the
+ * mapping is frozen. Returns NULL if there is none. Lock-free, for the fault path. */
 struct mapping *map_find(const void *addr);
-/* The same without waiting; NULL also while the mapping is frozen: when it is thawed, accesses to it are tried
- * again. */
+/* Finds the mapping like map_find, but does not wait. Returns NULL also if the mapping is frozen:
+ * when it is thawed, accesses to it are tried again. */
 struct mapping *map_find_now(const void *addr);
 /* Whether a mapping overlaps [addr, addr + len). */
 bool map_meets(const void *addr, size_t len);
-/* The mapping that begins at base; the caller becomes its only user (until map_thaw and map_leave). NULL: none. */
+/* Finds the mapping that begins at base, and makes the caller its only user (until map_thaw and
+ * map_leave). Returns NULL if there is none. */
 struct mapping *map_find_alone(const void *base);
-/* The n-th mapping by address, with a use of it taken; NULL: there are fewer. */
+/* Returns the n-th mapping by address, and takes a use of it; NULL if there are fewer. */
 struct mapping *map_nth(size_t n);
+/* The number of mappings. */
 size_t map_count(void);
 
 /* In a forked child: passes each mapping to fn, and then empties the table. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The geometry of a mapping, and its users. Headers and marks are in lazily populated memory, so that a mapping takes
- * none until it is used. Takes no lock but those of segments that it visits: the fields here change only while the
- * mapping has no other user, and marks are atomic.
+ * The segments of a mapping, and its users. Headers and marks are in lazily populated memory, so a
+ * mapping takes no memory for them until it is used. Takes only the locks of segments that it
+ * visits: the fields here change only while the mapping has no other user, and marks are atomic.
  */
 #include "paging/mapping/mapping.h"
 
@@ -25,7 +25,7 @@ static size_t marks_bytes(size_t segs)
 	return round_up((groups + 63) / 64 * sizeof(uint64_t), sys_page());
 }
 
-/* Others see those that a shared mapping begins with. */
+/* Other processes see the headers of the first extent of a shared mapping. */
 static int make_headers(struct mapping *map, struct extent *e)
 {
 	if (map->shared && e->first == 0) {
@@ -42,7 +42,8 @@ static int make_headers(struct mapping *map, struct extent *e)
 	return 0;
 }
 
-/* A number for each segment, and a bit for each byte, which take no memory until one is set. */
+/* Bytes of the numbers of twins, one for each segment, and of a bit for each byte. They take no
+ * memory until one is set. */
 static size_t twins_len(const struct mapping *map, const struct extent *e)
 {
 	return e->count * sizeof(*e->twins) + e->count * map->seg_size / 8;
@@ -69,11 +70,13 @@ static void drop_twins(const struct mapping *map, const struct extent *e)
 
 static void drop_headers(struct mapping *map, unsigned i)
 {
-	drop_twins(map, &map->life.extents[i]);
+	struct extent *e = &map->life.extents[i];
+
+	drop_twins(map, e);
 	if (map->shared && i == 0)
 		export_close(&map->export);
 	else
-		raw_munmap(map->life.extents[i].segs, map->life.extents[i].count * sizeof(struct seg));
+		raw_munmap(e->segs, e->count * sizeof(struct seg));
 }
 
 static int add_extent(struct mapping *map, size_t first, size_t count)
@@ -136,11 +139,12 @@ static int make_marks(struct mapping *map, size_t segs)
 
 int map_create(struct mapping *map)
 {
+	const struct backing *t = &map->backings[0];
 	int err;
 
 	map->shift = (unsigned)__builtin_ctzl(map->seg_size);
 	map->segs = count_segs(map, map->size);
-	map->life.stored = map_stored_in(map->backings[0].store, map->backings[0].offset, map->size);
+	map->life.stored = map_stored_in(t->store, t->offset, map->size);
 	err = add_extent(map, 0, map->segs);
 	if (!err)
 		err = make_marks(map, map->segs);
@@ -170,7 +174,8 @@ int map_resize(struct mapping *map, size_t size)
 		if (err)
 			return err;
 	}
-	/* At least as many again, so that few arrays serve a mapping that grows and grows. */
+	/* The new extent is at least as long as all others, so that a mapping that grows often
+	 * needs few of them. */
 	if (segs > room) {
 		err = add_extent(map, room, max_size(segs - room, room));
 		if (err)
@@ -193,7 +198,7 @@ bool map_enter(struct mapping *map)
 
 void map_leave(struct mapping *map)
 {
-	/* The structure outlives the mapping: the thread that froze it may have ended it since. */
+	/* The structure remains valid: another thread that froze the mapping may have ended it. */
 	map->life.users--;
 	if (map->life.frozen)
 		futex_wake(&map->life.users, INT32_MAX);
@@ -234,7 +239,7 @@ void map_reset(struct mapping *map, size_t first)
 	for (size_t i = first; i < map->segs; i++) {
 		struct seg *s = map_seg(map, i);
 
-		/* A look first: memory that was never written need not be now. */
+		/* The check avoids memory for headers that were never written. */
 		if (seg_head(s))
 			atomic_store_explicit(&s->head, 0, memory_order_relaxed);
 		if (s->node.next)
@@ -288,8 +293,8 @@ void map_mark_dirty(struct mapping *map, size_t i, struct seg *s)
 	map_note_dirty(map, i);
 }
 
-/* Bytes up to the last one that is not zero. */
-static size_t trimmed(const char *buf, size_t len)
+/* The number of bytes up to the last one that is not zero. */
+static size_t trim_zeros(const char *buf, size_t len)
 {
 	while (len >= 64 && !memcmp(buf + len - 64, (const char[64]){ 0 }, 64))
 		len -= 64;
@@ -322,7 +327,7 @@ size_t map_write_len(struct mapping *map, size_t i, const char *buf)
 
 	if (begin + len <= map->life.stored)
 		return len;
-	/* Somebody else may have made the store longer meanwhile: then its bytes count as there. */
+	/* Another process may have made the store longer. Its bytes count as stored. */
 	size = io_size(t->store);
 	size = size > t->offset ? size - t->offset : 0;
 	size = size > map->life.stored ? size : map->life.stored;
@@ -330,9 +335,9 @@ size_t map_write_len(struct mapping *map, size_t i, const char *buf)
 		return len;
 	if (size > begin)
 		keep = size - begin;
-	keep = max_size(keep, trimmed(buf, len));
-	/* Which zeros were stored cannot be seen. Where only a few are missing to the mapping's end, they were:
-	 * numbers end in zeros. */
+	keep = max_size(keep, trim_zeros(buf, len));
+	/* Whether zeros were stored cannot be seen. If few bytes are missing to the end of the
+	 * mapping, they are written, because stored numbers end in zeros. */
 	if (keep && begin + keep + MAX_OMITTED_ZEROS > map->size)
 		keep = len;
 	return keep;
@@ -340,15 +345,15 @@ size_t map_write_len(struct mapping *map, size_t i, const char *buf)
 
 /* ---- Marks ---- */
 
-static void mark(_Atomic uint64_t *marks, size_t i)
+static void set_mark(_Atomic uint64_t *marks, size_t i)
 {
 	size_t group = i >> MARK_GROUP_SHIFT;
 	uint64_t bit = 1ull << (group & 63);
 
-	/* The change to the head must be visible before the mark is read: a thread that removes the mark reads
-	 * the heads next. */
+	/* The change to the head must be visible before the mark is read: a thread that removes the
+	 * mark reads the heads next. */
 	atomic_thread_fence(memory_order_seq_cst);
-	/* A look first: most of the time the mark is there, and the line is shared. */
+	/* Usually the mark is set already: reading it leaves the cache line shared. */
 	if (!(atomic_load_explicit(&marks[group / 64], memory_order_relaxed) & bit))
 		atomic_fetch_or(&marks[group / 64], bit);
 }
@@ -372,7 +377,7 @@ static size_t next_marked(const struct mapping *map, const _Atomic uint64_t *mar
 
 void map_touch(struct mapping *map, size_t i)
 {
-	mark(map->life.touched, i);
+	set_mark(map->life.touched, i);
 }
 
 size_t map_next_touched(const struct mapping *map, size_t i)
@@ -382,7 +387,7 @@ size_t map_next_touched(const struct mapping *map, size_t i)
 
 void map_note_dirty(struct mapping *map, size_t i)
 {
-	mark(map->life.dirty, i);
+	set_mark(map->life.dirty, i);
 }
 
 size_t map_next_dirty(const struct mapping *map, size_t i)
@@ -399,7 +404,7 @@ void map_forget_dirty(struct mapping *map, size_t i)
 }
 
 #ifdef NDEBUG
-static void check(const struct mapping *map, size_t i, const struct seg *s)
+static void check_state(const struct mapping *map, size_t i, const struct seg *s)
 {
 	(void)map;
 	(void)i;
@@ -409,8 +414,7 @@ static void check(const struct mapping *map, size_t i, const struct seg *s)
 #include "paging/mapping/states.h"
 
 #include <assert.h>
-/* At every unlock. */
-static void check(const struct mapping *map, size_t i, const struct seg *s)
+static void check_state(const struct mapping *map, size_t i, const struct seg *s)
 {
 	assert(state_of(seg_head(s), map->in_place));
 	assert(!seg_has(s, SEG_WRITABLE) || map->writable);
@@ -420,25 +424,26 @@ static void check(const struct mapping *map, size_t i, const struct seg *s)
 
 void map_unlock(const struct mapping *map, size_t i, struct seg *s)
 {
-	check(map, i, s);
+	check_state(map, i, s);
 	seg_unlock(s);
 }
 
-unsigned map_lock_cluster(struct mapping *map, size_t i, struct seg **list, size_t most,
+unsigned map_lock_cluster(struct mapping *map, size_t i, struct seg **list, size_t max,
 			bool (*fits)(const struct seg *first, const struct seg *s))
 {
 	size_t cluster = map_cluster_size(map), whole = map->size >> map->shift;
 	unsigned n = 1;
 
-	most = i < whole ? min_size(min_size(cluster - i % cluster, whole - i), most) : 1;
-	for (; n < most; n++) {
+	max = i < whole ? min_size(min_size(cluster - i % cluster, whole - i), max) : 1;
+	for (; n < max; n++) {
 		struct seg *s = map_seg(map, i + n);
 		uint32_t before = list[n - 1]->frame;
 
 		if (!fits(list[0], s) || !seg_trylock(s))
 			break;
 		if (!fits(list[0], s) || !frame_on_one(before, s->frame) ||
-		    (seg_has(s, SEG_INACTIVE) && frame_writable(before) != frame_writable(s->frame))) {
+		    (seg_has(s, SEG_INACTIVE) &&
+		     frame_writable(before) != frame_writable(s->frame))) {
 			map_unlock(map, i + n, s);
 			break;
 		}
@@ -453,7 +458,8 @@ void map_unlock_cluster(const struct mapping *map, size_t i, struct seg **list, 
 		map_unlock(map, i + n, list[n]);
 }
 
-int map_for_valid(struct mapping *map, size_t first, size_t last, int (*fn)(struct mapping *, size_t, struct seg *))
+int map_for_valid(struct mapping *map, size_t first, size_t last,
+		  int (*fn)(struct mapping *, size_t, struct seg *))
 {
 	int err = 0;
 
@@ -461,7 +467,8 @@ int map_for_valid(struct mapping *map, size_t first, size_t last, int (*fn)(stru
 	     i = map_next_touched(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
-		if (!seg_has(s, SEG_VALID) && atomic_load_explicit(&s->lock, memory_order_acquire) == 0)
+		if (!seg_has(s, SEG_VALID) &&
+		    atomic_load_explicit(&s->lock, memory_order_acquire) == 0)
 			continue;
 		seg_lock(s);
 		if (seg_has(s, SEG_VALID))
@@ -474,13 +481,13 @@ int map_for_valid(struct mapping *map, size_t first, size_t last, int (*fn)(stru
 void map_set_migration(struct mapping *map, enum migration how)
 {
 	map->migration = how;
-	/* Nobody writes in the background what has an order. */
+	/* If segments migrate in order, no worker writes them. */
 	map->member.retry = map_in_order(map) ? UINT64_MAX : 0;
 }
 
 void map_count_pin(struct mapping *map, bool more)
 {
-	/* Unsigned numbers wrap: this adds or takes away. */
+	/* Unsigned addition wraps around: the second case subtracts. */
 	map->life.pinned += more ? map_hold(map) : -map_hold(map);
 	account_count_pin(map_account(map), map_hold(map), more);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * umremap. A migration only changes which store is written: each header says which of two backing stores holds its
- * segment, and segments of the older one count as dirty. There is never a third one: an earlier migration is completed
- * first. Where both places overlap, contents move at once. The mapping has no other user meanwhile.
+ * umremap. A migration only changes which store is written: each header has the number of the
+ * backing store that holds the segment, and segments of the older store count as dirty. There is
+ * never a third store: an earlier migration is completed first. If the old and the new range
+ * overlap, the contents move at once. The mapping has no other user during the change.
  */
 #include "paging/mapping/remap.h"
 
@@ -19,13 +20,13 @@
 
 #include <string.h>
 
-/* ---- The size: what can fail comes first and can be undone, the rest cannot fail. ---- */
+/* ---- Size: steps that can fail come first and can be undone; later steps cannot fail ---- */
 
-/* What a mapping needs to grow. */
+/* The growth of a mapping. */
 struct growth {
-	char *range;            /* where it will stand */
-	size_t old;
-	size_t old_segs;
+	char *range;            /* new mapped range */
+	size_t old;             /* old size in bytes */
+	size_t old_segs;        /* old number of segments */
 };
 
 static void undo_growth(struct mapping *map, const struct growth *g, size_t size)
@@ -39,21 +40,21 @@ static void undo_growth(struct mapping *map, const struct growth *g, size_t size
 		engine_detach(map->engine, g->range, size);
 }
 
-/* Room mapped for `size` bytes: where it stands, or else somewhere else. */
-static int reserve_view(struct mapping *map, size_t size, char **range)
+/* Maps a range of `size` bytes: at the same address if possible. */
+static int reserve_range(struct mapping *map, size_t size, char **range)
 {
 	char *end = map->range + round_up(map->size, sys_page());
 	size_t more = (size_t)(map->range + round_up(size, sys_page()) - end);
 
 	*range = map->range;
-	/* A place of another mapping may be empty for the moment that a frame takes to leave it. */
-	if (!(more && map_meets(end, more)) && engine_extend(map->engine, map->range, map->size, size - map->size,
-						       map->writable))
+	/* A slot of another mapping may be empty for a moment, while a frame leaves it. */
+	if (!(more && map_meets(end, more)) &&
+	    engine_extend(map->engine, map->range, map->size, size - map->size, map->writable))
 		return 0;
 	return engine_attach(map->engine, size, map->seg_size, 0, 0, map->writable, range);
 }
 
-/* Whether the last segment is going to be read, at whatever length it then has. */
+/* Whether the last segment will be read from the store, with its new length. */
 static bool is_as_stored(const struct mapping *map, const struct remap *want)
 {
 	const struct seg *s = map_seg(map, map->segs - 1);
@@ -62,8 +63,8 @@ static bool is_as_stored(const struct mapping *map, const struct remap *want)
 	       map->backings[map->current].read;
 }
 
-/* A short last segment gains bytes of the backing store that the mapping is going to have; it goes back to the pool,
- * and they are filled in there. */
+/* A short last segment gains bytes of the new backing store. They are read into its frame in the
+ * pool. */
 static int prepare_growth(struct mapping *map, const struct remap *want, struct growth *g)
 {
 	size_t last = map->segs - 1;
@@ -71,14 +72,15 @@ static int prepare_growth(struct mapping *map, const struct remap *want, struct 
 
 	g->old = map->size;
 	g->old_segs = map->segs;
-	err = reserve_view(map, want->size, &g->range);
+	err = reserve_range(map, want->size, &g->range);
 	if (err)
 		return err;
 	err = seg_unmap_all(map, g->range == map->range ? last : 0, map->segs);
 	if (err)
 		fail(-err, "cannot grow the mapping of '%s': %s", map->name, strerror(-err));
 	if (!err && !want->switch_over && !is_as_stored(map, want)) {
-		err = seg_lengthen(map, min_size(want->size, map->segs << map->shift), want->store, want->offset);
+		err = seg_lengthen(map, min_size(want->size, map->segs << map->shift), want->store,
+				   want->offset);
 		if (err)
 			fail(-err, "cannot grow the mapping of '%s': its new end cannot be read: "
 			     "%s", map->name, strerror(-err));
@@ -90,7 +92,7 @@ static int prepare_growth(struct mapping *map, const struct remap *want, struct 
 	return err;
 }
 
-static void grow(struct mapping *map, const struct growth *g)
+static void finish_growth(struct mapping *map, const struct growth *g)
 {
 	const struct backing *t = &map->backings[map->current];
 
@@ -99,11 +101,12 @@ static void grow(struct mapping *map, const struct growth *g)
 	map->range = g->range;
 	for (size_t i = g->old_segs; map->current && i < map->segs; i++)
 		seg_set_backing(map_seg(map, i), map->current);
-	map->life.stored = max_size(map->life.stored, map_stored_in(t->store, t->offset, map->size));
+	map->life.stored = max_size(map->life.stored,
+				    map_stored_in(t->store, t->offset, map->size));
 	map_move(map);
 }
 
-static void shrink(struct mapping *map, size_t size)
+static void shrink_mapping(struct mapping *map, size_t size)
 {
 	size_t keep = ((size - 1) >> map->shift) + 1;
 	size_t from = round_up(size, sys_page()), end = round_up(map->size, sys_page());
@@ -116,18 +119,19 @@ static void shrink(struct mapping *map, size_t size)
 	map_move(map);
 }
 
-/* ---- The backing store. ---- */
+/* ---- The backing store ---- */
 
-/* Whether the place that the mapping is to have overlaps that of a backing store, so that writing one destroys the
+/* Whether the new range overlaps the range in a backing store, so that writing one destroys the
  * other. */
-static bool meets(const struct mapping *map, const struct backing *t, const struct remap *want)
+static bool range_meets(const struct mapping *map, const struct backing *t,
+			const struct remap *want)
 {
 	return t->store && io_same(t->store, want->store) && want->offset < t->offset + map->size &&
 	       t->offset < want->offset + want->size;
 }
 
-/* What was written to the old backing store is read from it again, and no later flush covers it. If it fails now,
- * segments that are in memory migrate from there. */
+/* Makes contents of the old backing store durable: no later flush covers them. If the flush fails,
+ * segments that are in memory are dirty again, and migrate from memory. */
 static int flush_old(struct mapping *map)
 {
 	uint64_t before = flush_lost(map);
@@ -139,12 +143,13 @@ static int flush_old(struct mapping *map)
 	return -EIO;
 }
 
-/* From now on changes go to the new backing store. There is no older one. */
-static void rebase(struct mapping *map, const struct remap *want, enum migration how)
+/* From now on, changes are written to the new backing store. There must not be an older one. */
+static void set_new_backing(struct mapping *map, const struct remap *want, enum migration how)
 {
 	map->current = !map->current;
-	map->backings[map->current] = (struct backing){ .store = io_hold(want->store), .offset = want->offset,
-						      .read = !map->blank };
+	map->backings[map->current] = (struct backing){ .store = io_hold(want->store),
+							.offset = want->offset,
+							.read = !map->blank };
 	map_set_migration(map, how);
 }
 
@@ -158,7 +163,7 @@ static void switch_over(struct mapping *map, struct store *store, uint64_t offse
 	io_hold(store);
 	sync_close_older(map);
 	before = map->backings[map->current];
-	/* What eviction has written to it shows, and is to be made durable with the rest. */
+	/* Bytes that eviction has written to the same store must become durable later. */
 	same = io_same(before.store, store);
 	map->backings[map->current].store = NULL;
 	map->backings[0] = (struct backing){ .store = store, .offset = offset, .read = true };
@@ -171,53 +176,60 @@ static void switch_over(struct mapping *map, struct store *store, uint64_t offse
 	flush_forget(map, same);
 }
 
-/* All that changes the mapping, while faults on other mappings keep off its segments. */
-static int change(struct mapping *map, const struct remap *want)
+/* Changes a mapping whose segments are hidden from faults on other mappings. */
+static int change_hidden(struct mapping *map, const struct remap *want)
 {
 	bool growing = want->size > map->size, shrinking = want->size < map->size;
+	size_t last = (want->size - 1) >> map->shift;
 	struct growth g = { 0 };
 	int err = 0;
 
 	if (growing)
 		err = prepare_growth(map, want, &g);
 	else if (shrinking)
-		/* The last segment that stays goes back to the pool: it comes back with fewer pages. */
-		err = seg_unmap_all(map, (want->size - 1) >> map->shift, ((want->size - 1) >> map->shift) + 1);
+		/* The new last segment is mapped again later, with fewer pages. */
+		err = seg_unmap_all(map, last, last + 1);
 	if (err)
 		return err;
 	if (want->moved && !want->switch_over)
-		rebase(map, want, MIGRATE_ANY);
+		set_new_backing(map, want, MIGRATE_ANY);
 	if (growing)
-		grow(map, &g);
-	/* It forgets all of the mapped range: the one that has the mapping's size. */
+		finish_growth(map, &g);
+	/* The size has changed before: all of the mapped range is dropped. */
 	if (want->switch_over)
 		switch_over(map, want->store, want->offset);
 	if (shrinking)
-		shrink(map, want->size);
+		shrink_mapping(map, want->size);
 	return 0;
 }
 
-static int change_alone(struct mapping *map, const struct remap *want)
+static int hide_and_change(struct mapping *map, const struct remap *want)
 {
 	int err;
 
 	seg_hide(map);
-	err = change(map, want);
+	err = change_hidden(map, want);
 	seg_show(map);
 	return err;
 }
 
-static int resize(struct mapping *map, size_t size)
+static int resize_mapping(struct mapping *map, size_t size)
 {
 	const struct backing *t = &map->backings[map->current];
 
-	return change_alone(map, &(struct remap){ .store = t->store, .offset = t->offset, .size = size });
+	return hide_and_change(map, &(struct remap){ .store = t->store, .offset = t->offset,
+						     .size = size });
 }
 
-/* ---- Contents that move within their store, to where some of them are: at once, as memmove moves them, from the end
- * whose bytes would be overwritten first. All was synced before. ---- */
+/* ---- Moving contents within their store ---- */
 
-/* The other way round. What can be neither here nor there waits for a sync, which goes on in the same order. */
+/*
+ * If the old and the new range overlap, the contents move at once, in the order of memmove(3). The
+ * mapping was synced before.
+ */
+
+/* Moves the contents back after a failure. If that fails, too, the next sync continues in the same
+ * order. */
 static void move_back(struct mapping *map, struct remap *want, bool up)
 {
 	seg_hide(map);
@@ -236,24 +248,24 @@ static void move_back(struct mapping *map, struct remap *want, bool up)
 		 "sync again", map->name);
 }
 
-static int move(struct mapping *map, struct remap *want)
+static int move_contents(struct mapping *map, struct remap *want)
 {
 	bool up = want->offset > map->backings[map->current].offset;
 	int err = 0;
 
-	/* First, so that nothing is written that is in neither place. */
+	/* The mapping shrinks first: bytes beyond its new end are not written. */
 	if (want->size < map->size)
-		err = resize(map, want->size);
+		err = resize_mapping(map, want->size);
 	if (err)
 		return err;
 	seg_hide(map);
-	rebase(map, want, up ? MIGRATE_DESCENDING : MIGRATE_ASCENDING);
+	set_new_backing(map, want, up ? MIGRATE_DESCENDING : MIGRATE_ASCENDING);
 	seg_show(map);
 	err = sync_migrate(map, 0, map->segs);
 	if (err)
 		fail(-err, "cannot move the contents of '%s': %s", map->name, strerror(-err));
 	else if (want->size > map->size)
-		err = resize(map, want->size);
+		err = resize_mapping(map, want->size);
 	if (err)
 		move_back(map, want, up);
 	else
@@ -261,12 +273,14 @@ static int move(struct mapping *map, struct remap *want)
 	return err;
 }
 
-static int apply(struct mapping *map, struct remap *want)
+static int apply_change(struct mapping *map, struct remap *want)
 {
+	const struct backing *older = &map->backings[!map->current];
 	bool carrying = want->moved && !want->switch_over;
-	bool overlap = carrying && meets(map, &map->backings[map->current], want);
-	/* There is one older backing store at most, and it is read from until it is complete. */
-	bool unfinished = map->migration && (carrying || map_in_order(map) || meets(map, &map->backings[!map->current], want));
+	bool overlap = carrying && range_meets(map, &map->backings[map->current], want);
+	/* There is at most one older backing store. It is read until the migration ends. */
+	bool unfinished = map->migration &&
+			  (carrying || map_in_order(map) || range_meets(map, older, want));
 	int err = pagecache_unmap(map, 0, map->segs);
 
 	if (err)
@@ -278,13 +292,13 @@ static int apply(struct mapping *map, struct remap *want)
 		err = flush_old(map);
 	if (err)
 		return err;
-	return overlap ? move(map, want) : change_alone(map, want);
+	return overlap ? move_contents(map, want) : hide_and_change(map, want);
 }
 
-/* ---- In place. ---- */
+/* ---- Mappings in place ---- */
 
-/* All is in the store: segments and backing stores are as in a new mapping. */
-static void start_again(struct mapping *map)
+/* Makes segments and backing stores as in a new mapping, after a sync. */
+static void reset_mapping(struct mapping *map)
 {
 	struct backing now = map->backings[map->current];
 
@@ -297,8 +311,8 @@ static void start_again(struct mapping *map)
 	map->current = 0;
 }
 
-/* Only a store that has all of it can be the mapped range. Where that cannot be had now, segments
- * hold the rest until the next sync tries again. */
+/* Only a store that has all contents can be mapped in place. If the sync fails, segments keep the
+ * rest, and the next sync tries again. */
 void remap_in_place(struct mapping *map)
 {
 	int earlier, err;
@@ -312,20 +326,20 @@ void remap_in_place(struct mapping *map)
 	writeback_keep_error(map, earlier);
 	if (err)
 		return;
-	start_again(map);
+	reset_mapping(map);
 	if (inplace_enter(map) < 0)
 		log_line(LOG_WARN, "remap", "%s. The mapping uses segments instead",
 			 fail_message());
 }
 
-/* A mapping in place changes as one of segments does, all of which are absent. */
+/* A mapping in place changes like a mapping all of whose segments are absent. */
 static int apply_in_place(struct mapping *map, struct remap *want)
 {
 	int err = inplace_leave(map);
 
 	if (err)
 		return err;
-	err = apply(map, want);
+	err = apply_change(map, want);
 	remap_in_place(map);
 	return err;
 }
@@ -335,5 +349,5 @@ int remap_apply(struct mapping *map, struct remap *want)
 	if (map->life.pinned)
 		return fail(EBUSY, "cannot change the mapping of '%s': part of it is pinned. Try "
 			    "umunpin first", map->name);
-	return map->in_place ? apply_in_place(map, want) : apply(map, want);
+	return map->in_place ? apply_in_place(map, want) : apply_change(map, want);
 }

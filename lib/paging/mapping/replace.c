@@ -200,7 +200,8 @@ static void install_backing(struct mapping *map, const struct backing *to)
 	struct backing before = map->backings[map->current];
 
 	map->backings[map->current] = *to;
-	map->life.stored = max_size(map->life.stored, map_stored_in(to->store, to->offset, map->size));
+	map->life.stored = max_size(map->life.stored,
+				    map_stored_in(to->store, to->offset, map->size));
 	/* The older store has made all contents durable: its failed flushes do not matter any
 	 * more. */
 	flush_forget(map, false);

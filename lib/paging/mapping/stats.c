@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Adds up the counters of mappings that exist and of those that have ended; prints them (from one table of all
- * counters), and publishes them in the registry. One leaf lock, around the sums of ended mappings.
+ * Adds up the counters of existing and ended mappings, prints them, and publishes them in the
+ * registry. `lock` is a leaf lock for the sums of ended mappings.
  */
 #include "paging/mapping/stats.h"
 
@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct umstat ended;   /* counters of mappings that are no more */
+static struct umstat ended;   /* counters of mappings that have ended */
 static _Atomic uint32_t lock;
 
 #define FIELD(name) { #name, offsetof(struct umstat, name) }
@@ -28,8 +28,9 @@ static const struct {
 	size_t offset;
 } fields[] = {
 	FIELD(read_faults), FIELD(write_faults), FIELD(upgrade_faults), FIELD(spurious_faults),
-	FIELD(inactive_hits), FIELD(readahead_hits), FIELD(readahead_waste), FIELD(readahead_loads), FIELD(evictions),
-	FIELD(read_bytes), FIELD(read_requests), FIELD(write_bytes), FIELD(write_requests), FIELD(flushes),
+	FIELD(inactive_hits), FIELD(readahead_hits), FIELD(readahead_waste),
+	FIELD(readahead_loads), FIELD(evictions), FIELD(read_bytes), FIELD(read_requests),
+	FIELD(write_bytes), FIELD(write_requests), FIELD(flushes),
 	FIELD(read_errors), FIELD(write_errors), FIELD(resident_bytes), FIELD(inactive_bytes),
 	FIELD(dirty_bytes), FIELD(pinned_bytes), FIELD(budget_bytes), FIELD(held_bytes),
 	FIELD(over_budget_peak), FIELD(mappings), FIELD(pagecache_bytes), FIELD(lost_bytes),
@@ -38,34 +39,35 @@ static const struct {
 
 void stats_print(const char *where, const struct umstat *st)
 {
-	bool person = strcmp(where, "1") == 0;
+	bool text = strcmp(where, "1") == 0;
 	size_t n = sizeof(fields) / sizeof(*fields);
-	FILE *f = person ? stderr : fopen(where, "we");
+	FILE *f = text ? stderr : fopen(where, "we");
 
 	if (!f) {
 		log_line(LOG_ERROR, "stats", "cannot write the counters to '%s' (UMMAP_STATS): %s",
 			 where, strerror(errno));
 		return;
 	}
-	if (!person)
+	if (!text)
 		fprintf(f, "{\n");
 	for (size_t i = 0; i < n; i++) {
 		uint64_t value;
 
 		memcpy(&value, (const char *)st + fields[i].offset, sizeof(value));
-		if (person)
+		if (text)
 			fprintf(f, "ummap: %-16s %" PRIu64 "\n", fields[i].name, value);
 		else
-			fprintf(f, "  \"%s\": %" PRIu64 "%s\n", fields[i].name, value, i + 1 < n ? "," : "");
+			fprintf(f, "  \"%s\": %" PRIu64 "%s\n", fields[i].name, value,
+				i + 1 < n ? "," : "");
 	}
-	if (!person) {
+	if (!text) {
 		fprintf(f, "}\n");
 		fclose(f);
 	}
 }
 
-/* Adds what one mapping counts. */
-static void count(const struct mapping *map, struct umstat *st)
+/* Adds the counters of one mapping. */
+static void add_counters(const struct mapping *map, struct umstat *st)
 {
 	const struct map_stat *s = &map->stat;
 	struct cache_bytes b = cache_count_bytes(&map->member);
@@ -99,7 +101,7 @@ void stats_map(const struct mapping *map, struct umstat *st)
 {
 	size_t budget = map->member.group->budget;
 
-	count(map, st);
+	add_counters(map, st);
 	st->budget_bytes = budget ? budget : budget_bytes();
 	st->engine = map->in_place ? 0 : map->engine->number;
 	st->kernel = map->in_place || engine_sees_kernel(map->engine);
@@ -108,15 +110,15 @@ void stats_map(const struct mapping *map, struct umstat *st)
 void stats_ending(const struct mapping *map)
 {
 	futex_lock(&lock);
-	count(map, &ended);
+	add_counters(map, &ended);
 	ended.resident_bytes = ended.inactive_bytes = ended.dirty_bytes = ended.pinned_bytes = 0;
 	ended.pagecache_bytes = 0;
 	ended.waiting_bytes = 0;
 	futex_unlock(&lock);
 }
 
-/* All that is not counted by mappings that are. */
-static void begin(struct umstat *st)
+/* Gets the counters of ended mappings, and those that belong to no mapping. */
+static void begin_sum(struct umstat *st)
 {
 	futex_lock(&lock);
 	*st = ended;
@@ -130,9 +132,9 @@ void stats_process(struct umstat *st)
 {
 	struct mapping *map;
 
-	begin(st);
+	begin_sum(st);
 	for (size_t n = 0; (map = map_nth(n)); n++) {
-		count(map, st);
+		add_counters(map, st);
 		map_leave(map);
 		st->mappings++;
 	}
@@ -144,7 +146,7 @@ void stats_forget(void)
 	memset(&ended, 0, sizeof(ended));
 }
 
-static void describe(const struct mapping *map, struct registry_map *row)
+static void fill_row(const struct mapping *map, struct registry_map *row)
 {
 	memset(row, 0, sizeof(*row));
 	row->base = (uintptr_t)map->range;
@@ -164,11 +166,11 @@ void stats_publish(void)
 	if (!page)
 		return;
 	atomic_store(&page->sequence, page->sequence | 1);
-	begin(&st);
+	begin_sum(&st);
 	for (; (map = map_nth(n)); n++) {
 		if (n < REGISTRY_MAPS)
-			describe(map, &page->map[n]);
-		count(map, &st);
+			fill_row(map, &page->map[n]);
+		add_counters(map, &st);
 		map_leave(map);
 	}
 	st.mappings = n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The counters: added up, printed at exit (UMMAP_STATS), and published on the node. */
+/* The counters of mappings, and their sums. */
 #ifndef STATS_H
 #define STATS_H
 
@@ -7,16 +7,20 @@
 
 #include <ummap.h>
 
-/* Adds the counters of a mapping to *st; or to those of the process, when the mapping ends. */
+/* Adds the counters of a mapping to *st. */
 void stats_map(const struct mapping *map, struct umstat *st);
+/* Adds the counters of a mapping that ends to those of the process. */
 void stats_ending(const struct mapping *map);
+/* Gets the counters of the process. */
 void stats_process(struct umstat *st);
 /* In a forked child: no mapping has ended. */
 void stats_forget(void);
 
-/* where is "1": as text, to stderr; a path: there, as JSON. */
+/* Prints the counters (UMMAP_STATS): if `where` is "1", as text to stderr; otherwise as JSON to the
+ * file `where`. */
 void stats_print(const char *where, const struct umstat *st);
-/* Puts the counters into the node's table. For the background thread, after share_adjust. */
+/* Publishes the counters in the table of the node. For the background thread, after
+ * share_adjust. */
 void stats_publish(void);
 
 #endif

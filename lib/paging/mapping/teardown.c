@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Drops the segments of a mapping that ends, changes included: in few calls, and frames with memory are kept for the
- * next mapping. The mapping has no other user, and faults on other mappings do not find its segments; segments that
- * jobs still hold are waited for.
+ * Drops the segments of a mapping that ends, changes included. Few calls of the kernel do that, and
+ * frames with memory are kept for the next mapping. The mapping has no other user, and faults on
+ * other mappings do not find its segments. Waits for segments that jobs have locked.
  */
 #include "paging/mapping/teardown.h"
 
@@ -12,13 +12,13 @@
 #include "budget/share.h"
 #include "paging/fault/fault.h"
 
-static int discard_one(struct mapping *map, size_t i, struct seg *s)
+static int empty_slot(struct mapping *map, size_t i, struct seg *s)
 {
 	(void)s;
 	return map->engine->discard(map_place(map, i), map_place_len(map, i));
 }
 
-static void forget(struct mapping *map, struct seg *s, void (*free_frame)(uint32_t))
+static void drop_segment(struct mapping *map, struct seg *s, void (*free_frame)(uint32_t))
 {
 	if (seg_pins(s))
 		map_count_pin(map, false);
@@ -28,15 +28,16 @@ static void forget(struct mapping *map, struct seg *s, void (*free_frame)(uint32
 	free_frame(evict_let_go(map, s));
 }
 
-static bool alike(const struct seg *first, const struct seg *s)
+/* Whether segment s can be dropped together with `first`. */
+static bool is_like_first(const struct seg *first, const struct seg *s)
 {
 	const uint64_t bits = SEG_VALID | SEG_INACTIVE | SEG_WRITABLE;
 
 	return (seg_head(s) & bits) == (seg_head(first) & bits) && !seg_pins(s);
 }
 
-/* The frames of a cluster are in the pool from then on, and may be written: free ones that have different rights would
- * be a mapping each. */
+/* Moves the frames of a cluster to the pool and makes them writable: free frames with different
+ * rights would take a VMA each. */
 static bool bring_to_pool(struct mapping *map, size_t i, struct seg **list, unsigned n)
 {
 	if (!seg_has(list[0], SEG_INACTIVE)) {
@@ -44,18 +45,17 @@ static bool bring_to_pool(struct mapping *map, size_t i, struct seg **list, unsi
 			map_await(map, list[k]);
 		if (n > 1 && !map->engine->is_one(map_place(map, i), map_places_len(map, i, n)))
 			return false;
-		if (!map->engine->unmap_last)
-			return false;
-		if (map->engine->unmap_last(map_place(map, i), frame_addr(list[0]->frame),
-				 map_places_len(map, i, n)) < 0)
+		if (!map->engine->unmap_last ||
+		    map->engine->unmap_last(map_place(map, i), frame_addr(list[0]->frame),
+					    map_places_len(map, i, n)) < 0)
 			return false;
 		frame_note_unmapped(list[0]->frame, n, seg_has(list[0], SEG_WRITABLE));
 	}
 	return frame_make_writable(list[0]->frame, n) == 0;
 }
 
-/* Keeps the frames in the pool, for the next mapping, if budget and mode allow it. A pinned frame may still be in use
- * outside the library, and must not go to another mapping. */
+/* Keeps frames in the pool for the next mapping, if the budget allows it. A pinned frame may still
+ * be in use outside the library, and must not be given to another mapping. */
 static int keep_frames(struct mapping *map, size_t i, struct seg *s)
 {
 	struct seg *list[MAX_CLUSTER_SEGMENTS] = { s };
@@ -63,35 +63,37 @@ static int keep_frames(struct mapping *map, size_t i, struct seg *s)
 
 	if (seg_pins(s) || share_is_dynamic() || !budget_has_room(0, 0))
 		return 0;
-	n = map_lock_cluster(map, i, list, MAX_CLUSTER_SEGMENTS, alike);
+	n = map_lock_cluster(map, i, list, MAX_CLUSTER_SEGMENTS, is_like_first);
 	if (bring_to_pool(map, i, list, n)) {
 		for (unsigned k = n; k-- > 0;)
-			forget(map, list[k], frame_free);
+			drop_segment(map, list[k], frame_free);
 	}
 	map_unlock_cluster(map, i, list, n);
 	return 0;
 }
 
-/* In parts, because other threads may wait for places. */
+/* Keeps frames in batches, because other threads may wait for the places. */
 static void keep_all(struct mapping *map, size_t first)
 {
 	size_t pages = round_up(map->size, sys_page()), end;
 
-	for (size_t i = map_next_touched(map, first); i < map->segs; i = map_next_touched(map, end)) {
+	for (size_t i = map_next_touched(map, first); i < map->segs;
+	     i = map_next_touched(map, end)) {
 		end = min_size(round_up(i + 1, TEARDOWN_BATCH_SEGMENTS), map->segs);
 		engine_hold_places();
 		map_for_valid(map, i, end, keep_frames);
 		if (map->engine->unmap_last)
-			map->engine->discard(map_place(map, i), min_size(end << map->shift, pages) - (i << map->shift));
+			map->engine->discard(map_place(map, i), min_size(end << map->shift, pages) -
+								(i << map->shift));
 		engine_release_places();
 	}
 }
 
-/* Its mapped place is empty. */
+/* Drops a segment whose slot is empty. */
 static int drop_frame(struct mapping *map, size_t i, struct seg *s)
 {
 	(void)i;
-	forget(map, s, frame_free_to_system);
+	drop_segment(map, s, frame_free_to_system);
 	return 0;
 }
 
@@ -101,11 +103,11 @@ void teardown(struct mapping *map, size_t first)
 
 	fault_unpoison(map, true);
 	keep_all(map, first);
-	/* In one call, for as many mappings as there are; if that fails, perhaps one by one. */
+	/* One call empties all slots. If it fails, slots are emptied one by one. */
 	if (first < map->segs &&
 	    map->engine->discard(map->range + from, round_up(map->size, sys_page()) - from) < 0) {
 		pagecache_unmap(map, first, map->segs);
-		map_for_valid(map, first, map->segs, discard_one);
+		map_for_valid(map, first, map->segs, empty_slot);
 	}
 	pagecache_forget(map, first);
 	map_for_valid(map, first, map->segs, drop_frame);

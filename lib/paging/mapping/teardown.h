@@ -5,8 +5,8 @@
 
 #include "paging/mapping/mapping.h"
 
-/* Drops every segment of a hidden mapping from `first` on, changes included. The mapped range remains, and every access
- * to it faults. */
+/* Drops every segment of a hidden mapping from `first` on, changes included. The mapped range
+ * remains, and every access to it faults. */
 void teardown(struct mapping *map, size_t first);
 
 #endif
