@@ -28,7 +28,7 @@ static int make_writable(struct mapping *map, uint32_t frame)
 
 	do
 		err = frame_make_writable(frame, 1);
-	while (err == -ENOMEM && evict_shed(map));
+	while (err == -ENOMEM && evict_unmap_for_vma_limit(map));
 	return err;
 }
 
@@ -98,7 +98,7 @@ static char *take_instead(const struct mapping *map, uint32_t frame)
  * and a caller that may wait for more of it tries again (seg_fault). */
 static bool found_mapping(struct mapping *map, int err)
 {
-	return err == -ENOMEM && frames_are_whole(map->frames) && evict_shed(map);
+	return err == -ENOMEM && frames_are_whole(map->frames) && evict_unmap_for_vma_limit(map);
 }
 
 /* `from`: the frame in the pool, or what has its bytes instead. */
@@ -441,7 +441,7 @@ int seg_fault(struct mapping *map, size_t i, bool write)
 	}
 	do
 		err = bring_locked(map, i, s, write);
-	while (err == -ENOMEM && evict_shed(map));
+	while (err == -ENOMEM && evict_unmap_for_vma_limit(map));
 	map_unlock(map, i, s);
 	return err;
 }
@@ -525,7 +525,7 @@ static int evict_one(struct mapping *map, size_t i, struct seg *s)
 		seg_put_back(map, s);
 		return 0;
 	}
-	frame_free_to_system(evict_let_go(map, s));
+	frame_free_to_system(evict_release_frame(map, s));
 	return 0;
 }
 
@@ -554,7 +554,7 @@ static int discard_one(struct mapping *map, size_t i, struct seg *s)
 	seg_change(s, SEG_STORED, 0);
 	seg_set_backing(s, map->current);
 	if (seg_has(s, SEG_VALID))
-		frame_free(evict_let_go(map, s));
+		frame_free(evict_release_frame(map, s));
 	return 0;
 }
 
@@ -600,7 +600,7 @@ static void leave_behind(struct mapping *map, size_t i, struct seg **list, unsig
 			seg_put_back(map, list[k]);
 			continue;
 		}
-		frame_free(evict_let_go(map, list[k]));
+		frame_free(evict_release_frame(map, list[k]));
 		recycle_leave(map, list[k]);
 	}
 }

@@ -25,7 +25,7 @@ static void forget(struct mapping *map, struct seg *s, void (*free_frame)(uint32
 	seg_set_pins(s, 0);
 	seg_change(s, SEG_DEVICE, 0);
 	cache_remove(&map->member, s);
-	free_frame(evict_let_go(map, s));
+	free_frame(evict_release_frame(map, s));
 }
 
 static bool alike(const struct seg *first, const struct seg *s)
