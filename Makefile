@@ -64,9 +64,10 @@ vpath test_%.c tests/unit tests/api tests/drivers tests/tools
 vpath prog_%.c tests/engine tests/unit tests/api tests/drivers tests/tools tests/umalloc \
 	tests/umrun tests/object
 SUITES = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(LEFT_OUT),$(wildcard tests/*/test_*.c))))
-# A sanitizer must come before preloaded libraries, and has replacements of its own.
+# A sanitizer must be in the program that loads the library, and has replacements of its own.
 PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_hooks.c \
-	%/prog_preload.c %/prog_umrun.c) $(LEFT_OUT),$(wildcard tests/*/prog_*.c))))
+	%/prog_object_numpy.c %/prog_preload.c %/prog_umrun.c) $(LEFT_OUT), \
+	$(wildcard tests/*/prog_*.c))))
 # Drivers and policies that the suites load: the skeletons, and those of tests/plugins.
 PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
 	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so

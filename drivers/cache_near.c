@@ -488,6 +488,7 @@ static int begin(struct cache_near *n, const struct cache_wish *wish, struct umm
 				   "larger cache.block", n->head.slots, block);
 	n->head.salt = random_id();
 	n->head.far = wish->far;
+	n->head.touched = wish->doubt;
 	n->head.size = wish->far.size;
 	strcpy(n->head.store, wish->store);
 	lay_out(n);
@@ -555,6 +556,9 @@ static int find(struct cache_near *n, const struct cache_wish *wish, struct umma
 	if (err)
 		return err;
 	forget_doubtful(n, wish->doubt);
+	/* A filter there may write the store by itself: wal+ applies the commits in its log. */
+	if (wish->doubt)
+		n->next.touched = 1;
 	if (*wish->store)
 		memcpy(n->next.store, wish->store, sizeof(n->next.store));
 	err = flush(n);

@@ -74,7 +74,7 @@ struct cache_head {
 	uint64_t block, slots;         /* bytes of one, and how many */
 	uint64_t size;                 /* of the store, what is dirty included */
 	struct cache_facts far;
-	uint64_t touched;              /* 1: the far store may have been written by us since `far` was so */
+	uint64_t touched;              /* 1: the far store may have been written by us, or by a filter there, since `far` was so */
 	uint64_t intent[CACHE_REGIONS / 64];
 	char store[CACHE_STORE];       /* URI of the store, for tools; "": unknown */
 };

@@ -271,7 +271,8 @@ static int attempt(struct overlay *o)
 	return err;
 }
 
-bool overlay_is_due(struct overlay *o)
+/* Whether a commit would change anything. */
+static bool is_due(struct overlay *o)
 {
 	bool due;
 
@@ -309,7 +310,7 @@ int overlay_commit_changes(struct overlay *o)
 	int err;
 
 	futex_lock(&o->file_lock);
-	err = overlay_is_due(o) ? commit_locked(o) : 0;
+	err = is_due(o) ? commit_locked(o) : 0;
 	futex_unlock(&o->file_lock);
 	return err;
 }

@@ -63,25 +63,6 @@ static int cow_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
 
 /* ---- Files of changes ---- */
 
-int cow_look(struct overlay *o, const char *path, int lock, struct ummap_geom *geom)
-{
-	struct overlay_opening how = { .path = path, .write = lock == UMMAP_LOCK_EXCLUSIVE,
-				       .lock = lock };
-	int err;
-
-	memset(o, 0, sizeof(*o));
-	o->policy = &overlay_cow;
-	err = overlay_open(o, &how, geom);
-	if (!err)
-		err = overlay_load(o);
-	if (err == 1)
-		err = keys_refuse(geom, ENODATA, "cannot find changes in '%.140s': it was never "
-				  "used", path);
-	if (err)
-		overlay_close(o);
-	return err;
-}
-
 static bool is_same(const struct store_facts *a, const struct store_facts *b)
 {
 	return a->id == b->id && (a->id || strcmp(a->name, b->name) == 0);
@@ -134,8 +115,9 @@ static int write_store(struct overlay *o, const struct ummap_driver *driver, voi
 	return err;
 }
 
-int cow_write_changes(struct overlay *o, const struct store_facts *now,
-		      const struct ummap_driver *driver, void *store, struct ummap_geom *geom)
+/* Writes all changes to the store, which has these properties and is open for writing. */
+static int write_changes(struct overlay *o, const struct store_facts *now,
+			 const struct ummap_driver *driver, void *store, struct ummap_geom *geom)
 {
 	uint64_t block = 0;
 	int err = cow_fits(o, now, geom);
@@ -165,7 +147,7 @@ int cow_write_changes(struct overlay *o, const struct store_facts *now,
 int cow_commit(struct overlay *o, const struct store_facts *now, const struct ummap_driver *driver,
 	       void *store, struct ummap_geom *geom)
 {
-	int err = cow_write_changes(o, now, driver, store, geom);
+	int err = write_changes(o, now, driver, store, geom);
 
 	if (err)
 		return err;
@@ -215,7 +197,7 @@ static int commit(struct cow *c, struct ummap_handover *to)
 {
 	struct store_facts facts = c->o.head.store;
 	struct ummap_geom geom = { .size = 0 };
-	int err = cow_write_changes(&c->o, &facts, to->driver, to->h, &geom);
+	int err = write_changes(&c->o, &facts, to->driver, to->h, &geom);
 
 	memcpy(to->why, geom.why, sizeof(to->why));
 	c->committed = !err;

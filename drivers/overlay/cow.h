@@ -17,16 +17,10 @@
 
 extern const struct overlay_policy overlay_cow;
 
-/* Opens an existing file and its index, and changes nothing; `lock` is an UMMAP_LOCK_*. Damage is
- * no error. */
-int cow_look(struct overlay *o, const char *path, int lock, struct ummap_geom *geom);
 /* Whether the changes are valid for a store: 0; -EINVAL or -ESTALE, with a message. */
 int cow_fits(const struct overlay *o, const struct store_facts *now, struct ummap_geom *geom);
-/* Writes all changes to the store, which has these properties and is open for writing. Can be
- * repeated after an interruption. Errors have a message. */
-int cow_write_changes(struct overlay *o, const struct store_facts *now,
-		      const struct ummap_driver *driver, void *store, struct ummap_geom *geom);
-/* Calls cow_write_changes, and removes the file. */
+/* Writes all changes to the store, which has these properties and is open for writing, and removes
+ * the file. Can be repeated after an interruption. Errors have a message. */
 int cow_commit(struct overlay *o, const struct store_facts *now, const struct ummap_driver *driver,
 	       void *store, struct ummap_geom *geom);
 

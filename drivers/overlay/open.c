@@ -13,46 +13,13 @@
 #include "common/random.h"
 
 #include <errno.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#define WAL_SUFFIX ".wal"
 #define COW_SUFFIX ".cow"
-
-/* ---- Paths and stores ---- */
-
-void overlay_resolve(char real[PATH_MAX], const char *store)
-{
-	if (!realpath(store, real))
-		snprintf(real, PATH_MAX, "%s", store);
-}
-
-int overlay_beside(char path[PATH_MAX], const char *store, const char *suffix)
-{
-	char real[PATH_MAX];
-
-	overlay_resolve(real, store);
-	return snprintf(path, PATH_MAX, "%s%s", real, suffix) < PATH_MAX ? 0 : -ENAMETOOLONG;
-}
-
-void overlay_describe(struct store_facts *facts, const char *path, int fd, uint64_t size)
-{
-	struct stat st = { .st_mode = 0 };
-	char copy[PATH_MAX];
-
-	*facts = (struct store_facts){ .size = size };
-	snprintf(copy, sizeof(copy), "%s", path);
-	snprintf(facts->name, sizeof(facts->name), "%.255s", basename(copy));
-	if ((fd < 0 ? stat(path, &st) : fstat(fd, &st)) < 0 || !S_ISREG(st.st_mode))
-		return;
-	facts->id = st.st_ino;
-	facts->seconds = (uint64_t)st.st_mtim.tv_sec;
-	facts->nanoseconds = (uint64_t)st.st_mtim.tv_nsec;
-}
 
 /* ---- Opening ---- */
 

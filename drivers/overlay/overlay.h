@@ -117,6 +117,7 @@ struct overlay;
 /* Values of overlay_slot.flags. */
 #define SLOT_COPY 1                /* the record in table B counts, not the one in table A */
 #define SLOT_ATTEMPTED 2           /* a record of the next commit may be in the file */
+#define SLOT_BAD 4                 /* on opening: the block differs from its sum */
 
 struct overlay_slot {
 	uint64_t block;            /* OVERLAY_EMPTY: none */
@@ -152,6 +153,7 @@ struct overlay_policy {
 	const char *scheme;        /* "wal" or "cow" */
 	const char *file;          /* name of the file in messages, as in "the log" */
 	enum overlay_policy_id id;
+	bool checks_blocks;        /* whether all blocks are compared with their sums on opening */
 	/* Called when no slot can be taken; NULL: never. Returns whether there may be slots now. */
 	bool (*make_room)(struct overlay *o);
 	/* Called after a write of blocks; NULL: never. May wait. */
@@ -248,18 +250,33 @@ void overlay_close(struct overlay *o);
 /* A message for a damaged file: returns -EUCLEAN. */
 int overlay_refuse_damaged(const struct overlay *o, struct ummap_geom *geom);
 
-void overlay_describe(struct store_facts *facts, const char *path, int fd, uint64_t size);
-/* Resolves symbolic links of a path. A path that does not exist is copied. */
-void overlay_resolve(char real[PATH_MAX], const char *store);
-/* The path of the file beside a store: the resolved path and the suffix. -ENAMETOOLONG. */
-int overlay_beside(char path[PATH_MAX], const char *store, const char *suffix);
 /* For drivers of files: refuses a store with EUCLEAN and a message if a file beside it has contents
  * that are not in the store: commits of wal+, or an interrupted commit of cow+. */
 int overlay_check_store(const char *path, struct ummap_geom *geom);
 /* The check for cow+ only: wal+ opens the store. */
 int overlay_check_store_cow(const char *path, struct ummap_geom *geom);
 
+/* ---- names.c: names of stores and files ---- */
+
+#define WAL_SUFFIX ".wal"
+
+void overlay_describe(struct store_facts *facts, const char *path, int fd, uint64_t size);
+/* Resolves symbolic links of a path. A path that does not exist is copied. */
+void overlay_resolve(char real[PATH_MAX], const char *store);
+/* The path of the file beside a store: the resolved path and the suffix. -ENAMETOOLONG. */
+int overlay_beside(char path[PATH_MAX], const char *store, const char *suffix);
+/* The store as an argument of the commands for overlays: a path, or a URI in quotes for a shell. */
+void overlay_name_store(const struct ummap_uri *uri, char to[PATH_MAX]);
+/* The value of a key of a layer; NULL: it is not given. */
+const char *overlay_find_key(const struct ummap_uri *uri, const char *name);
+/* The layer of the URI that is this filter with this file; NULL: there is none. */
+const struct ummap_uri *overlay_find_layer(const struct overlay *o, const struct ummap_uri *uri,
+					   const char *suffix);
+
 /* ---- records.c: the records of the file ---- */
+
+/* The number of slots that fit a file of so many bytes; UINT64_MAX: no limit. */
+uint64_t overlay_count_slots(const struct overlay *o, uint64_t size);
 
 uint64_t overlay_record_at(const struct overlay *o, uint32_t slot, unsigned copy);
 uint64_t overlay_block_at(const struct overlay *o, uint32_t slot);
@@ -335,8 +352,6 @@ void overlay_leave(struct overlay *o, unsigned ticket);
 
 /* ---- commit.c ---- */
 
-/* Whether a commit would change anything. */
-bool overlay_is_due(struct overlay *o);
 /* Commits all changes. Returns 0; a positive errno value: not durable, but nothing is lost; or a
  * negative one. */
 int overlay_commit(struct overlay *o);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * wal - a filter that makes each sync atomic. Writes go to an overlay beside the store, the log.
- * A flush makes a commit there; a thread applies commits to the store when none of them may be
- * opened any more except the newest ones (overlay.h: the states, and the orders of all writes).
- * At the end of a writable handle, all commits are applied, and the log is removed.
+ * A flush makes a commit there. A thread applies a commit to the store when no older commit may be
+ * opened any more (overlay.h: the states, and the orders of all writes). At the end of a writable
+ * handle, all commits are applied, and the log is removed.
  *
  * One handle has a store for writing, or several have it for reading.
  */
-#include "wal.h"
+#include "background.h"
 
 #include "common/futex.h"
 #include "common/minmax.h"
@@ -19,9 +19,20 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* The handle that the store was handed over to: none, one with the same log, or another one. */
+enum handed { NOT_HANDED, HANDED_LOG, HANDED_STORE };
+
+struct wal {
+	struct overlay o;              /* file.h NULL: there is no log */
+	struct background background;
+	_Atomic bool committed;        /* by this handle */
+	enum handed handed;
+	char store[PATH_MAX];          /* argument of the command `ummap wal`; "": unknown */
+};
+
 static const struct overlay_policy policy = {
-	.scheme = "wal", .file = "log", .id = OVERLAY_WAL,
-	.make_room = wal_make_room_for_write, .has_written = wal_wait_at_bound,
+	.scheme = "wal", .file = "log", .id = OVERLAY_WAL, .checks_blocks = true,
+	.make_room = background_make_room_for_write, .has_written = background_wait_at_bound,
 };
 
 /* ---- Calls of the driver that differ from those of other overlays ---- */
@@ -39,7 +50,7 @@ static int wal_flush(void *h, uint64_t off, uint64_t len)
 	if (err)
 		return err;
 	w->committed = true;
-	background_wake(&w->background);
+	background_wake(&w->o);
 	return 0;
 }
 
@@ -227,12 +238,6 @@ static int use_log(struct overlay *o, const struct keys *k, struct ummap_geom *g
 	return overlay_write_head(o);
 }
 
-static int refuse_commit(const struct keys *k, struct ummap_geom *geom)
-{
-	return keys_refuse(geom, EINVAL, "cannot go back to commit %ju: there is no log '%.140s'",
-			   (uintmax_t)k->commit, k->path);
-}
-
 /* 0, also if there is no log, and none is needed for reading. */
 static int open_log(struct wal *w, const struct keys *k, const struct ummap_uri *uri,
 		    struct ummap_geom *geom)
@@ -248,7 +253,8 @@ static int open_log(struct wal *w, const struct keys *k, const struct ummap_uri 
 	bool is_missing = err == -ENOENT && !how.create, is_new = err == 1;
 
 	if ((is_missing || is_new) && is_needed)
-		err = refuse_commit(k, geom);
+		err = keys_refuse(geom, EINVAL, "cannot go back to commit %ju: there is no log "
+				  "'%.140s'", (uintmax_t)k->commit, k->path);
 	else if (is_missing || (is_new && !o->writable))
 		err = *geom->why = '\0';
 	else if (is_new)
@@ -263,37 +269,6 @@ static int open_log(struct wal *w, const struct keys *k, const struct ummap_uri 
 	return err;
 }
 
-/* A store that is not a file has its URI as the argument of the command, in quotes for a shell. */
-static void name_for_command(struct wal *w, const struct ummap_uri *uri, const char *way)
-{
-	static const char descriptor[] = "/proc/self/fd/";
-	char store[sizeof(w->store) - 2], real[PATH_MAX];
-	bool is_descriptor = strncmp(uri->path, descriptor, strlen(descriptor)) == 0;
-
-	behind_uri(uri, store, sizeof(store));
-	overlay_resolve(real, uri->path);
-	/* A descriptor of this process means nothing to the user's shell. */
-	if (is_descriptor)
-		snprintf(w->store, sizeof(w->store), "%.*s", (int)sizeof(w->store) - 1, real);
-	else if (strcmp(way, FILE_WAY) == 0 || !*uri->path || !*store)
-		snprintf(w->store, sizeof(w->store), "%s", uri->path);
-	else
-		snprintf(w->store, sizeof(w->store), "'%s'", store);
-}
-
-/* The number of slots that fit a file of so many bytes. */
-static uint64_t count_slots(uint64_t size)
-{
-	uint64_t tables = 2 * OVERLAY_GROUP * sizeof(struct overlay_record);
-	uint64_t group = tables + OVERLAY_GROUP * OVERLAY_BLOCK, left;
-
-	if (size == UINT64_MAX)
-		return size;
-	size -= min_u64(size, OVERLAY_GROUPS_AT);
-	left = size % group;
-	return size / group * OVERLAY_GROUP + (left - min_u64(left, tables)) / OVERLAY_BLOCK;
-}
-
 static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, int fd,
 		  struct ummap_geom *geom)
 {
@@ -304,7 +279,6 @@ static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, in
 	o->writable = geom->caps & UMMAP_CAP_WRITE;
 	o->grows = geom->caps & UMMAP_CAP_GROW;
 	o->verifies = k->verifies;
-	w->size_limit = k->size;
 	err = choose_path(k, uri, fd, geom);
 	if (!err)
 		err = lock_for_reading(o, geom);
@@ -313,17 +287,13 @@ static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, in
 	if (err)
 		return err;
 	o->keep = (unsigned)k->keep;
-	o->limit = count_slots(k->size);
-	name_for_command(w, uri, k->way);
+	o->limit = o->writable ? overlay_count_slots(o, k->size) : 0;
+	overlay_name_store(uri, w->store);
 	if (o->file.h && o->newest.number > o->head.home && o->newest.size > geom->size)
 		geom->size = o->newest.size;
 	o->size = geom->size;
-	w->home = o->head.home;
-	w->background.calls = &wal_background_calls;
-	w->background.o = o;
-	w->background.much = min_u64(k->size / 4, WAL_MUCH);
 	if (o->writable)
-		err = background_start(&w->background, geom);
+		err = background_start(o, k->size, geom);
 	if (err)
 		overlay_close(o);
 	geom->caps |= UMMAP_CAP_PARALLEL | (behind_is_async(&o->store) ? UMMAP_CAP_ASYNC : 0);
@@ -368,14 +338,7 @@ static int wal_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h
 
 /* ---- Closing ---- */
 
-static void report_end(struct wal *w, int err)
-{
-	notice_give(&w->o.notice, "wal+: cannot apply all commits to the store: %s. Nothing is "
-		    "lost. Try to repair the storage, then `ummap wal --log %.150s apply %.150s`",
-		    strerror(abs(err)), w->o.file.path, *w->store ? w->store : "STORE");
-}
-
-int wal_remove_log(struct wal *w)
+static int remove_log(struct wal *w)
 {
 	int err = side_remove(&w->o.file);
 
@@ -391,15 +354,25 @@ static int end_log(struct wal *w)
 	struct overlay *o = &w->o;
 	int err;
 
-	background_stop(&w->background);
+	background_stop(o);
 	if (o->keep > 1 && !w->committed && o->newest.floor < o->newest.number)
 		return 0;
-	err = wal_apply_all(o);
-	if (err) {
-		report_end(w, err);
-		return err;
-	}
-	return wal_remove_log(w);
+	err = background_apply_all(o);
+	if (!err)
+		return remove_log(w);
+	notice_give(&o->notice, "wal+: cannot apply all commits to the store: %s. Nothing is lost. "
+		    "Try to repair the storage, then `ummap wal --log %.150s apply %.150s`",
+		    strerror(-err), o->file.path, *w->store ? w->store : "STORE");
+	return err;
+}
+
+static void end_handed(struct wal *w)
+{
+	w->background.stop = true;
+	futex_unlock(&w->background.passing);
+	background_stop(&w->o);
+	if (w->o.writable && w->handed == HANDED_STORE)
+		remove_log(w);
 }
 
 static int wal_close(void *h)
@@ -408,13 +381,92 @@ static int wal_close(void *h)
 	int err = 0, closing;
 
 	if (w->handed && !behind_inherited(&w->o.store))
-		wal_end_handed(w);
+		end_handed(w);
 	else if (w->o.writable && !behind_inherited(&w->o.store))
 		err = end_log(w);
 	overlay_close(&w->o);
 	closing = behind_close(&w->o.store);
 	free(w);
 	return err ? err : closing;
+}
+
+/* ---- Handing over (ummap-driver.h) ---- */
+
+/*
+ * If the other handle opens the same log, it finds all commits there, as after a crash, and can go
+ * back to them. Otherwise it expects the contents in the store, so all commits are applied first.
+ * The lock `passing` is held from the first step to the end, so that the thread changes nothing.
+ */
+
+static int check_layer(const struct overlay *o, const struct ummap_uri *layer,
+		       struct ummap_handover *to)
+{
+	char way[BEHIND_WAY];
+
+	behind_way(layer, way);
+	if (*o->head.way && strcmp(way, o->head.way) != 0) {
+		snprintf(to->why, sizeof(to->why),
+			 "the log %.140s is of a store opened as wal+%.16s:, not as wal+%.16s:. "
+			 "Try another log (wal.path)", o->file.path, o->head.way, way);
+		return -EINVAL;
+	}
+	if (to->how == UMMAP_HANDOVER_KEEP && overlay_find_key(layer, "commit")) {
+		snprintf(to->why, sizeof(to->why),
+			 "wal.commit selects earlier contents, so the present contents cannot "
+			 "migrate there. Try UMMAP_SWITCH");
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int prepare_hand_over(struct wal *w, struct ummap_handover *to)
+{
+	struct overlay *o = &w->o;
+	const struct ummap_uri *layer = overlay_find_layer(o, to->to, WAL_SUFFIX);
+	int err = layer ? check_layer(o, layer, to) : 0;
+
+	if (err)
+		return err;
+	futex_lock(&w->background.passing);
+	if (o->writable && !layer)
+		err = background_apply_all(o);
+	if (err)
+		snprintf(to->why, sizeof(to->why),
+			 "cannot apply the commits of %.140s to the store: %s", o->file.path,
+			 strerror(-err));
+	else
+		err = behind_hand_over(&o->store, to);
+	if (err) {
+		futex_unlock(&w->background.passing);
+		return err;
+	}
+	w->handed = layer ? HANDED_LOG : HANDED_STORE;
+	side_hand_over(&o->file, to);
+	return 0;
+}
+
+static int cancel_hand_over(struct wal *w, struct ummap_handover *to)
+{
+	bool had_log = w->handed == HANDED_LOG && w->o.writable;
+	int err = behind_hand_over(&w->o.store, to), resuming;
+
+	side_hand_over(&w->o.file, to);
+	resuming = had_log ? overlay_resume(&w->o) : 0;
+	w->handed = NOT_HANDED;
+	futex_unlock(&w->background.passing);
+	background_wake(&w->o);
+	return err ? err : resuming;
+}
+
+static int wal_hand_over(void *h, struct ummap_handover *to)
+{
+	struct wal *w = h;
+
+	if (to->how == UMMAP_HANDOVER_FINISH)
+		return behind_hand_over(&w->o.store, to);
+	if (to->how == UMMAP_HANDOVER_CANCEL)
+		return cancel_hand_over(w, to);
+	return prepare_hand_over(w, to);
 }
 
 const struct ummap_driver ummap_driver_wal = {

@@ -13,10 +13,10 @@
 struct overlay_file {
 	struct side side;
 	struct overlay_head head;
-	uint32_t slots;        /* that were written */
-	uint64_t number;       /* of the newest commit */
+	uint32_t slots;  /* that were written */
+	uint64_t number; /* of the newest commit */
 	uint64_t digest;
-	int failed;            /* first error of a write */
+	int failed; /* first error of a write */
 };
 
 static inline uint64_t file_record_at(uint32_t slot)
@@ -39,7 +39,8 @@ static inline void file_put(struct overlay_file *f, const void *bytes, size_t le
 }
 
 /* Opens an existing file, and writes its header, whose fields the caller has set. */
-static inline int file_begin(struct overlay_file *f, const char *path, const struct overlay_head *head)
+static inline int file_begin(struct overlay_file *f, const char *path,
+			     const struct overlay_head *head)
 {
 	struct header slots = side_header(OVERLAY_MAGIC);
 	struct ummap_geom geom = { .size = 0 };
@@ -71,8 +72,11 @@ static inline struct overlay_record file_record(const struct overlay_file *f, ui
 						const char *bytes)
 {
 	return (struct overlay_record){
-		.block = block, .commit = f->number + 1, .valid = { UINT64_MAX, UINT64_MAX },
-		.data = overlay_sum(bytes), .slot = f->slots,
+		.block = block,
+		.commit = f->number + 1,
+		.valid = { UINT64_MAX, UINT64_MAX },
+		.data = overlay_sum(bytes),
+		.slot = f->slots,
 		.flags = OVERLAY_SUMMED | OVERLAY_DIRTY,
 	};
 }
@@ -92,8 +96,12 @@ static inline struct overlay_commit file_commit(const struct overlay_file *f, ui
 						uint64_t floor)
 {
 	return (struct overlay_commit){
-		.magic = OVERLAY_COMMIT_MAGIC, .number = f->number + 1, .size = size,
-		.floor = floor, .slots = f->slots, .digest = f->digest,
+		.magic = OVERLAY_COMMIT_MAGIC,
+		.number = f->number + 1,
+		.size = size,
+		.floor = floor,
+		.slots = f->slots,
+		.digest = f->digest,
 	};
 }
 

@@ -362,7 +362,7 @@ static void map_tebibyte(void *arg)
  * write fails. The mapping goes on with the changes, which cannot be discarded or left behind. */
 static void give_up_commit(void *unused)
 {
-	uint64_t *words, *moved;
+	uint64_t *words, *moved = NULL;
 	char uri[1000];
 
 	(void)unused;

@@ -5,6 +5,7 @@
  * after kill -9 must equal a shadow copy. A URI that cannot be opened must leave the mapping
  * unchanged. No other process may be able to lock the file during a switch.
  *
+ *	prog_remap_uri applied           only cache+ over a log of wal+ that is applied
  *	prog_remap_uri [all | DRIVERS]   all cases, or those from URIs that begin with DRIVERS
  */
 #include "beside.h"
@@ -249,6 +250,66 @@ static void try_pair(const struct way *from, const struct way *to, int sync)
 	make_store();
 	check_killed(run_child(remap_and_die, &t), SIGKILL);
 	check_exits(run_child(look_again, &t), 0);
+}
+
+/* ---- cache+ over wal+, whose log has commits when cache+ opens it ---- */
+
+static const struct way logged = { "wal+posix", "", NO_CHANGES, true };
+static const struct way cached = { "cache+wal+posix", "cache.path={store}.near2&cache.size=2M",
+				   NO_CHANGES, false };
+
+static void commit_and_die(void *unused)
+{
+	uint64_t *m = open_way(&logged, READ_WRITE);
+
+	(void)unused;
+	for (size_t third = 0; third < 3; third++)
+		put_version(m, 2, third);
+	check(umsync(m, 0) == 0, "%s", umerrormsg());
+	raise(SIGKILL);
+}
+
+static uint64_t version_in_store(void)
+{
+	int fd = open(store, O_RDONLY | O_CLOEXEC);
+	uint64_t word;
+
+	check(pread(fd, &word, 8, 0) == 8);
+	close(fd);
+	return word >> 32;
+}
+
+static void await_apply_and_die(void *unused)
+{
+	double end = now() + 60;
+
+	(void)unused;
+	open_way(&cached, READ_WRITE);
+	while (version_in_store() != 2 && now() < end)
+		pause_ms(10);
+	check(version_in_store() == 2, "the commit is not applied");
+	raise(SIGKILL);
+}
+
+static void look_at_applied(void *unused)
+{
+	uint64_t *m = open_way(&cached, READ_WRITE);
+
+	(void)unused;
+	for (size_t i = 0; i < WORDS; i++)
+		check(m[i] == ((uint64_t)2 << 32 | i));
+	check(umunmap(m, 1) == 0, "%s", umerrormsg());
+}
+
+/* cache+ has written nothing to the store, but wal+ has. */
+static void apply_below_cache(void)
+{
+	for (size_t third = 0; third < 3; third++)
+		put_version(shared->synced, 1, third);
+	make_store();
+	check_killed(run_child(commit_and_die, NULL), SIGKILL);
+	check_killed(run_child(await_apply_and_die, NULL), SIGKILL);
+	check_exits(run_child(look_at_applied, NULL), 0);
 }
 
 /* ---- URIs that cannot be opened ---- */
@@ -521,6 +582,8 @@ int main(int argc, char **argv)
 	for (size_t from = 0; from < WAYS; from++)
 		if (works(&ways[from]) && (!only || strcmp(only, ways[from].scheme) == 0))
 			try_all(&ways[from], step);
+	if (!only || strcmp(only, "applied") == 0)
+		apply_below_cache();
 	if (only)
 		return 0;
 	check_exits(run_child(go_back, NULL), 0);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_wal - mappings of a store behind wal+: kill -9 at any moment leaves what the last umsync made durable, or the one that
- * was under way, whole, though memory is an eighth of it and a thread writes in the background; nobody else has the store
- * meanwhile, and none goes past its log; a byte of the log that is another one is told; a full log fails, and loses nothing.
+ * prog_wal - mappings of a store behind wal+. After kill -9 at any moment, the store has all
+ * changes of the last umsync, or of the one in progress, although memory has an eighth of the
+ * store's size and a thread writes in the background. Other processes are refused meanwhile, and
+ * cannot bypass the log. A damaged byte of the log is detected. If the log is full, a sync fails
+ * and loses nothing.
  *
  *	prog_wal [ROUNDS [SEED]]
  */
@@ -44,7 +46,8 @@ static uint64_t version_of(const uint64_t *words)
 	uint64_t version = words[0] >> 32;
 
 	for (size_t i = 0; i < SIZE / 8; i++)
-		check(words[i] == (version << 32 | i), "word %zu is %#" PRIx64 ", the first one has version %" PRIu64, i, words[i],
+		check(words[i] == (version << 32 | i),
+		      "word %zu is %#" PRIx64 ", the first one has version %" PRIu64, i, words[i],
 		      version);
 	return version;
 }
@@ -124,11 +127,12 @@ static void kill_once(uint64_t *random, int interval)
 	while (read(pipes[0], &now_said, sizeof(now_said)) == sizeof(now_said))
 		durable = now_said;
 	close(pipes[0]);
-	/* Every other time it is the next child that finds it. */
+	/* Every other time, the next child opens the store. */
 	if (next_random(random) % 2)
 		return;
 	found = found_version();
-	check(found == durable || found == durable + 1, "version %" PRIu64 " was durable, %" PRIu64 " is there", durable, found);
+	check(found == durable || found == durable + 1,
+	      "version %" PRIu64 " was durable, %" PRIu64 " is there", durable, found);
 	check(access(log_path, F_OK) < 0, "the log is gone at a clean end");
 }
 
@@ -136,7 +140,7 @@ static void kill_once(uint64_t *random, int interval)
 
 static _Atomic bool ends;
 
-/* As a device does: races are what it is for. */
+/* Stores as a device does, so the races are intended. */
 __attribute__((no_sanitize("thread"))) static void *store_all_the_time(void *m)
 {
 	volatile uint64_t *words = m;
@@ -146,7 +150,8 @@ __attribute__((no_sanitize("thread"))) static void *store_all_the_time(void *m)
 	return NULL;
 }
 
-/* What is pinned is stored to without a fault, by threads and by devices: each byte of it is as it was at some time. */
+/* Threads and devices store to pinned memory without a fault: each synced byte has the value of
+ * some moment. */
 static void store_into_pinned(void *arg)
 {
 	uint64_t *words;
@@ -203,7 +208,7 @@ static void read_too(void *arg)
 	check(umunmap(addr, 0) == 0);
 }
 
-/* Readers keep a writer away, and no other reader, also where there is no log. */
+/* Readers exclude a writer, but not other readers, also if there is no log. */
 static void read_without_log(void *arg)
 {
 	int self = getpid();
@@ -238,7 +243,8 @@ static void commit_and_die(void *arg)
 		put_version(words, version);
 		check(umsync(words, 0) == 0);
 		check(umcommits(words, &oldest, &newest) == 0);
-		check(newest == version && oldest == (version < 3 ? 0 : version - 2), "%" PRIu64 " to %" PRIu64, oldest, newest);
+		check(newest == version && oldest == (version < 3 ? 0 : version - 2),
+		      "%" PRIu64 " to %" PRIu64, oldest, newest);
 	}
 	put_version(words, 5);
 	kill(getpid(), SIGKILL);
@@ -255,7 +261,8 @@ static void open_at(void *epoch)
 	check(version_of(words) == want);
 	check(umcommits(words, &oldest, &newest) == 0 && oldest == 2 && newest == want);
 	check(umunmap(words, 0) == 0);
-	check((access(log_path, F_OK) == 0) == (want > oldest), "what can be gone back to stays if nothing was added");
+	check((access(log_path, F_OK) == 0) == (want > oldest),
+	      "what can be gone back to stays if nothing was added");
 }
 
 static void open_beyond(void *epoch)
@@ -291,7 +298,7 @@ static void open_nothing(void *unused)
 	check(access(log_path, F_OK) < 0, "no log is made for that");
 }
 
-/* Whoever may read the store, and not its log, does not know what the store lacks. */
+/* A user that may read the store but not its log does not know which commits the store lacks. */
 static void open_unread(void *unused)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -324,7 +331,8 @@ static void open_by_link(void *past)
 	if (past) {
 		check_fails(ummap_open(by_link, SIZE, 0, PROT_READ, &attr, &addr), EUCLEAN);
 	} else {
-		check(ummap_open(by_link, SIZE, 0, PROT_READ, &attr, &addr) == 0, "%s", umerrormsg());
+		check(ummap_open(by_link, SIZE, 0, PROT_READ, &attr, &addr) == 0, "%s",
+		      umerrormsg());
 		check(version_of(addr) == 4);
 	}
 	check(unlink(link) == 0);
@@ -358,7 +366,7 @@ static int tool(const char *words)
 	return run_tool("wal", words);
 }
 
-/* The log is refused with a sentence that names it, or what was committed is there: never anything else. */
+/* The log is refused with a message that names it, or the mapping has the committed contents. */
 static void open_damaged(void *arg)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -375,7 +383,7 @@ static void open_damaged(void *arg)
 	_exit(3);
 }
 
-/* As a process leaves it that is killed while it makes the log: without a head, or with the first one only. */
+/* A process that is killed while it makes the log leaves no header, or only the first one. */
 static void unfinished_is_not_damaged(void)
 {
 	const uint8_t zeros[4096] = { 0 };
@@ -387,12 +395,13 @@ static void unfinished_is_not_damaged(void)
 	snprintf(words, sizeof(words), "check '%s'", store);
 	fd = open(log_path, O_RDWR | O_CLOEXEC);
 	check(fd >= 0);
-	/* But with commits there are two. */
+	/* With commits, a log has two headers. */
 	check(pread(fd, slot, sizeof(slot), 0) == sizeof(slot));
 	check(pwrite(fd, zeros, sizeof(zeros), 0) == sizeof(zeros));
 	check(tool(words) == 1);
-	/* The second slot is written after the first head is durable: a part of it is what is left of more. Its last eight
-	 * bytes are its sum, of which some may be zero, as what is behind the end is. */
+	/* The second slot is written when the first header is durable, so a part is damage. Its
+	 * last eight bytes are its sum; some of them may be zero, like the bytes beyond the end.
+	 */
 	check(pwrite(fd, slot, sizeof(slot), 0) == sizeof(slot));
 	for (size_t left = 9; left < sizeof(slot); left += 93) {
 		check(ftruncate(fd, (off_t)(sizeof(slot) - left)) == 0);
@@ -439,7 +448,8 @@ static void open_without_cow(void *driver)
 	set_group();
 	snprintf(text, sizeof(text), "wal+%s:%s", (const char *)driver, store);
 	check_fails(ummap_open(text, SIZE, 0, READ_WRITE, NULL, &addr), EINVAL);
-	check(strstr(umerrormsg(), log_path) && strstr(umerrormsg(), "wal+cow+posix:"), "%s", umerrormsg());
+	check(strstr(umerrormsg(), log_path) && strstr(umerrormsg(), "wal+cow+posix:"), "%s",
+	      umerrormsg());
 	check_fails(ummap_open(text, SIZE, 0, PROT_READ, NULL, &addr), EINVAL);
 }
 
@@ -455,7 +465,7 @@ static uint64_t version_of_file(void)
 	return version;
 }
 
-/* What was committed before cow+ is applied before cow+, and never to the store itself. */
+/* Commits through wal+cow+ are applied through cow+, and never to the store itself. */
 static void apply_before_cow(void)
 {
 	char words[800];
@@ -463,12 +473,14 @@ static void apply_before_cow(void)
 	make_store("cow+posix");
 	check_killed(run_child(commit_version_1, NULL), SIGKILL);
 	snprintf(words, sizeof(words), "apply '%s'", store);
-	check(tool(words) == 2 && access(log_path, F_OK) == 0 && version_of_file() == 0, "the store is not the file");
+	check(tool(words) == 2 && access(log_path, F_OK) == 0 && version_of_file() == 0,
+	      "the store is not the file");
 	check_exits(run_child(open_without_cow, "posix"), 0);
 	if (has_driver("uring"))
 		check_exits(run_child(open_without_cow, "uring"), 0);
 	/* A filter that changes nothing makes no difference. */
-	snprintf(words, sizeof(words), "--log '%s' apply 'cow+error+posix:%s?error.nth=1000000'", log_path, store);
+	snprintf(words, sizeof(words), "--log '%s' apply 'cow+error+posix:%s?error.nth=1000000'",
+		 log_path, store);
 	check(tool(words) == 0 && access(log_path, F_OK) < 0 && version_of_file() == 0);
 	check(found_version() == 1);
 	snprintf(words, sizeof(words), "commit '%s'", store);
@@ -487,7 +499,7 @@ static void store_uncommitted(void *arg)
 	kill(getpid(), SIGKILL);
 }
 
-/* A log without commits says nothing of the store. */
+/* A log without commits may be used for other filters. */
 static void reuse_before_cow(void)
 {
 	make_store("posix");
@@ -498,10 +510,13 @@ static void reuse_before_cow(void)
 	check(found_version() == 1 && version_of_file() == 0);
 }
 
-/* cache+ and cow+ keep blocks that are newer than what an earlier commit shows. */
+/* cache+ and cow+ keep blocks that are newer than an earlier commit. */
 static void keeps_the_base(void *arg)
 {
-	static const char *const uris[] = { "cow+wal+posix:%s?wal.commit=1", "cache+wal+posix:%s?wal.commit=1&cache.size=8M&cache.path=%s.near" };
+	static const char *const uris[] = {
+		"cow+wal+posix:%s?wal.commit=1",
+		"cache+wal+posix:%s?wal.commit=1&cache.size=8M&cache.path=%s.near"
+	};
 	char text[800];
 	void *addr;
 
@@ -509,11 +524,12 @@ static void keeps_the_base(void *arg)
 	for (size_t i = 0; i < sizeof(uris) / sizeof(*uris); i++) {
 		snprintf(text, sizeof(text), uris[i], store, store);
 		check_fails(ummap_open(text, SIZE, 0, READ_WRITE, NULL, &addr), EINVAL);
-		check(strstr(umerrormsg(), "cannot go back to commit 1: the filter above wal+"), "%s", umerrormsg());
+		check(strstr(umerrormsg(), "cannot go back to commit 1: the filter above wal+"),
+		      "%s", umerrormsg());
 	}
 }
 
-/* Changes of what a log shows are committed to that. */
+/* Changes of cow+wal+ are committed through wal+. */
 static void commit_before_wal(void)
 {
 	char words[800];
@@ -530,9 +546,9 @@ static void commit_before_wal(void)
 }
 
 /*
- * Whether damage to a byte must be detected. Each version has a group of slots, and records in table
- * B. Commits 2 to 4 can be opened, but commit 2 may be in the store already. A record of commit 1
- * counts, although the block is not needed.
+ * Whether damage to a byte must be detected. Each version has a group of slots, and records in
+ * table B. Commits 2 to 4 can be opened, but commit 2 may be in the store already. A record of
+ * commit 1 counts, although the block is not needed.
  */
 static bool is_needed(uint64_t at)
 {
@@ -605,7 +621,7 @@ static void damage_before_the_oldest(void)
 
 /* ---- Full ---- */
 
-/* What does not fit fails, and stays; what is less, later, goes. */
+/* A sync that does not fit the log fails, and its changes stay; a smaller one succeeds later. */
 static void fill_the_log(void *arg)
 {
 	int log = temp_file(0), was = dup(STDERR_FILENO);
@@ -644,8 +660,8 @@ static uint64_t count_writes(const char *path)
 	return seen;
 }
 
-/* The store has no room for what was committed, and so the log has none for more: that is found out now and then, and not by
- * each of the writes that fail. */
+/* The store has no space for the commits, so the log has none for changes. The thread tries to
+ * apply the commits now and then, and not for each write that fails. */
 static void fill_the_store(void *arg)
 {
 	char keys[500], count[340];
@@ -655,7 +671,10 @@ static void fill_the_store(void *arg)
 	(void)arg;
 	set_budget(2 * SIZE);
 	snprintf(count, sizeof(count), "%s.count", store);
-	snprintf(keys, sizeof(keys), "?wal.size=300K&error.op=write&error.times=always&error.errno=ENOSPC&error.count=%s", count);
+	snprintf(keys, sizeof(keys),
+		 "?wal.size=300K&error.op=write&error.times=always&error.errno=ENOSPC&error.count=%"
+		 "s",
+		 count);
 	words = map_store(keys, 0);
 	words[0] = (uint64_t)1 << 32;
 	check(umsync(words, 0) == 0);
@@ -663,12 +682,14 @@ static void fill_the_store(void *arg)
 	start = now();
 	check_fails(umsync(words, 0), ENOSPC);
 	check_fails(umsync(words, 0), ENOSPC);
-	check(count_writes(count) <= 4 * (now() - start + 2), "%" PRIu64 " writes", count_writes(count));
+	check(count_writes(count) <= 4 * (now() - start + 2), "%" PRIu64 " writes",
+	      count_writes(count));
 	check(umunmap(words, 0) == 0);
 	unlink(count);
 }
 
-/* A mapping that ends while the store has no room: the program is told, and told what to do, which completes the store. */
+/* A mapping ends while the store has no space: the message names a command that completes the
+ * store. */
 static void end_with_full_store(void *arg)
 {
 	char says[800], apply[800];
@@ -679,9 +700,12 @@ static void end_with_full_store(void *arg)
 	words = map_store("?error.op=write&error.times=always&error.errno=ENOSPC", 0);
 	put_version(words, 1);
 	check_fails(umunmap(words, 1), EUCLEAN);
-	snprintf(says, sizeof(says), "No space left on device. Nothing is lost. Try to repair the storage, then `ummap wal --log %s apply %s`",
+	snprintf(says, sizeof(says),
+		 "No space left on device. Nothing is lost. Try to repair the storage, then `ummap "
+		 "wal --log %s apply %s`",
 		 log_path, store);
-	check(strstr(umerrormsg(), "the mapping has ended") && strstr(umerrormsg(), says), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "the mapping has ended") && strstr(umerrormsg(), says), "%s",
+	      umerrormsg());
 	check_fails(umunmap(words, 0), EINVAL);
 	snprintf(apply, sizeof(apply), "--log '%s' apply '%s.other'", log_path, store);
 	check_tool("wal", apply, 2, "Try --log with the log of this store");
@@ -694,7 +718,7 @@ static void end_with_full_store(void *arg)
 	check(umunmap(words, 1) == 0);
 }
 
-/* A store that is no plain file is named by its URI. */
+/* The message names a store that is not a file by its URI. */
 static void end_before_full_cow(void *arg)
 {
 	char says[1200], apply[800];
@@ -705,7 +729,9 @@ static void end_before_full_cow(void *arg)
 	words = map_store("?error.op=write&error.times=always", 0);
 	put_version(words, 1);
 	check_fails(umunmap(words, 1), EUCLEAN);
-	snprintf(says, sizeof(says), "`ummap wal --log %s apply 'error+cow+posix:%s?error.op=write&error.times=always", log_path, store);
+	snprintf(says, sizeof(says),
+		 "`ummap wal --log %s apply 'error+cow+posix:%s?error.op=write&error.times=always",
+		 log_path, store);
 	check(strstr(umerrormsg(), says), "%s", umerrormsg());
 	snprintf(apply, sizeof(apply), "apply 'cow+posix:%s'", store);
 	check(tool(apply) == 0 && version_of_file() == 0);
@@ -715,7 +741,7 @@ static void end_before_full_cow(void *arg)
 	check(umunmap(words, 1) == 0);
 }
 
-/* Who did not ask for it has it in the log of messages only. */
+/* If umunmap is called without `sync`, only the log of messages has the warning. */
 static void drop_with_full_store(void *arg)
 {
 	int log = temp_file(0), was = dup(STDERR_FILENO);

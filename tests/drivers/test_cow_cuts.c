@@ -298,14 +298,15 @@ static void check_killed_before(struct power_replay *replay, size_t k)
 /* false: there is nothing to commit any more. */
 static bool commit(void)
 {
+	const struct overlay_opening how = { .path = "changes", .write = true };
 	struct ummap_geom geom = { .size = 0 };
 	struct store_facts base;
-	struct overlay o;
-	int err = cow_look(&o, "changes", UMMAP_LOCK_EXCLUSIVE, &geom);
+	struct overlay o = { .policy = &overlay_cow };
+	int err = overlay_open(&o, &how, &geom);
 
-	if (err == -ENODATA)
-		return false;
-	check(err == 0, "%s", geom.why);
+	if (err == 1)
+		return overlay_close(&o), false;
+	check(err == 0 && overlay_load(&o) == 0, "%s", geom.why);
 	overlay_describe(&base, "store", -1, power_file("store")->size);
 	check(cow_commit(&o, &base, &power_driver, power_file("store"), &geom) == 0, "%s", geom.why);
 	overlay_close(&o);

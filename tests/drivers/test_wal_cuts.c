@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_wal_cuts.c - power is lost at every request of a workload over wal+: what is found is the last flush that was
- * acknowledged or the one that was under way, whole, with the epochs that could be gone back to; so it is where a process was
- * killed first, and where an epoch was gone back to. UMMAP_TEST_CUTS says how many cuts there are (400).
+ * test_wal_cuts.c - power is lost at every request of a workload over wal+. Afterwards the store
+ * has all changes of the last acknowledged flush, or of the one in progress, and all commits that
+ * may be opened. The same holds after a kill before the power cut, and after a return to an earlier
+ * commit.
+ * UMMAP_TEST_CUTS is the number of cuts (400).
  */
 #include <criterion/criterion.h>
 
-#include "drivers/overlay/wal.h"
+#include "drivers/overlay/background.h"
 #include "cuts.h"
 
-#define CAP (120 * KIB)     /* of the store */
+#define CAP (120 * KIB) /* of the store */
 #define START (90 * KIB + 300)
-#define EPOCHS 10
+#define COMMITS 10
 
-/* What a store is at a moment. */
+/* The contents of a store at a moment. */
 struct image {
 	uint8_t bytes[CAP];
 	uint64_t size;
@@ -21,23 +23,24 @@ struct image {
 
 struct handle {
 	struct ummap_driver driver;
-	struct wal *wal;
+	struct overlay *wal;
 	struct ummap_geom geom;
 };
 
-/* A workload, and what its epochs were. */
+/* A workload, and the contents of its commits. */
 struct world {
 	unsigned keep;
-	struct image images[EPOCHS + 1];
-	struct image tried[EPOCHS + 1];              /* when its flush was called first, and failed */
-	bool has_tried[EPOCHS + 1];
-	size_t begun[EPOCHS + 2], acked[EPOCHS + 2]; /* requests when its flush was called, and when it was back */
+	struct image images[COMMITS + 1];
+	struct image tried[COMMITS + 1]; /* when its flush was called first, and failed */
+	bool has_tried[COMMITS + 1];
+	size_t begun[COMMITS + 2],
+		acked[COMMITS + 2]; /* requests when its flush was called, and when it was back */
 	size_t closing;
 	struct power_record record;
 };
 
 static struct world world;
-static bool is_small;       /* whether logs are small */
+static bool is_small; /* whether logs are small */
 
 static int try_open(struct handle *h, int oflags, const char *keys)
 {
@@ -49,8 +52,8 @@ static int try_open(struct handle *h, int oflags, const char *keys)
 	return ummap_driver_open(uri, oflags, &h->driver, (void **)&h->wal, &h->geom);
 }
 
-/* With a small log, slots are used again soon. It has room for each commit that is kept, and for two
- * more. */
+/* With a small log, slots are used again soon. It has room for each commit that is kept, and for
+ * two more. */
 static void open_store(struct handle *h, unsigned keep)
 {
 	char keys[80];
@@ -78,18 +81,20 @@ static bool same(const struct image *a, const struct image *b)
 	return a->size == b->size && memcmp(a->bytes, b->bytes, CAP) == 0;
 }
 
-static bool is_epoch(const struct image *found, uint64_t epoch)
+static bool is_commit(const struct image *found, uint64_t commit)
 {
-	return same(found, &world.images[epoch]) || (world.has_tried[epoch] && same(found, &world.tried[epoch]));
+	return same(found, &world.images[commit]) ||
+	       (world.has_tried[commit] && same(found, &world.tried[commit]));
 }
 
 /* ---- The workload ---- */
 
 static void store_some(struct handle *h, struct image *image)
 {
-	uint64_t off = next_random(&seed) % (CAP - 1), len = 1 + next_random(&seed) % (next_random(&seed) % 4 ? 9000 : 40000);
+	uint64_t off = next_random(&seed) % (CAP - 1),
+		 len = 1 + next_random(&seed) % (next_random(&seed) % 4 ? 9000 : 40000);
 
-	/* Most of them are whole blocks, as segments are; all kinds of others come, too. */
+	/* Most writes are of whole blocks, like those of segments. */
 	if (next_random(&seed) % 3) {
 		off &= ~(uint64_t)4095;
 		len = (len + 4095) & ~(uint64_t)4095;
@@ -102,16 +107,17 @@ static void store_some(struct handle *h, struct image *image)
 	image->size = off + len > image->size ? off + len : image->size;
 }
 
-static void flush_store(struct handle *h, unsigned epoch)
+static void flush_store(struct handle *h, unsigned commit)
 {
 	if (next_random(&seed) % 8 == 0) {
 		power_bad_flushes = 1;
-		check(h->driver.flush(h->wal, 0, UINT64_MAX) == EIO, "a flush that failed has lost nothing");
-		/* Without power meanwhile it may be durable all the same. */
-		world.tried[epoch] = world.images[epoch];
-		world.has_tried[epoch] = true;
+		check(h->driver.flush(h->wal, 0, UINT64_MAX) == EIO,
+		      "a flush that failed has lost nothing");
+		/* If power is lost now, the flush may be durable all the same. */
+		world.tried[commit] = world.images[commit];
+		world.has_tried[commit] = true;
 		if (next_random(&seed) % 2)
-			store_some(h, &world.images[epoch]);
+			store_some(h, &world.images[commit]);
 	}
 	check(h->driver.flush(h->wal, 0, UINT64_MAX) == 0);
 }
@@ -125,89 +131,93 @@ static void run_workload(unsigned keep)
 	power_erase();
 	memset(&world, 0, sizeof(world));
 	world.keep = keep;
-	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
+	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) ==
+	      0);
 	world.images[0].size = START;
 	fill(world.images[0].bytes, START, 0, 7);
 	check(power_write(store, world.images[0].bytes, START, 0) == 0);
 	power_record_begin(&world.record);
 	/* With the lower bound, writes wait until commits are applied. */
 	is_small = next_random(&seed) % 2;
-	wal_fixed_bound = next_random(&seed) % 2 ? 20 * KIB : 0;
+	background_fixed_bound = next_random(&seed) % 2 ? 20 * KIB : 0;
 	open_store(&h, keep);
-	for (unsigned epoch = 1; epoch <= EPOCHS; epoch++) {
-		world.images[epoch] = world.images[epoch - 1];
+	for (unsigned commit = 1; commit <= COMMITS; commit++) {
+		world.images[commit] = world.images[commit - 1];
 		for (uint64_t n = next_random(&seed) % 6; n > 0; n--)
-			store_some(&h, &world.images[epoch]);
+			store_some(&h, &world.images[commit]);
 		if (next_random(&seed) % 4 == 0)
-			wal_make_room(&h.wal->o);
-		world.begun[epoch] = power_requests();
-		flush_store(&h, epoch);
-		world.acked[epoch] = power_requests();
+			background_make_room(h.wal);
+		world.begun[commit] = power_requests();
+		flush_store(&h, commit);
+		world.acked[commit] = power_requests();
 		if (next_random(&seed) % 4 == 0)
-			wal_make_room(&h.wal->o);
+			background_make_room(h.wal);
 	}
 	store_some(&h, &(struct image){ .size = CAP });
-	world.begun[EPOCHS + 1] = world.acked[EPOCHS + 1] = SIZE_MAX;
+	world.begun[COMMITS + 1] = world.acked[COMMITS + 1] = SIZE_MAX;
 	world.closing = power_requests();
 	close_store(&h);
 }
 
-/* ---- What is found ---- */
+/* ---- After a cut ---- */
 
-/* The epoch that is acknowledged when k requests are done; the one after it may be under way. */
+/* The commit that is acknowledged after k requests; the next one may be in progress. */
 static unsigned acked_at(size_t k)
 {
-	unsigned epoch = 0;
+	unsigned commit = 0;
 
-	while (world.acked[epoch + 1] <= k)
-		epoch++;
-	return epoch;
+	while (world.acked[commit + 1] <= k)
+		commit++;
+	return commit;
 }
 
 static struct image found;
 
 static void check_found(struct handle *h, size_t k)
 {
-	unsigned epoch = acked_at(k);
+	unsigned commit = acked_at(k);
 
 	read_image(h, &found);
-	if (!is_epoch(&found, epoch) && world.begun[epoch + 1] <= k && epoch < EPOCHS)
-		epoch++;
-	if (!is_epoch(&found, epoch)) {
+	if (!is_commit(&found, commit) && world.begun[commit + 1] <= k && commit < COMMITS)
+		commit++;
+	if (!is_commit(&found, commit)) {
 		uint64_t at = 0;
 
-		while (at < CAP - 1 && found.bytes[at] == world.images[epoch].bytes[at])
+		while (at < CAP - 1 && found.bytes[at] == world.images[commit].bytes[at])
 			at++;
-		check(false, "cut at %zu of %zu: neither epoch %u nor the one before; %" PRIu64 " bytes for %" PRIu64
-		      ", byte %" PRIu64, k, world.record.n, epoch, found.size, world.images[epoch].size, at);
+		check(false,
+		      "cut at %zu of %zu: neither commit %u nor the one before; %" PRIu64
+		      " bytes for %" PRIu64 ", byte %" PRIu64,
+		      k, world.record.n, commit, found.size, world.images[commit].size, at);
 	}
 }
 
-/* Each epoch that can be gone back to is what it was. */
-static void check_epochs(size_t k)
+/* Each commit that may be opened has its contents. */
+static void check_commits(size_t k)
 {
 	uint64_t oldest, newest;
 	struct handle h;
 	char keys[64];
 
 	check(try_open(&h, 0, "") == 0);
-	if (!h.wal->o.file.h)
+	if (!h.wal->file.h)
 		return close_store(&h);
 	check(h.driver.commits(h.wal, &oldest, &newest) == 0);
 	close_store(&h);
-	check(k >= world.closing || oldest == (newest >= world.keep ? newest - world.keep + 1 : 0), "cut at %zu: %" PRIu64
-	      " to %" PRIu64, k, oldest, newest);
-	for (uint64_t epoch = oldest; epoch <= newest; epoch++) {
-		snprintf(keys, sizeof(keys), "&wal.commit=%" PRIu64, epoch);
+	check(k >= world.closing || oldest == (newest >= world.keep ? newest - world.keep + 1 : 0),
+	      "cut at %zu: %" PRIu64 " to %" PRIu64, k, oldest, newest);
+	for (uint64_t commit = oldest; commit <= newest; commit++) {
+		snprintf(keys, sizeof(keys), "&wal.commit=%" PRIu64, commit);
 		check(try_open(&h, 0, keys) == 0);
 		read_image(&h, &found);
-		check(is_epoch(&found, epoch), "cut at %zu: epoch %" PRIu64 " of %" PRIu64 " to %" PRIu64, k, epoch,
+		check(is_commit(&found, commit),
+		      "cut at %zu: commit %" PRIu64 " of %" PRIu64 " to %" PRIu64, k, commit,
 		      oldest, newest);
 		close_store(&h);
 	}
 }
 
-/* At a clean end the store is a plain one, and the log is empty. */
+/* After a clean end, the store has everything, and the log is empty. */
 static void check_end(void)
 {
 	const struct power_file *store = power_file("store"), *log = power_file("log");
@@ -221,14 +231,14 @@ static void check_cut(struct power_replay *replay, size_t k)
 	struct handle h;
 
 	power_cut(replay, k, seed);
-	check_epochs(k);
+	check_commits(k);
 	open_store(&h, 1);
 	check_found(&h, k);
 	close_store(&h);
 	check_end();
 }
 
-/* Recovery is cut off itself, over and over, after some of it. */
+/* Power is lost during recovery, several times. */
 static void check_recoveries(struct power_replay *replay, size_t k)
 {
 	struct handle h;
@@ -253,7 +263,7 @@ static void check_recoveries(struct power_replay *replay, size_t k)
 	check_end();
 }
 
-/* A process is killed, the next one finds what it has left in memory, and then power is lost. */
+/* A process is killed, the next one finds its writes in the page cache, and then power is lost. */
 static void check_killed_before(struct power_replay *replay, size_t k)
 {
 	struct power_record recovery;
@@ -263,7 +273,7 @@ static void check_killed_before(struct power_replay *replay, size_t k)
 
 	open_store(&h, next_random(&seed) % 2 ? world.keep : 1);
 	check_found(&h, k);
-	wal_make_room(&h.wal->o);
+	background_make_room(h.wal);
 	close_store(&h);
 	power_replay_begin(&again, &recovery);
 	power_cut(&again, first + next_random(&seed) % (recovery.n + 1 - first), seed);
@@ -275,12 +285,12 @@ static void check_killed_before(struct power_replay *replay, size_t k)
 	check_end();
 }
 
-/* An epoch is gone back to, something is committed after it, and then power is lost. */
+/* A writer returns to an earlier commit and makes new ones, and then power is lost. */
 static void check_going_back(struct power_replay *replay, size_t k)
 {
 	struct power_record back;
 	struct power_replay again;
-	uint64_t oldest, newest, epoch;
+	uint64_t oldest, newest, commit;
 	struct handle h;
 	struct image want[3];
 	size_t opened, acked, cut;
@@ -291,10 +301,10 @@ static void check_going_back(struct power_replay *replay, size_t k)
 	check(h.driver.commits(h.wal, &oldest, &newest) == 0);
 	read_image(&h, &want[0]);
 	close_store(&h);
-	epoch = oldest + next_random(&seed) % (newest - oldest + 1);
+	commit = oldest + next_random(&seed) % (newest - oldest + 1);
 	if (!power_file("log") || power_file("log")->size == 0)
 		return;
-	snprintf(keys, sizeof(keys), "&wal.keep=3&wal.commit=%" PRIu64, epoch);
+	snprintf(keys, sizeof(keys), "&wal.keep=3&wal.commit=%" PRIu64, commit);
 	power_record_begin(&back);
 	check(try_open(&h, UMMAP_O_WRITE, keys) == 0);
 	opened = power_requests();
@@ -312,14 +322,17 @@ static void check_going_back(struct power_replay *replay, size_t k)
 	power_record_free(&back);
 	open_store(&h, 1);
 	read_image(&h, &found);
-	check(same(&found, &want[2]) || (cut < acked && same(&found, &want[1])) || (cut < opened && same(&found, &want[0])),
-	      "cut at %zu of %zu: epoch %" PRIu64 " of %" PRIu64 " to %" PRIu64, cut, back.n, epoch, oldest, newest);
+	check(same(&found, &want[2]) || (cut < acked && same(&found, &want[1])) ||
+		      (cut < opened && same(&found, &want[0])),
+	      "cut at %zu of %zu: commit %" PRIu64 " of %" PRIu64 " to %" PRIu64, cut, back.n,
+	      commit, oldest, newest);
 	close_store(&h);
 	check_end();
 }
 
-/* Workload after workload, each cut at all of its requests. */
-static void cut_all(size_t cuts, void (*check_one)(struct power_replay *replay, size_t k), size_t step)
+/* Cuts workload after workload at all of its requests. */
+static void cut_all(size_t cuts, void (*check_one)(struct power_replay *replay, size_t k),
+		    size_t step)
 {
 	for (unsigned turn = 0; cuts > 0; turn++) {
 		run_workload(turn % 2 ? 1 : 3);
@@ -357,13 +370,13 @@ Test(wal_cuts, going_back_is_cut_off)
 static __thread bool is_reader;
 static _Atomic bool reading, written;
 
-/* Who reads knows where the block is in the log, and waits a while before he reads it there. */
+/* A reader that knows the place of the block in the log waits before it reads there. */
 static void wait_for_writer(const struct power_file *file)
 {
 	if (!is_reader || strcmp(file->name, "log") != 0)
 		return;
 	reading = true;
-	for (int ms = 0; ms < 500 && !written; ms++)
+	for (int ms = 0; ms < 60000 && !written; ms++)
 		pause_ms(1);
 }
 
@@ -388,15 +401,17 @@ Test(wal_cuts, slots_are_read_to_the_end)
 	void *store;
 
 	cuts_begin();
-	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
+	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) ==
+	      0);
 	check(try_open(&h, UMMAP_O_WRITE | UMMAP_O_CREATE, "&wal.size=68K") == 0);
 	fill(bytes, sizeof(bytes), 8192, 1);
-	check(h.driver.write(h.wal, bytes, sizeof(bytes), 8192) == 0 && h.driver.flush(h.wal, 0, UINT64_MAX) == 0);
+	check(h.driver.write(h.wal, bytes, sizeof(bytes), 8192) == 0 &&
+	      h.driver.flush(h.wal, 0, UINT64_MAX) == 0);
 	power_before_read = wait_for_writer;
 	check(pthread_create(&reader, NULL, read_block, &h) == 0);
 	while (!reading)
 		pause_ms(1);
-	wal_make_room(&h.wal->o);
+	background_make_room(h.wal);
 	fill(bytes, sizeof(bytes), 40960, 2);
 	check(h.driver.write(h.wal, bytes, sizeof(bytes), 40960) == -ENOSPC);
 	written = true;

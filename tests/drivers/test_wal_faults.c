@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_wal_faults.c - the log of wal+ fails: in reading, writing and flushing, once or a few times, at each request in turn. What
- * has failed can be done again, what is read is what was written, and in the end the store is complete and the log away.
+ * test_wal_faults.c - reads, writes and flushes of the log fail, once or a few times, at each
+ * request in turn. Calls that have failed succeed later, reads return the written bytes, and in the
+ * end the store is complete and the log is removed.
  */
 #include <criterion/criterion.h>
 
-#include "drivers/overlay/wal.h"
+#include "drivers/overlay/background.h"
 #include "faults.h"
 
 #define BLOCK OVERLAY_BLOCK
@@ -16,7 +17,7 @@ static uint8_t model[SIZE];
 
 static struct handle {
 	struct ummap_driver driver;
-	struct wal *wal;
+	struct overlay *wal;
 } h;
 
 static void make_store(void)
@@ -27,7 +28,8 @@ static void make_store(void)
 	fail_side(0, 1, 1);
 	power_erase();
 	fill(model, SIZE, 0, 7);
-	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
+	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) ==
+	      0);
 	check(power_write(store, model, SIZE, 0) == 0);
 }
 
@@ -48,7 +50,8 @@ static int read_at(uint64_t off, uint64_t len)
 	int err = h.driver.read(h.wal, got, len, off);
 
 	for (size_t k = 0; k < len && !err; k++)
-		check(got[k] == model[off + k], "byte %" PRIu64 " is %#x, not %#x", off + k, got[k], model[off + k]);
+		check(got[k] == model[off + k], "byte %" PRIu64 " is %#x, not %#x", off + k, got[k],
+		      model[off + k]);
 	return err;
 }
 
@@ -62,7 +65,7 @@ static int flush_at(uint64_t off, uint64_t len)
 	return h.driver.flush(h.wal, off, len);
 }
 
-/* What has failed is done again, as the library does; every fault is over at some time. */
+/* Repeats a call that fails, as the library does. Every fault ends at some time. */
 static void insist(int (*call)(uint64_t, uint64_t), uint64_t off, uint64_t len)
 {
 	uint64_t tries = 0;
@@ -73,24 +76,24 @@ static void insist(int (*call)(uint64_t, uint64_t), uint64_t off, uint64_t len)
 
 static void do_some(void)
 {
-	uint64_t off = next_random(&seed) % (SIZE - 1), len = 1 + next_random(&seed) % (next_random(&seed) % 2 ? 700 : 20000);
+	uint64_t off = next_random(&seed) % (SIZE - 1),
+		 len = 1 + next_random(&seed) % (next_random(&seed) % 2 ? 700 : 20000);
 
 	len = len < SIZE - off ? len : SIZE - off;
 	switch (next_random(&seed) % 8) {
-	case 0: case 1: case 2:
+	case 0:
+	case 1:
+	case 2:
 		fill(model + off, len, off, next_random(&seed) % 1000);
 		insist(write_at, off, len);
 		break;
-	case 3:
-		insist(flush_at, 0, UINT64_MAX);
-		break;
+	case 3: insist(flush_at, 0, UINT64_MAX); break;
 	case 4:
-		/* What was committed is applied, or that is tried again with the next commit. */
+		/* Commits are applied, now or after the next commit. */
 		insist(flush_at, 0, UINT64_MAX);
-		wal_make_room(&h.wal->o);
+		background_make_room(h.wal);
 		break;
-	default:
-		insist(read_at, off, len);
+	default: insist(read_at, off, len);
 	}
 }
 
@@ -100,7 +103,9 @@ static void check_store(void)
 
 	check(store->size == SIZE);
 	for (uint64_t at = 0; at < SIZE; at++)
-		check(store->bytes[at] == model[at], "byte %" PRIu64 " of the store is %#x, not %#x", at, store->bytes[at], model[at]);
+		check(store->bytes[at] == model[at],
+		      "byte %" PRIu64 " of the store is %#x, not %#x", at, store->bytes[at],
+		      model[at]);
 }
 
 /* false: there was no such request. */
@@ -119,7 +124,7 @@ static bool run_with_fault(unsigned op, uint64_t nth, uint64_t times)
 	insist(flush_at, 0, UINT64_MAX);
 	insist(read_at, 0, SIZE);
 	fired = fault.fired > 0;
-	/* What could not be applied stays in the log; whoever keeps no epochs applies it. */
+	/* Commits that could not be applied stay in the log, and the next handle applies them. */
 	for (tries = 0; h.driver.close(h.wal) != 0; tries++) {
 		check(tries <= times);
 		while (try_open("") < 0)

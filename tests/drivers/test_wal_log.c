@@ -6,19 +6,25 @@
  */
 #include <criterion/criterion.h>
 
-#include "drivers/overlay/wal.h"
+#include "drivers/overlay/background.h"
 #include "overlay_file.h"
 #include "common.h"
 
-#define BASE 40   /* number of the commit with which the logs begin */
+#define BASE 40 /* number of the commit with which the logs begin */
 
 static char store[300], path[310];
 
 static struct overlay_head good_head(void)
 {
 	struct overlay_head head = {
-		.salt = 7, .policy = OVERLAY_WAL, .block = OVERLAY_BLOCK, .base = BASE,
-		.base_size = OVERLAY_BLOCK, .home = BASE, .floor = BASE, .way = "posix",
+		.salt = 7,
+		.policy = OVERLAY_WAL,
+		.block = OVERLAY_BLOCK,
+		.base = BASE,
+		.base_size = OVERLAY_BLOCK,
+		.home = BASE,
+		.floor = BASE,
+		.way = "posix",
 	};
 
 	strcpy(head.store.name, "store");
@@ -29,7 +35,7 @@ static struct overlay_head good_head(void)
 static void begin_log(struct overlay_file *log, const struct overlay_head *head)
 {
 	snprintf(store, sizeof(store), "%s/store", temp_dir());
-	snprintf(path, sizeof(path), "%s" WAL_SUFFIX, store);
+	snprintf(path, sizeof(path), "%s.wal", store);
 	close(open(store, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
 	check(truncate(store, OVERLAY_BLOCK) == 0);
 	check(file_begin(log, path, head) == 0);
@@ -105,7 +111,10 @@ Test(wal_log, correct_logs_are_used)
 
 Test(wal_log, impossible_headers_are_refused)
 {
-	static const struct { size_t field; uint64_t value; } bad[] = {
+	static const struct {
+		size_t field;
+		uint64_t value;
+	} bad[] = {
 		{ offsetof(struct overlay_head, policy), OVERLAY_COW },
 		{ offsetof(struct overlay_head, policy), 9 },
 		{ offsetof(struct overlay_head, block), 0 },
@@ -132,12 +141,14 @@ Test(wal_log, impossible_headers_are_refused)
 /* Without an acknowledgment, such a commit counts as torn, and the one before it as the newest. */
 Test(wal_log, impossible_commits_are_ignored)
 {
-	static const struct { uint64_t block, size, floor; } bad[] = {
-		{ UINT64_MAX - 1, OVERLAY_BLOCK, BASE + 1 },           /* a block beyond all files */
+	static const struct {
+		uint64_t block, size, floor;
+	} bad[] = {
+		{ UINT64_MAX - 1, OVERLAY_BLOCK, BASE + 1 }, /* a block beyond all files */
 		{ INT64_MAX / OVERLAY_BLOCK, OVERLAY_BLOCK, BASE + 1 },
-		{ 0, (uint64_t)INT64_MAX + 1, BASE + 1 },              /* a size beyond all files */
-		{ 0, OVERLAY_BLOCK, BASE + 2 },                        /* a floor above the commit */
-		{ 0, OVERLAY_BLOCK, BASE + 1 - OVERLAY_KEEP_MAX },     /* a floor that none keeps */
+		{ 0, (uint64_t)INT64_MAX + 1, BASE + 1 },          /* a size beyond all files */
+		{ 0, OVERLAY_BLOCK, BASE + 2 },                    /* a floor above the commit */
+		{ 0, OVERLAY_BLOCK, BASE + 1 - OVERLAY_KEEP_MAX }, /* a floor that none keeps */
 	};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
@@ -197,8 +208,7 @@ Test(wal_log, opening_reads_it_in_large_requests)
 	for (uint64_t number = BASE; number <= BASE + 2; number++) {
 		uint64_t end = (number - BASE) * N / 2;
 
-		snprintf(uri, sizeof(uri), "wal+posix:%s?wal.commit=%ju", store,
-			 (uintmax_t)number);
+		snprintf(uri, sizeof(uri), "wal+posix:%s?wal.commit=%ju", store, (uintmax_t)number);
 		before = count_reads();
 		check(ummap_driver_open(uri, 0, &driver, &h, &geom) == 0, "%s", umerrormsg());
 		if (before >= 0)
@@ -218,8 +228,8 @@ static void write_blocks(const struct ummap_driver *driver, void *h, uint64_t fi
 	static char bytes[100 * OVERLAY_BLOCK];
 
 	memset(bytes, value, sizeof(bytes));
-	check(blocks <= 100 && driver->write(h, bytes, blocks * OVERLAY_BLOCK,
-					     first * OVERLAY_BLOCK) == 0);
+	check(blocks <= 100 &&
+	      driver->write(h, bytes, blocks * OVERLAY_BLOCK, first * OVERLAY_BLOCK) == 0);
 }
 
 static void commit_blocks(const struct ummap_driver *driver, void *h, uint64_t first, size_t blocks,
@@ -327,21 +337,21 @@ Test(wal_log, stays_within_its_bound)
 
 		make_log(&head);
 		check(truncate(store, (off_t)(kinds[k].blocks * OVERLAY_BLOCK)) == 0);
-		wal_fixed_bound = kinds[k].blocks * OVERLAY_BLOCK * 10;
+		background_fixed_bound = kinds[k].blocks * OVERLAY_BLOCK * 10;
 		snprintf(uri, sizeof(uri), "wal+posix:%s?wal.keep=%u", store, kinds[k].keep);
 		check(ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) == 0, "%s",
 		      umerrormsg());
 		for (int i = 0; i < 60; i++) {
 			value = i % 100 + 1;
 			commit_blocks(&driver, h, 0, kinds[k].blocks, value);
-			check(log_length() <=
-				      (off_t)(wal_fixed_bound + OVERLAY_GROUPS_AT + GROUP_BYTES),
+			check(log_length() <= (off_t)(background_fixed_bound + OVERLAY_GROUPS_AT +
+						      GROUP_BYTES),
 			      "%ju bytes after %d syncs", (uintmax_t)log_length(), i);
 		}
 		check(driver.commits(h, &oldest, &newest) == 0 && newest == BASE + 60 &&
 		      oldest == newest - kinds[k].keep + 1);
 		check(driver.close(h) == 0);
-		wal_fixed_bound = 0;
+		background_fixed_bound = 0;
 		check_bytes_of_store(kinds[k].blocks, value);
 	}
 }
@@ -367,7 +377,7 @@ Test(wal_log, keeps_its_commits)
 	}
 	write_blocks(&driver, h, 0, 50, 99);
 	/* Passes until the thread finds nothing to do: then it does not touch the files. */
-	while (wal_make_room(h))
+	while (background_make_room(h))
 		;
 	for (uint64_t number = 38; number <= 40; number++)
 		check_commit(BASE + number, 50, (int)number);
@@ -376,7 +386,7 @@ Test(wal_log, keeps_its_commits)
 		check(bytes[0] == 99);
 	}
 	check(driver.flush(h, 0, UINT64_MAX) == 0);
-	wal_make_room(h);
+	background_make_room(h);
 	check_commit(BASE + 40, 50, 40);
 	check_commit(BASE + 41, 50, 99);
 	check(driver.close(h) == 0);

@@ -28,7 +28,8 @@ static int mem_open(const struct ummap_uri *uri, int oflags, void **h, struct um
 	*h = m;
 	geom->size = m->size;
 	geom->align = 1;
-	geom->caps = UMMAP_CAP_PARALLEL | (oflags & UMMAP_O_WRITE ? UMMAP_CAP_WRITE | UMMAP_CAP_GROW : 0);
+	geom->caps = UMMAP_CAP_PARALLEL |
+		     (oflags & UMMAP_O_WRITE ? UMMAP_CAP_WRITE | UMMAP_CAP_GROW : 0);
 	return 0;
 }
 
@@ -94,16 +95,27 @@ static int mem_size(void *h, uint64_t *size)
 }
 
 static const struct ummap_driver driver = {
-	.struct_size = sizeof(driver), .abi = UMMAP_DRIVER_ABI, .scheme = "fuzzmem", .keys = "direct",
-	.help = "fuzzmem:NAME  files in memory", .open = mem_open, .close = mem_close, .read = mem_read, .write = mem_write,
-	.writev = mem_writev, .flush = mem_flush, .resize = mem_resize, .size = mem_size,
+	.struct_size = sizeof(driver),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = "fuzzmem",
+	.keys = "direct",
+	.help = "fuzzmem:NAME  files in memory",
+	.open = mem_open,
+	.close = mem_close,
+	.read = mem_read,
+	.write = mem_write,
+	.writev = mem_writev,
+	.flush = mem_flush,
+	.resize = mem_resize,
+	.size = mem_size,
 };
 
 /* ---- A log ---- */
 
 static void take_head(struct input *in, struct overlay_head *head)
 {
-	*head = (struct overlay_head){ .salt = take_number(in), .policy = take_or(in, OVERLAY_WAL) };
+	*head = (struct overlay_head){ .salt = take_number(in),
+				       .policy = take_or(in, OVERLAY_WAL) };
 	head->block = take_or(in, OVERLAY_BLOCK);
 	head->base = take(in);
 	head->base_size = store.size;

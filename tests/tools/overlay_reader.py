@@ -13,7 +13,6 @@ import sys
 NONE = 2**64 - 1
 LIBRARY = ctypes.util.find_library("xxhash")
 if not LIBRARY:
-    print("overlay_reader.py: skipped, there is no libxxhash", file=sys.stderr)
     sys.exit(77)
 XXH3 = ctypes.CDLL(LIBRARY).XXH3_64bits_withSeed
 XXH3.restype = ctypes.c_uint64
@@ -39,8 +38,7 @@ class Overlay:
 
     def read_header(self):
         valid = {}
-        for i in range(2):
-            copy = self.part(i * 4096, 4096)
+        for i, copy in enumerate((self.part(0, 4096), self.part(4096, 4096))):
             magic, number = numbers(copy, 2)
             if copy[:8] == b"umovrly1" and number % 2 == i and \
                     checksum(copy[:4088], magic) == numbers(copy, 1, 4088)[0]:
@@ -60,7 +58,7 @@ class Overlay:
             record = self.part(8192 + 512 * i, 64)
             number, _, size, floor, _, digest = numbers(record, 6, 8)
             if record[:8] == b"ovlcmmt1" and self.is_whole(record) and number % 32 == i and \
-                    self.base < number <= newest and floor <= number:
+                    self.base < number <= newest and 0 <= number - floor < 16:
                 self.commits[number] = (size, digest)
         record = self.part(24576, 16)
         acknowledged = numbers(record, 1)[0] if self.is_whole(record) else 0
@@ -72,12 +70,14 @@ class Overlay:
     def read_slots(self, commit):
         """Returns (commit, sum, block, checksum, offset) of the records that count."""
         blocks, group, first, counting = self.round_up(32768), self.round_up(32768), 0, {}
+        end = self.round_up(self.commits[commit][0]) // self.block
         while group < len(self.bytes):
             for i in range(512):
                 slot = first + i % 256
                 record = self.part(group + i * 64, 64)
                 block, number, _, _, data, own, _, record_sum = numbers(record, 8)
-                if own == slot and self.base < number <= commit and self.is_whole(record):
+                if own == slot and self.base < number <= commit and \
+                        (block < end or block == NONE) and self.is_whole(record):
                     offset = group + blocks + i % 256 * self.block
                     found = (number, record_sum, block, data, offset)
                     counting[slot] = max(found, counting.get(slot, found))
@@ -86,9 +86,9 @@ class Overlay:
         return sorted(counting.values())
 
     def holds(self, commit, checks_blocks):
-        digest = self.commits[commit][1] if commit in self.commits else None
+        digest = self.commits[commit][1]
         for number, record_sum, block, data, offset in self.read_slots(commit):
-            if digest is None or checks_blocks and number == commit and block != NONE and \
+            if checks_blocks and number == commit and block != NONE and \
                     checksum(self.part(offset, self.block), 0) != data:
                 return False
             digest ^= record_sum
@@ -99,7 +99,8 @@ class Overlay:
         if newest >= durable and self.goal in (0, newest + 1) and \
                 self.holds(newest, newest > durable):
             return newest
-        if newest > durable and not self.goal and self.holds(newest - 1, False):
+        if newest > durable and not self.goal and newest - 1 in self.commits and \
+                self.holds(newest - 1, False):
             return newest - 1
         sys.exit("the overlay is damaged")
 
@@ -107,9 +108,8 @@ class Overlay:
         size = self.commits[commit][0]
         result = bytearray(store[:size].ljust(size, b"\0"))
         for number, _, block, _, offset in self.read_slots(commit):
-            at = block * self.block
             if block != NONE and number > self.home:
-                result[at:at + self.block] = self.part(offset, self.block)
+                result[block * self.block:(block + 1) * self.block] = self.part(offset, self.block)
         return result[:size]
 
 

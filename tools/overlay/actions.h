@@ -39,9 +39,6 @@ static inline int open_overlay(const struct job *job, const struct overlay_polic
 	o->policy = policy;
 	err = overlay_open(o, &how, &geom);
 	/* A log without a header has no commits: a crash has interrupted its creation. */
-	if (err == 1 && policy->id == OVERLAY_WAL)
-		return 0;
-	/* The creation of a log was interrupted: it has no commits. */
 	if (err == 1 && policy->id == OVERLAY_WAL) {
 		o->head.block = OVERLAY_BLOCK;
 		return 0;

@@ -204,6 +204,15 @@ static void take_process(struct process *p, struct process *old, int fd, unsigne
 	p->page = page;
 }
 
+/* Returns zeros for n structures, which free(3) frees, or NULL. The structures have parts that must
+ * lie at multiples of a larger number than malloc(3) guarantees. */
+static void *alloc_zeros(size_t align, size_t size, size_t n)
+{
+	void *p = aligned_alloc(align, n * size);
+
+	return p ? memset(p, 0, n * size) : NULL;
+}
+
 static int take_slots(struct view *view, int fd, const struct registry_slot *slots)
 {
 	unsigned live = 0, n = 0;
@@ -211,7 +220,7 @@ static int take_slots(struct view *view, int fd, const struct registry_slot *slo
 
 	for (unsigned i = 0; i < REGISTRY_SLOTS; i++)
 		live += slots[i].owner && registry_alive(slots[i].owner, slots[i].thread);
-	all = calloc(live ? live : 1, sizeof(*all));
+	all = alloc_zeros(_Alignof(struct process), sizeof(*all), live ? live : 1);
 	if (!all)
 		return fail(ENOMEM, "cannot list %u processes: no memory", live);
 	view->held = view->limit = 0;
@@ -235,7 +244,8 @@ static int take_slots(struct view *view, int fd, const struct registry_slot *slo
 
 int view_take(struct view *view)
 {
-	struct registry_slot *slots = calloc(REGISTRY_SLOTS, sizeof(*slots));
+	struct registry_slot *slots = alloc_zeros(_Alignof(struct registry_slot), sizeof(*slots),
+						  REGISTRY_SLOTS);
 	int fd = registry_open(view->path), err = 0;
 
 	if (!slots)

@@ -2,7 +2,7 @@
 /* ummap wal - shows, checks, applies and removes logs of stores that are written through wal+. */
 #include <inttypes.h>
 
-#include "../../drivers/overlay/wal.h"
+#include "../../drivers/overlay/overlay.h"
 #include "../overlay/actions.h"
 
 TOOL_HELP(WAL_OPTIONS, .usage =

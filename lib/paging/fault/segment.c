@@ -622,17 +622,22 @@ static unsigned lock_idle(struct mapping *map, size_t i, struct seg **list, size
 	return n;
 }
 
-void seg_drop_behind(struct mapping *map, size_t first, size_t count, bool all)
+bool seg_drop_behind(struct mapping *map, size_t first, size_t count, bool all)
 {
 	struct seg *list[MAX_CLUSTER_SEGMENTS];
 	size_t end = first + count;
+	bool done = true;
 	unsigned n;
 
 	for (size_t i = first; i < end; i += n) {
 		list[0] = map_seg(map, i);
 		n = 1;
-		if (!is_idle(list[0]) || !seg_trylock(list[0]))
+		if (!is_idle(list[0]))
 			continue;
+		if (!seg_trylock(list[0])) {
+			done = false;
+			continue;
+		}
 		n = is_idle(list[0]) ? lock_idle(map, i, list, end - i, all) : 0;
 		if (n) {
 			leave_behind(map, i, list, n);
@@ -641,6 +646,7 @@ void seg_drop_behind(struct mapping *map, size_t first, size_t count, bool all)
 		map_unlock(map, i, list[0]);
 		n = n ? n : 1;
 	}
+	return done;
 }
 
 /* Brings an absent segment as far as inactive. */

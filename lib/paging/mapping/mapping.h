@@ -104,6 +104,8 @@ struct map_residency {
 	_Atomic size_t ahead_lost; /* segments by which the readahead window is reduced (readahead.c) */
 	_Atomic uint64_t wanted_until; /* time of the account's clock before which runs leave nothing
 					  behind (recycle.c) */
+	_Atomic size_t missed[MAX_MISSED_CLUSTERS]; /* first segments, + 1, of clusters that are to
+					      be dropped later (readahead.c); 0: none */
 	_Atomic size_t pagecached; /* segments in page-cache mappings (SEG_PAGECACHE) */
 	size_t next_look;          /* segment at which the background thread continues to check them */
 	uint64_t movements;        /* loads and evictions up to the last look of assemble.c */

@@ -426,13 +426,44 @@ static void catch_up(struct mapping *map, size_t i)
 		load_range(map, i, min_size(cluster - i % cluster, map->segs - i), 1);
 }
 
-/* Drops segments behind a fault, and those before them that were locked at the last fault. all:
- * also segments that the policy would keep. */
+/* Notes a cluster that could not be dropped. If there is no room for it, eviction takes it
+ * later. */
+static void note_missed(struct mapping *map, size_t first)
+{
+	for (size_t k = 0; k < MAX_MISSED_CLUSTERS; k++) {
+		size_t none = 0;
+
+		if (atomic_compare_exchange_strong(&map->residency.missed[k], &none, first + 1))
+			return;
+	}
+}
+
+/* Tries again to drop the clusters whose locks other threads held: the thread that had served a
+ * fault there may have lost its processor for long. */
+static void drop_missed(struct mapping *map, size_t cluster, bool all)
+{
+	for (size_t k = 0; k < MAX_MISSED_CLUSTERS; k++) {
+		size_t first = map->residency.missed[k];
+
+		if (!first ||
+		    !atomic_compare_exchange_strong(&map->residency.missed[k], &first, 0))
+			continue;
+		if (first - 1 + cluster <= map->segs &&
+		    !seg_drop_behind(map, first - 1, cluster, all))
+			note_missed(map, first - 1);
+	}
+}
+
+/* Drops the clusters that lie behind segment i; `all`: also those that their policy would keep. */
 static void drop_behind(struct mapping *map, size_t i, size_t cluster, bool all)
 {
+	drop_missed(map, cluster, all);
 	i -= i % cluster;
-	for (size_t k = FIRST_DROPPED_BEHIND; k <= LAST_DROPPED_BEHIND && k * cluster <= i; k++)
-		seg_drop_behind(map, i - k * cluster, cluster, all);
+	for (size_t k = FIRST_DROPPED_BEHIND; k <= LAST_DROPPED_BEHIND && k * cluster <= i; k++) {
+		if (!seg_drop_behind(map, i - k * cluster, cluster, all) &&
+		    k == LAST_DROPPED_BEHIND)
+			note_missed(map, i - k * cluster);
+	}
 }
 
 /* Whether the run has left more segments behind than stay there. */
