@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The tuning constants of lib/paging. Each has its unit, its meaning, and what justifies its value:
- * a measurement (of a program in bench/, or of the change that introduced the value), or else the
- * reasoning. "Not measured" means that no figure of the tree depends on the exact value as far as
- * is known. X_PART is a divisor: the constant n stands for one nth.
+ * The tuning constants of lib/paging. Each has its unit, its meaning, and what justifies its
+ * value: a measurement (of a program in bench/, or of the change that introduced the value), or
+ * else the reasoning. "Not measured" means that no record of a comparison with other values is
+ * left. X_PART is a divisor: the constant n stands for one nth.
  */
 #ifndef TUNING_H
 #define TUNING_H
@@ -115,10 +115,9 @@
 /* Runs of faults that are followed in a mapping at a time, one for each thread or array. Not
  * measured. */
 #define MAX_STREAMS 8
-
-/* Clusters behind a run that could not be dropped, because another thread had the lock, and that are
- * tried again at the next fault. As many as threads usually serve faults at a time. */
-#define MAX_MISSED 8
+/* Clusters behind a run that another thread had locked, and that are dropped at a later fault. The
+ * number is the usual one of threads that serve faults at a time. Not measured. */
+#define MAX_MISSED_CLUSTERS 8
 /* Segments that a run reads ahead at first, and at least. It doubles from there. */
 #define MIN_WINDOW_SEGMENTS 2
 /* Bytes that one job loads: a huge page, which then moves by one call. */

@@ -10,7 +10,7 @@
 #define SEGS ((size_t)1536)
 #define SIZE (SEGS * SEG)
 /* What a run leaves behind it, and some that are busy just then, and what was read ahead. */
-#define FEW (RECYCLE_BEHIND + RECYCLE_BEHIND / 2)
+#define FEW (RECYCLE_DISTANCE_BYTES + RECYCLE_DISTANCE_BYTES / 2)
 /* What segments that are busy, or that come without the run, may change. */
 #define SLACK (8 * MIB)
 
@@ -87,7 +87,7 @@ Test(recycle, what_does_not_fit_is_left_behind_each_time)
 Test(recycle, what_is_loaded_again_is_kept)
 {
 	uint8_t *m = map_within(SIZE + SIZE / 4);
-	size_t far = RECYCLE_BEHIND / SEG * 3 / 2;
+	size_t far = RECYCLE_DISTANCE_BYTES / SEG * 3 / 2;
 
 	for (size_t i = 0; i < SEGS; i++) {
 		cr_assert_eq(((const volatile uint8_t *)m)[i * SEG], i % 251);
@@ -103,7 +103,7 @@ Test(recycle, short_runs_stay)
 {
 	uint8_t *m = map_within(SIZE + SIZE / 4);
 
-	for (size_t i = 0; i < RECYCLE_BEHIND / SEG; i++)
+	for (size_t i = 0; i < RECYCLE_DISTANCE_BYTES / SEG; i++)
 		cr_assert_eq(((const volatile uint8_t *)m)[i * SEG], i % 251);
-	cr_expect_geq(in_memory(m), RECYCLE_BEHIND);
+	cr_expect_geq(in_memory(m), RECYCLE_DISTANCE_BYTES);
 }

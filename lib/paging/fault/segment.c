@@ -29,7 +29,7 @@ static int make_frame_writable(struct mapping *map, uint32_t frame)
 
 	do
 		err = frame_make_writable(frame, 1);
-	while (err == -ENOMEM && evict_shed(map));
+	while (err == -ENOMEM && evict_unmap_for_vma_limit(map));
 	return err;
 }
 
@@ -92,7 +92,7 @@ static int page_in(struct mapping *map, size_t i, struct seg *s, uint32_t frame)
  * that memory is short, and a caller that may wait for memory tries again (seg_fault). */
 static bool freed_vma(struct mapping *map, int err)
 {
-	return err == -ENOMEM && frames_are_whole(map->frames) && evict_shed(map);
+	return err == -ENOMEM && frames_are_whole(map->frames) && evict_unmap_for_vma_limit(map);
 }
 
 /* from: the bytes of the segment, in its pool frame or in a scratch buffer. */
@@ -440,7 +440,7 @@ int seg_fault(struct mapping *map, size_t i, bool write)
 	}
 	do
 		err = serve_locked(map, i, s, write);
-	while (err == -ENOMEM && evict_shed(map));
+	while (err == -ENOMEM && evict_unmap_for_vma_limit(map));
 	map_unlock(map, i, s);
 	return err;
 }
@@ -526,7 +526,7 @@ static int evict_clean(struct mapping *map, size_t i, struct seg *s)
 		seg_put_back(map, s);
 		return 0;
 	}
-	frame_free_to_system(evict_let_go(map, s));
+	frame_free_to_system(evict_release_frame(map, s));
 	return 0;
 }
 
@@ -556,7 +556,7 @@ static int discard_segment(struct mapping *map, size_t i, struct seg *s)
 	seg_change(s, SEG_STORED, 0);
 	seg_set_backing(s, map->current);
 	if (seg_has(s, SEG_VALID))
-		frame_free(evict_let_go(map, s));
+		frame_free(evict_release_frame(map, s));
 	return 0;
 }
 
@@ -604,7 +604,7 @@ static void drop_segments(struct mapping *map, size_t i, struct seg **list, unsi
 			seg_put_back(map, list[k]);
 			continue;
 		}
-		frame_free(evict_let_go(map, list[k]));
+		frame_free(evict_release_frame(map, list[k]));
 		recycle_leave(map, list[k]);
 	}
 }

@@ -76,21 +76,22 @@ static bool is_due(uint64_t *last)
 
 static void report(struct mapping *map, bool waiting)
 {
-	int failure = atomic_exchange(&map->fault.stall.unreported, 0), error = writeback_error(map);
+	int failure = atomic_exchange(&map->fault.stall.unreported, 0);
+	int error = writeback_error(map);
 	size_t dirty = cache_count_bytes(&map->member).dirty;
 
 	if (waiting && error && is_due(&map->fault.stall.wait_reported)) {
 		log_line(LOG_WARN, "stall",
-			 "cannot store more to '%s': its writes fail (%s), and %zu bytes of changes are "
-			 "in memory, the maximum (UMMAP_OVER_BUDGET). The storing thread waits until a "
-			 "write succeeds. %s", map->name,
-			 strerror(error), dirty, remedy(error));
+			 "cannot store more to '%s': its writes fail (%s), and %zu bytes of "
+			 "changes are in memory, the maximum (UMMAP_OVER_BUDGET). The storing "
+			 "thread waits until a write succeeds. %s", map->name, strerror(error),
+			 dirty, remedy(error));
 		map->fault.stall.failure_reported = map->fault.stall.wait_reported;
 	} else if (failure && is_due(&map->fault.stall.failure_reported)) {
 		log_line(LOG_WARN, "stall",
-			 "cannot write to '%s': %s. %zu bytes of changes stay in memory, and the write is "
-			 "tried again every second. %s", map->name, strerror(failure), dirty,
-			 remedy(failure));
+			 "cannot write to '%s': %s. %zu bytes of changes stay in memory, and the "
+			 "write is tried again every second. %s", map->name, strerror(failure),
+			 dirty, remedy(failure));
 	} else if (!failure && !error && map->fault.stall.failure_reported) {
 		map->fault.stall.failure_reported = map->fault.stall.wait_reported = 0;
 		log_line(LOG_INFO, "stall", "writes to '%s' succeed again", map->name);
@@ -172,9 +173,9 @@ void stall_report_lost(void)
 
 		if (kept + gone)
 			log_line(LOG_ERROR, "stall",
-				 "cannot write %zu bytes of changes to '%s' at exit; they are lost: %s. "
-				 "%s before the program runs again", kept + gone, map->name,
-				 strerror(error), remedy(error));
+				 "cannot write %zu bytes of changes to '%s' at exit; they are "
+				 "lost: %s. %s before the program runs again", kept + gone,
+				 map->name, strerror(error), remedy(error));
 		map_leave(map);
 	}
 }

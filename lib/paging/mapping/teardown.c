@@ -25,7 +25,7 @@ static void drop_segment(struct mapping *map, struct seg *s, void (*free_frame)(
 	seg_set_pins(s, 0);
 	seg_change(s, SEG_DEVICE, 0);
 	cache_remove(&map->member, s);
-	free_frame(evict_let_go(map, s));
+	free_frame(evict_release_frame(map, s));
 }
 
 /* Whether segment s can be dropped together with `first`. */

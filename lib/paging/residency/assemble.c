@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A run in order fills whole huge pages (readahead.c). What is loaded in another order is on parts of them, wherever there
- * was a frame, so that each access to it needs an entry of the processor's for a small page. When a mapping has come to rest,
- * which is that nothing comes or goes between two rounds, neighbours that are all mapped, with the same rights, are copied to
- * frames of one huge page, which then takes their place by one call. It costs no fault anything, and where data comes and goes
- * it does nothing. Where they have such frames, but stores have come to one after the other, the kernel puts them together.
+ * A sequential run fills whole huge pages (readahead.c). Segments that are loaded in another order
+ * are on parts of huge pages, so each access to them needs a translation entry of a small page. If
+ * nothing is loaded or evicted between two rounds, the mapping is idle: then neighbours that are
+ * all resident, with the same rights, are copied to frames of one huge page, which is mapped in
+ * their place by one call. No fault takes longer for that, and nothing happens while segments come
+ * and go. If the frames are one huge page already, but stores came to them one after the other,
+ * the kernel assembles them.
  *
- * The orders of STATES.md hold: the place has no right to be stored to while it is copied, and its rights after it are given
- * to the new frames in the pool. Who stores meanwhile waits for the segment's lock; loads go on.
+ * The orders of STATES.md hold: the slot loses the right to store before it is copied, and the new
+ * frames get their rights in the pool. A store meanwhile waits for the lock of the segment. Loads
+ * go on.
  */
 #include "paging/residency/assemble.h"
 
@@ -18,7 +21,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Whether the system has huge pages for those who ask. */
+/* Whether the system gives huge pages on request. */
 static bool has_huge_pages(void)
 {
 	static int known; /* 1: no, 2: yes */
@@ -40,7 +43,8 @@ static unsigned per_huge(const struct mapping *map)
 	return (unsigned)(HUGE_PAGE >> map->shift);
 }
 
-/* What has a twin, or is reached by other processes, keeps its frame. */
+/* Whether segments of the mapping may change their frames. Frames with twins, or that other
+ * processes access, must stay. */
 static bool is_suitable(const struct mapping *map)
 {
 	return !map->in_place && frames_are_whole(map->frames) && !map->shared && !map->writers &&
@@ -48,34 +52,38 @@ static bool is_suitable(const struct mapping *map)
 	       (uintptr_t)map->range % HUGE_PAGE == 0 && !sys_locks;
 }
 
-/* Faults, and what they bring about. */
-static uint64_t movements(const struct mapping *map)
+/* Returns the number of faults, loads and evictions. */
+static uint64_t count_movements(const struct mapping *map)
 {
 	const struct map_stat *st = &map->stat;
 
-	return st->read_faults + st->write_faults + st->upgrade_faults + st->evictions + st->readahead_loads;
+	return st->read_faults + st->write_faults + st->upgrade_faults + st->evictions +
+	       st->readahead_loads;
 }
 
-static bool is_still(const struct seg *s)
+static bool can_move(const struct seg *s)
 {
-	return seg_has(s, SEG_VALID) && !(seg_head(s) & (SEG_INACTIVE | SEG_POISONED | SEG_PAGECACHE)) && !seg_pins(s);
+	return seg_has(s, SEG_VALID) && !seg_pins(s) &&
+	       !(seg_head(s) & (SEG_INACTIVE | SEG_POISONED | SEG_PAGECACHE));
 }
 
-/* Whether all segments of a huge page are mapped with the same rights. *apart: they are not on one in the pool. */
-static bool fit(const struct mapping *map, size_t first, bool *apart)
+/* Whether all segments of a huge page are resident with the same rights. *apart: their frames are
+ * not one huge page of the pool. */
+static bool can_assemble(const struct mapping *map, size_t first, bool *apart)
 {
 	*apart = false;
 	for (unsigned k = 0; k < per_huge(map); k++) {
-		const struct seg *s = map_seg(map, first + k), *before = map_seg(map, first + k - (k > 0));
+		const struct seg *s = map_seg(map, first + k);
+		const struct seg *before = map_seg(map, first + k - (k > 0));
 
-		if (!is_still(s) || seg_has(s, SEG_WRITABLE) != seg_has(before, SEG_WRITABLE))
+		if (!can_move(s) || seg_has(s, SEG_WRITABLE) != seg_has(before, SEG_WRITABLE))
 			return false;
 		*apart |= k > 0 && !frame_on_one(before->frame, s->frame);
 	}
 	return true;
 }
 
-/* Locks all segments of a huge page, if nobody has one of them locked. */
+/* Locks all segments of a huge page. Returns false if one is locked. */
 static bool lock_all(const struct mapping *map, size_t first)
 {
 	for (unsigned k = 0; k < per_huge(map); k++) {
@@ -94,7 +102,7 @@ static void unlock_all(const struct mapping *map, size_t first)
 		map_unlock(map, first + k, map_seg(map, first + k));
 }
 
-/* The new frames have taken the place, and the memory of the old ones is gone. */
+/* Records that the new frames are mapped, and frees the old ones, which have no memory any more. */
 static void change_frames(const struct mapping *map, size_t first, uint32_t frame)
 {
 	for (unsigned k = 0; k < per_huge(map); k++) {
@@ -111,7 +119,8 @@ static void free_all(const struct mapping *map, uint32_t frame)
 		frame_free(frame + k);
 }
 
-/* Not memcpy(3): a race detector that watches it would wait for threads that wait for this in their stores. */
+/* Not memcpy(3): a race detector that intercepts it would wait for threads whose stores wait for
+ * this copy. */
 __attribute__((no_sanitize("thread"))) static void copy_huge(char *to, const char *from)
 {
 	const volatile uint64_t *words = (const volatile uint64_t *)(const void *)from;
@@ -120,8 +129,8 @@ __attribute__((no_sanitize("thread"))) static void copy_huge(char *to, const cha
 		((uint64_t *)(void *)to)[i] = words[i];
 }
 
-/* To frames that are taken, in the pool, and may be written. */
-static void move_to(struct mapping *map, size_t first, uint32_t frame)
+/* Copies the segments to frames that are taken, in the pool and writable, and maps these. */
+static void move_to_huge_page(struct mapping *map, size_t first, uint32_t frame)
 {
 	const struct engine *e = map->engine;
 	char *range = map_place(map, first), *pool = frame_addr(frame);
@@ -137,12 +146,12 @@ static void move_to(struct mapping *map, size_t first, uint32_t frame)
 			return;
 		}
 	}
-	/* Stores find out by themselves that a place has less rights than its segment. */
+	/* A slot may have lost the right to store. A fault restores it from the header. */
 	free_all(map, frame);
 }
 
-/* The system is kept from doing so by itself (arena.c). */
-static void collapse(char *range)
+/* Makes the kernel assemble a huge page, which it must not do by itself (arena.c). */
+static void collapse_huge_page(char *range)
 {
 	if (raw_madvise(range, HUGE_PAGE, MADV_HUGEPAGE) < 0)
 		return;
@@ -150,31 +159,33 @@ static void collapse(char *range)
 	raw_madvise(range, HUGE_PAGE, MADV_NOHUGEPAGE);
 }
 
-/* The segments of a huge page, all locked. false: there is no room just now. */
-static bool put_together(struct mapping *map, size_t first)
+/* Assembles a huge page whose segments are locked. Returns false if memory has no room for it
+ * now. */
+static bool assemble_locked(struct mapping *map, size_t first)
 {
 	uint32_t frame = map_seg(map, first)->frame;
 	bool apart;
 
-	if (!fit(map, first, &apart))
+	if (!can_assemble(map, first, &apart))
 		return true;
 	if (!apart && frame_is_split(frame))
-		collapse(map_place(map, first));
+		collapse_huge_page(map_place(map, first));
 	if (!apart)
 		return true;
 	frame = frame_take_huge(map->frames, budget_batch_limit(map->member.least));
 	if (frame != FRAME_NONE)
-		move_to(map, first, frame);
+		move_to_huge_page(map, first, frame);
 	return frame != FRAME_NONE;
 }
 
-static bool assemble(struct mapping *map, size_t first)
+static bool assemble_huge_page(struct mapping *map, size_t first)
 {
 	bool apart, room;
 
-	if (!fit(map, first, &apart) || (!apart && !frame_is_split(map_seg(map, first)->frame)) || !lock_all(map, first))
+	if (!can_assemble(map, first, &apart) ||
+	    (!apart && !frame_is_split(map_seg(map, first)->frame)) || !lock_all(map, first))
 		return true;
-	room = put_together(map, first);
+	room = assemble_locked(map, first);
 	unlock_all(map, first);
 	return room;
 }
@@ -186,7 +197,7 @@ void assemble_look(struct mapping *map)
 
 	if (!is_suitable(map) || !has_huge_pages())
 		return;
-	now = movements(map);
+	now = count_movements(map);
 	if (now != map->residency.movements) {
 		map->residency.movements = now;
 		map->residency.next_assemble = 0;
@@ -194,6 +205,8 @@ void assemble_look(struct mapping *map)
 	}
 	n = per_huge(map);
 	end = sys_now() + ASSEMBLE_ROUND_MS;
-	while (map->residency.next_assemble + n <= map->size >> map->shift && sys_now() < end && assemble(map, map->residency.next_assemble))
-		map->residency.next_assemble = map_next_touched(map, map->residency.next_assemble + n) / n * n;
+	while (map->residency.next_assemble + n <= map->size >> map->shift && sys_now() < end &&
+	       assemble_huge_page(map, map->residency.next_assemble))
+		map->residency.next_assemble =
+			map_next_touched(map, map->residency.next_assemble + n) / n * n;
 }

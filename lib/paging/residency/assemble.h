@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Huge pages for segments that came one by one. */
+/* Puts segments that were loaded one by one on huge pages. */
 #ifndef ASSEMBLE_H
 #define ASSEMBLE_H
 
 #include "paging/mapping/mapping.h"
 
-/* Called now and then by the background thread: does a bounded part of it, where the mapping has come to rest. */
+/* The background thread calls this once a second. If the mapping is idle, some huge pages are
+ * assembled, for a bounded time. */
 void assemble_look(struct mapping *map);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Finds frames: free ones, those of inactive segments, those of segments that are deactivated now, in the account from
- * which to evict. A dirty frame is reused only after it was written. Only faults evict mapped segments. Segments are
- * trylocked only: the caller holds one already.
+ * Finds frames: free ones, those of inactive segments, and those of resident segments, which are
+ * deactivated for it. The frame of a dirty segment is used again only after it was written. Only
+ * faults evict resident segments. The caller holds the lock of a segment, so the locks of other
+ * segments are only tried.
  */
 #include "paging/residency/evict.h"
 
@@ -26,13 +27,13 @@
 /* A request for a frame, and its progress. */
 struct request {
 	struct mapping *map;
-	bool ahead;      /* it only reads ahead */
-	bool only_frees; /* every frame that it finds is freed */
-	bool charged;    /* its account has promised it the frame's bytes */
-	bool over;       /* ... beyond its budget, or the frame is beyond the process's */
-	unsigned waits;  /* how often it has waited for what others have in hands, since the last segment came */
-	uint64_t came;   /* ... which was that one, of its account */
-	unsigned help;   /* frames that it still has to free, beyond the budget, before it may take one */
+	bool ahead;      /* whether the frame is for readahead */
+	bool only_frees; /* whether every frame that is found is freed */
+	bool charged;    /* whether the account has reserved the bytes of the frame */
+	bool over;       /* whether the frame exceeds the budget of the account or the process */
+	unsigned waits;  /* waits for other threads since a segment last became resident */
+	uint64_t seen_arrivals; /* account.arrivals at that time */
+	unsigned to_free; /* frames to be freed before one is taken, if the budget is exceeded */
 	uint32_t frame;
 };
 
@@ -41,9 +42,9 @@ static size_t frame_limit(const struct mapping *map)
 	return budget_frame_limit(map->member.least);
 }
 
-/* Step 7 of the cycle in STATES.md: a segment that is in no list becomes absent. The store has the
- * contents of its frame, or nobody needs them. The frame stays charged. */
-static uint32_t let_go(struct mapping *map, struct seg *s)
+/* Step 7 of the cycle in STATES.md: a segment that is in no list becomes absent. Its contents are
+ * in the store or are not needed. Returns its frame, which stays charged. */
+static uint32_t release_frame(struct mapping *map, struct seg *s)
 {
 	if (seg_has(s, SEG_AHEAD))
 		readahead_wasted(map);
@@ -51,24 +52,26 @@ static uint32_t let_go(struct mapping *map, struct seg *s)
 	flush_leaves(map, s);
 	if (map->writers)
 		twin_drop(map, map_index(map, s));
-	seg_change(s, SEG_VALID | SEG_INACTIVE | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD | SEG_LEFT_BEHIND, 0);
+	seg_change(s, SEG_VALID | SEG_INACTIVE | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD |
+		   SEG_LEFT_BEHIND, 0);
 	cache_note_absent(&map->member, s);
 	return s->frame;
 }
 
-uint32_t evict_let_go(struct mapping *map, struct seg *s)
+uint32_t evict_release_frame(struct mapping *map, struct seg *s)
 {
 	account_refund(map_account(map), map->seg_size);
-	return let_go(map, s);
+	return release_frame(map, s);
 }
 
-/* Out of the mapped range without one mapping more; where that takes none, what the kernel works on stays. */
-static int leave_range(struct mapping *map, size_t i, struct seg *s)
+/* Empties the slot of a segment without another VMA. If the engine refuses to unmap pages that the
+ * kernel has pinned, the segment may stay. */
+static int unmap_segment(struct mapping *map, size_t i, struct seg *s)
 {
 	int err;
 
 	if (seg_has(s, SEG_INACTIVE))
-		return 0; /* writing it has sent it there */
+		return 0; /* writing the segment has deactivated it */
 	if (map->engine->refuses_pinned)
 		return seg_unmap(map, i, &s, 1);
 	err = map->engine->discard(map_place(map, i), map_place_len(map, i));
@@ -77,30 +80,31 @@ static int leave_range(struct mapping *map, size_t i, struct seg *s)
 	return err;
 }
 
-/* Discards a segment in place; a dirty one is written first. */
-static bool discard(struct mapping *map, size_t i, struct seg *s)
+/* Discards a segment in place. A dirty one is written first. */
+static bool discard_segment(struct mapping *map, size_t i, struct seg *s)
 {
 	bool clean = !seg_has(s, SEG_DIRTY);
 
-	/* Back in its list meanwhile, because writing it is heard of there. */
+	/* The segment returns to its list meanwhile, because a write changes its place there. */
 	if (!clean) {
 		seg_put_back(map, s);
-		clean = !map_in_order(map) && writeback_locked(map, i, i + 1) == 0 && !seg_has(s, SEG_DIRTY);
+		clean = !map_in_order(map) && writeback_locked(map, i, i + 1) == 0 &&
+			!seg_has(s, SEG_DIRTY);
 		if (clean)
 			cache_remove(&map->member, s);
 	}
 	if (!clean)
 		return false;
-	if (leave_range(map, i, s) < 0) {
+	if (unmap_segment(map, i, s) < 0) {
 		seg_put_back(map, s);
 		return false;
 	}
-	frame_free_to_system(evict_let_go(map, s));
+	frame_free_to_system(evict_release_frame(map, s));
 	return true;
 }
 
-/* Out of any account: those without a budget come first. */
-static struct seg *any_victim(const struct mapping *wanted, enum cache_kind kind,
+/* Takes a victim from any account: accounts without a budget come first. */
+static struct seg *take_any_victim(const struct mapping *wanted, enum cache_kind kind,
 	struct member **from)
 {
 	struct account *account;
@@ -111,88 +115,94 @@ static struct seg *any_victim(const struct mapping *wanted, enum cache_kind kind
 	return s;
 }
 
-/* Discards a segment in place: 1, or 0: it has to stay; -1: there is none. *mapped: it was a VMA. */
-static int shed_one(struct mapping *wanted, bool *mapped)
+/* Discards a victim in place. Returns 1; 0: the segment must stay; -1: there is no victim. Sets
+ * *mapped if that freed a VMA. */
+static int discard_victim(struct mapping *wanted, bool *mapped)
 {
 	struct member *m;
-	struct seg *s = any_victim(wanted, CACHE_RESIDENT_CLEAN, &m);
+	struct seg *s = take_any_victim(wanted, CACHE_RESIDENT_CLEAN, &m);
 	struct mapping *map;
 	bool done;
 
 	if (!s)
-		s = any_victim(wanted, CACHE_RESIDENT, &m);
+		s = take_any_victim(wanted, CACHE_RESIDENT, &m);
 	if (!s)
 		return -1;
 	map = map_of(m);
-	done = discard(map, map_index(map, s), s);
+	done = discard_segment(map, map_index(map, s), s);
 	*mapped |= done && frames_are_whole(map->frames);
 	seg_unlock(s);
 	return done;
 }
 
-/* There is no VMA left to move a frame with. Discarding a segment among others takes two more VMAs first, for which
- * there are the spare ones; those that become free beyond what is needed now are kept for the next time. */
-bool evict_shed(struct mapping *wanted)
+/* The process has no VMA left to move a frame with. To discard a segment between two mapped ones
+ * takes two more VMAs at first, which the spare mappings give. VMAs that become free in excess of
+ * that are kept as spare mappings. */
+bool evict_unmap_for_vma_limit(struct mapping *wanted)
 {
 	bool given = frames_are_whole(wanted->frames) && spare_give(), mapped = false;
-	unsigned most = frames_are_whole(wanted->frames) ? MAX_VMA_DISCARDS : 1, shed = 0;
+	unsigned most = frames_are_whole(wanted->frames) ? MAX_VMA_DISCARDS : 1, discarded = 0;
 	int one = 0;
 
-	for (unsigned tries = 0; tries < MAX_VMA_DISCARD_TRIES && shed < most && one >= 0; tries++) {
-		one = shed_one(wanted, &mapped);
-		shed += one > 0;
+	for (unsigned i = 0; i < MAX_VMA_DISCARD_TRIES && discarded < most && one >= 0; i++) {
+		one = discard_victim(wanted, &mapped);
+		discarded += one > 0;
 	}
-	/* Keep clear of where it happened. */
+	/* Fewer frames from now on keep the process below the limit. */
 	if (mapped) {
 		frame_restrict((uint32_t)max_size(frame_used() - frame_used() / VMA_RESERVE_PART,
 						  MIN_FRAMES_WITHOUT_VMAS));
 		spare_keep();
 	}
-	return given || shed;
+	return given || discarded;
 }
 
-/* A second chance costs two copies where frames are copied, and while nothing is read ahead it mostly is for nothing: only
- * what its policy has labelled gets one. Else it tells how much of the memory readahead may take. */
-static bool drops(const struct mapping *wanted, const struct account *giver)
+/* Whether clean victims are dropped, and not deactivated. Where frames are copied, an inactive
+ * segment costs two copies, and while nothing is read ahead it is seldom used again, so only
+ * segments with a label of the policy become inactive. With readahead, inactive segments that are
+ * used again show how much memory readahead may take. */
+static bool should_drop_clean(const struct mapping *wanted, const struct account *giver)
 {
 	return frames_are_copied(wanted->frames) && !giver->ahead && !giver->coming;
 }
 
-/* It holds its frame until free_dropped: the memory is in its place, perhaps until the end of the batch. */
-static int drop_one(struct mapping *map, struct seg *s)
+/* The segment keeps its frame until free_frame_if_dropped: the mapped range may have its memory
+ * until the end of the batch. */
+static int drop_segment(struct mapping *map, struct seg *s)
 {
 	int err = seg_drop(map, map_index(map, s), s);
 
 	if (err)
 		seg_put_back(map, s);
 	else
-		let_go(map, s);
+		release_frame(map, s);
 	return err ? err : 1;
 }
 
-static void free_dropped(struct mapping *map, const struct seg *s)
+static void free_frame_if_dropped(struct mapping *map, const struct seg *s)
 {
 	if (!seg_has(s, SEG_VALID))
 		evict_return_frame(map, s->frame);
 }
 
-/* A segment that leaves the mapped range, which is locked and in no list, becomes inactive; or, with `drop`, gives its
- * frame at once where that only is a copy of what the store has: 1, or -errno. */
-static int send_one(struct mapping *map, struct seg *s, struct account *giver, bool drop)
+/* Deactivates a resident segment, which is locked and in no list. With `drop`, a clean segment
+ * without a label becomes absent instead, if frames are copied. Returns 1 or -errno. */
+static int deactivate_segment(struct mapping *map, struct seg *s, struct account *giver, bool drop)
 {
 	int err;
 
 	if (drop && frames_are_copied(map->frames) && !seg_has(s, SEG_DIRTY) && !seg_label(s))
-		return drop_one(map, s);
+		return drop_segment(map, s);
 	err = seg_deactivate(map, map_index(map, s), s);
 	if (!err && seg_has(s, SEG_DIRTY) &&
-	    giver->dirty_inactive >= min_size(account_frames(giver) / WRITE_BEHIND_PART, MAX_WRITE_BEHIND_BYTES))
+	    giver->dirty_inactive >= min_size(account_frames(giver) / WRITE_BEHIND_PART,
+					      MAX_WRITE_BEHIND_BYTES))
 		writeback_behind(map);
 	return err ? err : 1;
 }
 
-/* Sends a resident segment to the inactive ones, so that its frame can be had: 1, or -errno; 0: there is none. */
-static int send_off(struct mapping *wanted, struct account *giver, enum cache_kind kind)
+/* Deactivates a victim of an account. Returns 1 or -errno; 0: there is none. */
+static int deactivate_victim(struct mapping *wanted, struct account *giver, enum cache_kind kind)
 {
 	struct member *m;
 	struct seg *s = cache_take_segment(giver, kind, &wanted->member, &m);
@@ -200,27 +210,29 @@ static int send_off(struct mapping *wanted, struct account *giver, enum cache_ki
 
 	if (!s)
 		return 0;
-	done = send_one(map_of(m), s, giver, drops(wanted, giver));
-	free_dropped(map_of(m), s);
+	done = deactivate_segment(map_of(m), s, giver, should_drop_clean(wanted, giver));
+	free_frame_if_dropped(map_of(m), s);
 	seg_unlock(s);
 	return done;
 }
 
-/* What came of it, whatever it takes. */
-static bool has_moved(struct mapping *wanted, int done)
+/* Returns whether something has changed, so that a frame may be found now. If VMAs are short, some
+ * are freed. */
+static bool handle_deactivation_result(struct mapping *wanted, int done)
 {
-	return done == -ENOMEM ? evict_shed(wanted) : done > 0;
+	return done == -ENOMEM ? evict_unmap_for_vma_limit(wanted) : done > 0;
 }
 
-static bool retire(struct mapping *wanted, struct account *giver, enum cache_kind kind)
+static bool deactivate_one(struct mapping *wanted, struct account *giver, enum cache_kind kind)
 {
-	return has_moved(wanted, send_off(wanted, giver, kind));
+	return handle_deactivation_result(wanted, deactivate_victim(wanted, giver, kind));
 }
 
 /*
- * What is read into a frame that has memory in the pool moves to its place, and each move interrupts the other processors;
- * without that memory it is copied (seg_fault). So the memory goes, by one call with that of frames that would be taken
- * next, and these are free from now on.
+ * If a frame has memory in the pool, the memory that is read into it must be moved to the slot, and
+ * each move interrupts the other processors. A frame without memory is copied to (seg_fault).
+ * Therefore the memory of the frame is freed, by one call with that of the frames that would be
+ * taken next. Those are free from now on.
  */
 static void empty_frames(struct request *r, struct account *giver)
 {
@@ -232,7 +244,7 @@ static void empty_frames(struct request *r, struct account *giver)
 
 	for (; n < EMPTY_BATCH && n < spare &&
 	     (s = cache_take_segment(giver, CACHE_CLEAN, &r->map->member, &m)); n++) {
-		frames[n] = evict_let_go(map_of(m), s);
+		frames[n] = evict_release_frame(map_of(m), s);
 		seg_unlock(s);
 	}
 	if (n > 1)
@@ -241,8 +253,9 @@ static void empty_frames(struct request *r, struct account *giver)
 		frame_free(frames[n]);
 }
 
-/* Takes the frame of a segment that is inactive and clean; true without one: try again, something has moved. */
-static bool reclaim(struct request *r, struct account *giver, enum cache_kind kind)
+/* Takes the frame of a clean inactive segment. If it returns true without a frame, something has
+ * changed, and the caller must try again. */
+static bool reclaim_inactive(struct request *r, struct account *giver, enum cache_kind kind)
 {
 	const struct member *wanted = &r->map->member;
 	struct member *m;
@@ -252,23 +265,25 @@ static bool reclaim(struct request *r, struct account *giver, enum cache_kind ki
 
 	if (!s)
 		return false;
-	got = let_go(map_of(m), s);
+	got = release_frame(map_of(m), s);
 	fits = !r->only_frees && map_of(m)->frames == r->map->frames &&
-	       (!r->help || budget_has_room(0, wanted->least)) &&
+	       (!r->to_free || budget_has_room(0, wanted->least)) &&
 	       (r->charged || account_has_room(giver, 0));
-	/* Within a full account the charge passes on with the frame, so that no other thread can take it. */
+	/* The charge passes on with the frame, so that no other thread takes the room in a full
+	 * account. */
 	if (!fits || r->charged)
 		account_refund(giver, m->len);
-	/* Once it is unlocked, the other mapping may end at any moment. */
+	/* The mapping of the segment may end as soon as the segment is unlocked. */
 	seg_unlock(s);
 	r->charged |= fits;
 	if (fits) {
 		r->frame = got;
-		if (frames_are_copied(r->map->frames) && r->map->seg_size <= MAX_EMPTY_SEGMENT_BYTES && !frame_is_blank(got))
+		if (frames_are_copied(r->map->frames) &&
+		    r->map->seg_size <= MAX_EMPTY_SEGMENT_BYTES && !frame_is_blank(got))
 			empty_frames(r, giver);
 	} else {
 		frame_free_to_system(got);
-		r->help -= r->help > 0;
+		r->to_free -= r->to_free > 0;
 	}
 	return true;
 }
@@ -278,41 +293,44 @@ static bool has_backlog(const struct account *account)
 	return account->dirty_inactive >= account_frames(account) / DIRTY_BACKLOG_PART;
 }
 
-/* What waits to be written becomes a supply of clean frames; more of it would not come sooner. */
+/* Whether enough frames are clean and inactive. A backlog becomes such frames when it is written,
+ * and further segments would have to wait behind it. */
 static bool has_supply(const struct account *account, size_t part)
 {
 	return account->clean >= account_frames(account) / part || has_backlog(account);
 }
 
-/* Bytes that the supply lacks. */
-static size_t lacking(const struct account *account)
+/* Returns the bytes of clean inactive segments that are missing to the full supply. */
+static size_t missing_supply(const struct account *account)
 {
 	size_t wanted = account_frames(account) / INACTIVE_PART, clean = account->clean;
 
 	return clean >= wanted || has_backlog(account) ? 0 : wanted - clean;
 }
 
-/* Whether the second of two segments of a mapping can leave by the same call. */
-static bool goes_along(const struct mapping *map, const struct seg *a, const struct seg *b)
+/* Whether one call can deactivate segments a and b of a mapping. */
+static bool can_move_together(const struct mapping *map, const struct seg *a, const struct seg *b)
 {
-	return frames_are_whole(map->frames) && map_index(map, a) + 1 == map_index(map, b) && seg_as_loaded(a) &&
-	       seg_as_loaded(b) && frame_on_one(a->frame, b->frame);
+	return frames_are_whole(map->frames) && map_index(map, a) + 1 == map_index(map, b) &&
+	       seg_as_loaded(a) && seg_as_loaded(b) && frame_on_one(a->frame, b->frame);
 }
 
-/* What they gave; all of them have been tried. */
-static int send_all(struct seg **list, struct member **from, unsigned n, struct account *giver, bool drop)
+/* Deactivates all segments of a list. Returns 0: it is empty; 1; or the last error. */
+static int deactivate_list(struct seg **list, struct member **from, unsigned n,
+	struct account *giver, bool drop)
 {
 	int done = n > 0;
 
 	for (unsigned i = 0, k; i < n; i += k) {
 		struct mapping *map = map_of(from[i]);
 
-		for (k = 1; i + k < n && from[i + k] == from[i] && goes_along(map, list[i + k - 1], list[i + k]); k++)
+		for (k = 1; i + k < n && from[i + k] == from[i] &&
+			    can_move_together(map, list[i + k - 1], list[i + k]); k++)
 			;
 		if (k > 1 && seg_deactivate_cluster(map, map_index(map, list[i]), list + i, k) == 0)
 			continue;
 		for (unsigned j = i; j < i + k; j++) {
-			int one = send_one(map, list[j], giver, drop);
+			int one = deactivate_segment(map, list[j], giver, drop);
 
 			done = one < 0 ? one : done;
 		}
@@ -320,9 +338,10 @@ static int send_all(struct seg **list, struct member **from, unsigned n, struct 
 	return done;
 }
 
-/* Resident segments of so many bytes, n at most, and the rest of the last one's cluster. Returns what they gave; 0: there
- * are none. */
-static int send_together(struct mapping *wanted, struct account *giver, size_t bytes, unsigned n, bool drop)
+/* Deactivates resident segments of `bytes`, at most n, and the rest of the last one's cluster.
+ * Returns what deactivate_list returns. */
+static int deactivate_batch(struct mapping *wanted, struct account *giver, size_t bytes, unsigned n,
+	bool drop)
 {
 	struct member *from[MAX_EVICTION_BATCH];
 	struct seg *list[MAX_EVICTION_BATCH];
@@ -330,79 +349,88 @@ static int send_together(struct mapping *wanted, struct account *giver, size_t b
 
 	n = cache_take_victims(giver, &wanted->member, bytes, list, from, n, MAX_EVICTION_BATCH);
 	discard_batch_begin(budget_batch_bytes(wanted->member.least));
-	done = send_all(list, from, n, giver, drop);
+	done = deactivate_list(list, from, n, giver, drop);
 	discard_batch_end();
 	while (n-- > 0) {
-		free_dropped(map_of(from[n]), list[n]);
+		free_frame_if_dropped(map_of(from[n]), list[n]);
 		seg_unlock(list[n]);
 	}
 	return done;
 }
 
-/* Up to n, unless there is supply enough; 1: none was needed. */
-static int send_some(struct mapping *wanted, struct account *giver, unsigned n)
+/* Deactivates up to n segments. Returns 1, also if the supply is full; 0: there are none; or
+ * -errno. */
+static int replenish_inactive(struct mapping *wanted, struct account *giver, unsigned n)
 {
-	size_t bytes = lacking(giver);
+	size_t bytes = missing_supply(giver);
 
-	return bytes ? send_together(wanted, giver, bytes, n < EVICTION_BATCH ? n : EVICTION_BATCH, false) : 1;
+	n = n < EVICTION_BATCH ? n : EVICTION_BATCH;
+	return bytes ? deactivate_batch(wanted, giver, bytes, n, false) : 1;
 }
 
-/* What has been inactive for long gives its memory back, as one of so many that leave. */
-static void expire_some(struct mapping *wanted, struct account *giver, size_t leaving)
+/* While segments are dropped, frees the frames of a few that have been inactive longest. */
+static void expire_inactive(struct mapping *wanted, struct account *giver, size_t leaving)
 {
-	unsigned n = leaving / EXPIRE_PART + (giver->arrivals % EXPIRE_PART < leaving % EXPIRE_PART);
+	unsigned n = leaving / EXPIRE_PART +
+		     (giver->arrivals % EXPIRE_PART < leaving % EXPIRE_PART);
 	struct member *m;
 	struct seg *s;
 
 	for (; n > 0 && (s = cache_take_segment(giver, CACHE_CLEAN, &wanted->member, &m)); n--) {
-		frame_free(evict_let_go(map_of(m), s));
+		frame_free(evict_release_frame(map_of(m), s));
 		seg_unlock(s);
 	}
 }
 
-/* The next faults find room: 1, or -errno; 0: there is nothing to give. */
-static int drop_some(struct mapping *wanted, struct account *giver)
+/* Drops clean segments, so that the next faults find free frames. Returns 1 or -errno; 0: there are
+ * none. */
+static int drop_batch(struct mapping *wanted, struct account *giver)
 {
 	size_t bytes = min_size(account_frames(giver) / DROP_PART, MAX_DROP_BYTES);
-	int done = send_together(wanted, giver, bytes, DROP_BATCH, true);
+	int done = deactivate_batch(wanted, giver, bytes, DROP_BATCH, true);
 
-	expire_some(wanted, giver, min_size(bytes / wanted->seg_size, DROP_BATCH));
+	expire_inactive(wanted, giver, min_size(bytes / wanted->seg_size, DROP_BATCH));
 	return done;
 }
 
-/* Whether dropping comes before what is inactive gives its frame: that has its chance until there is enough of it. */
-static bool drops_first(const struct mapping *wanted, const struct account *giver)
+/* Whether resident segments are dropped before an inactive one gives its frame: inactive segments
+ * keep their second chance until there are enough of them. */
+static bool should_drop_first(const struct mapping *wanted, const struct account *giver)
 {
-	return drops(wanted, giver) && giver->clean < account_frames(giver) / INACTIVE_PART &&
+	return should_drop_clean(wanted, giver) &&
+	       giver->clean < account_frames(giver) / INACTIVE_PART &&
 	       account_frames(giver) / DROP_PART >= wanted->seg_size && !has_backlog(giver);
 }
 
-/* Filling the supply takes several system calls a segment: a worker makes them while faults wait for I/O. */
-static void supply_job(void *arg, uint64_t giver_address, uint64_t none)
+/* Deactivating a segment takes several system calls. A worker makes them while faults wait for
+ * storage. */
+static void replenish_job(void *arg, uint64_t giver_address, uint64_t none)
 {
 	struct mapping *map = arg;
 	struct account *giver = (struct account *)(uintptr_t)giver_address;
 
 	(void)none;
-	while (!map_is_frozen(map) && !has_supply(giver, INACTIVE_PART) && has_moved(map, send_some(map, giver, EVICTION_BATCH)))
+	while (!map_is_frozen(map) && !has_supply(giver, INACTIVE_PART) &&
+	       handle_deactivation_result(map, replenish_inactive(map, giver, EVICTION_BATCH)))
 		;
 	giver->supplying = false;
 	map_leave(map);
 }
 
-static void call_supply(struct mapping *map, struct account *giver)
+static void start_replenishing(struct mapping *map, struct account *giver)
 {
 	if (has_supply(giver, INACTIVE_LOW_PART) || atomic_exchange(&giver->supplying, true))
 		return;
 	map_use(map);
-	if (!worker_post(supply_job, map, (uintptr_t)giver, 0)) {
+	if (!worker_post(replenish_job, map, (uintptr_t)giver, 0)) {
 		giver->supplying = false;
 		map_leave(map);
 	}
 }
 
-/* Who makes room for the mapping; its account has room (of the process's), or it has not. */
-static struct account *giver_for(const struct mapping *map, bool room)
+/* Returns the account that makes room for the mapping. room: the account of the mapping has room,
+ * so the process as a whole lacks it. */
+static struct account *choose_giver(const struct mapping *map, bool room)
 {
 	struct account *mine = map_account(map);
 
@@ -414,109 +442,116 @@ void evict_expect(struct mapping *map)
 	bool room = account_has_room(map_account(map), map->seg_size);
 
 	if (!room || !budget_has_room(map->seg_size, map->member.least))
-		call_supply(map, giver_for(map, room));
+		start_replenishing(map, choose_giver(map, room));
 }
 
-/* One step towards a frame, out of one account; false: it has nothing to give. */
+/* Makes one step towards a frame with the segments of an account. Returns false if it has none. */
 static bool make_room(struct request *r, struct account *giver)
 {
-	/* a. What is inactive and clean gives its frame, unless what gets no second chance is to go first. */
-	if (!r->ahead && drops_first(r->map, giver) && has_moved(r->map, drop_some(r->map, giver)))
+	unsigned most = frames_are_whole(r->map->frames) ? EVICTION_BATCH : 1;
+
+	/* a. A clean inactive segment gives its frame, unless resident ones are dropped first. */
+	if (!r->ahead && should_drop_first(r->map, giver) &&
+	    handle_deactivation_result(r->map, drop_batch(r->map, giver)))
 		return true;
-	if (reclaim(r, giver, CACHE_CLEAN))
+	if (reclaim_inactive(r, giver, CACHE_CLEAN))
 		return true;
-	/* b. Readahead evicts no mapped segment, unless a fault has asked for more inactive ones anyway; and it does not wait
-	 * for writes. */
+	/* b. Readahead evicts no resident segment, unless a fault has started to replenish the
+	 * supply anyway, and it does not wait for writes. */
 	if (r->ahead)
 		return giver->supplying && !has_supply(giver, INACTIVE_PART) &&
-		       send_some(r->map, giver, frames_are_whole(r->map->frames) ? EVICTION_BATCH : 1) > 0;
-	/* c. What is in use becomes inactive; only what is clean, where much waits to be written already. */
-	if (drops(r->map, giver) && !has_backlog(giver) && has_moved(r->map, drop_some(r->map, giver)))
+		       replenish_inactive(r->map, giver, most) > 0;
+	/* c. A resident segment is dropped or becomes inactive. With a backlog, only a clean
+	 * one. */
+	if (should_drop_clean(r->map, giver) && !has_backlog(giver) &&
+	    handle_deactivation_result(r->map, drop_batch(r->map, giver)))
 		return true;
-	if ((!has_backlog(giver) && retire(r->map, giver, CACHE_RESIDENT)) ||
-	    retire(r->map, giver, CACHE_RESIDENT_CLEAN))
+	if ((!has_backlog(giver) && deactivate_one(r->map, giver, CACHE_RESIDENT)) ||
+	    deactivate_one(r->map, giver, CACHE_RESIDENT_CLEAN))
 		return true;
-	/* d. Nothing clean is left: what is inactive and dirty is written, */
+	/* d. There is no clean segment: a dirty inactive one is written. */
 	messages_hand_off();
 	if (writeback_account(giver))
 		return true;
-	/* e. what was read ahead just now goes unused, */
-	if (reclaim(r, giver, CACHE_AHEAD))
+	/* e. A segment that was read ahead and not used yet gives its frame. */
+	if (reclaim_inactive(r, giver, CACHE_AHEAD))
 		return true;
-	/* f. what others are writing is waited for, */
+	/* f. A write of another thread is waited for. */
 	if (giver->dirty_inactive && writeback_wait())
 		return true;
-	/* g. and what is in use and dirty joins what waits to be written. */
-	return retire(r->map, giver, CACHE_RESIDENT);
+	/* g. A dirty resident segment becomes inactive in spite of the backlog. */
+	return deactivate_one(r->map, giver, CACHE_RESIDENT);
 }
 
-/* Other threads load or write the segments that an account could give up. false: the wait has been long enough, or all
- * of them are pinned. */
-static bool wait_for_hands(struct request *r, unsigned naps)
+/* Waits a moment for other threads, which load or write the segments that an account could give up.
+ * Returns false if the wait has been long enough, or if all of the segments are pinned. */
+static bool wait_for_segments(struct request *r, unsigned max_sleeps)
 {
 	const struct account *mine = map_account(r->map);
-	_Atomic uint32_t nobody = 0;
+	_Atomic uint32_t unchanged = 0;
 
 	if (!account_fits_beside_pinned(mine, r->map->seg_size, r->map->member.least))
 		return false;
-	if (mine->arrivals != r->came) {
-		r->came = mine->arrivals;
+	if (mine->arrivals != r->seen_arrivals) {
+		r->seen_arrivals = mine->arrivals;
 		r->waits = min_size(r->waits, MAX_YIELDS);
 	}
-	if (r->waits >= MAX_YIELDS + naps)
+	if (r->waits >= MAX_YIELDS + max_sleeps)
 		return false;
 	if (r->waits++ < MAX_YIELDS)
 		sched_yield();
 	else
-		futex_wait(&nobody, 0, SLEEP_MS);
+		futex_wait(&unchanged, 0, SLEEP_MS);
 	return true;
 }
 
-/* Before it goes over the budget: what is loaded or written now comes back, unless it needs a frame itself, as what has
- * a twin does. What storage refuses to take, or what the kernel has pinned, does not: once a wait was in vain, the next
- * ones are short, or none, until something has come. */
+/* Waits before the budget is exceeded: segments that other threads load or write become free,
+ * unless these threads need frames themselves, as they do for twins. Segments that storage refuses
+ * or that the kernel has pinned do not become free. Therefore, after a wait in vain the account is
+ * `stuck`, and waits are short, or none, until a frame was found within the budget. */
 static bool wait_for_others(struct request *r, unsigned tries)
 {
 	struct account *mine = map_account(r->map);
 
 	if (r->map->writers)
-		return wait_for_hands(r, MAX_SLEEPS);
+		return wait_for_segments(r, MAX_SLEEPS);
 	if (mine->stuck)
-		return !r->charged && wait_for_hands(r, MAX_SLEEPS);
-	if (tries < MAX_LOCK_RETRIES / 2 && wait_for_hands(r, MAX_STORAGE_SLEEPS))
+		return !r->charged && wait_for_segments(r, MAX_SLEEPS);
+	if (tries < MAX_LOCK_RETRIES / 2 && wait_for_segments(r, MAX_STORAGE_SLEEPS))
 		return true;
 	mine->stuck = true;
 	return false;
 }
 
-/* What the mapping's own account could give may be in the hands of a worker just now. Who holds more than is due waits
- * for that a moment, rather than take what another account is due. */
-static bool waits_for_own(struct request *r, const struct account *giver)
+/* A worker may hold the segments that the mapping's own account could give up. An account that
+ * exceeds its share waits a moment for them, rather than take frames from the shares of others. */
+static bool wait_for_own_segments(struct request *r, const struct account *giver)
 {
 	const struct account *mine = map_account(r->map);
 
 	if (!r->charged || giver != mine || !account_can_give(mine, r->map->member.least) ||
 	    !account_nth(1))
 		return false;
-	return wait_for_hands(r, MAX_SLEEPS);
+	return wait_for_segments(r, MAX_SLEEPS);
 }
 
-/* Moves one segment, of whichever mapping, one step towards giving up its frame; false: there is no such segment. */
-static bool find_room(struct request *r)
+/* Moves one segment of any mapping one step towards giving up its frame. Returns false if there is
+ * no such segment. */
+static bool evict_step(struct request *r)
 {
-	struct account *giver = giver_for(r->map, r->charged), *other;
+	struct account *giver = choose_giver(r->map, r->charged), *other;
 
-	/* Faults keep up the supply of inactive segments, which readahead uses. */
-	if (!r->ahead && !drops(r->map, giver))
-		call_supply(r->map, giver);
+	/* Faults keep up the supply of inactive segments, from which readahead takes frames. */
+	if (!r->ahead && !should_drop_clean(r->map, giver))
+		start_replenishing(r->map, giver);
 	if (make_room(r, giver))
 		return true;
 	if (r->ahead)
 		return false;
-	if (waits_for_own(r, giver))
+	if (wait_for_own_segments(r, giver))
 		return true;
-	/* The budget of the process comes before the share of an account; but no other account gives for one that exceeds
-	 * its own. */
+	/* Other accounts give up segments for the budget of the process, even below their shares;
+	 * but not for an account that exceeds its own budget. */
 	for (size_t n = 0; r->charged && (other = account_nth(n)); n++) {
 		if (other != giver && make_room(r, other))
 			return true;
@@ -531,9 +566,9 @@ static bool take_free(struct request *r, size_t limit)
 	return r->frame != FRAME_NONE;
 }
 
-/* Over its account's budget; or if that has promised the bytes already, over the process's: by one frame, and not by a
- * huge page of them. */
-static void go_over(struct request *r)
+/* Exceeds the budget of the account; or, if that has room, the budget of the process, by one frame
+ * and not by a huge page of frames. */
+static void exceed_budget(struct request *r)
 {
 	r->over = true;
 	if (!r->charged) {
@@ -544,8 +579,8 @@ static void go_over(struct request *r)
 	}
 }
 
-/* Where changes that storage refuses fill the budget, few frames are left for other segments. An instruction may need several at
- * a time, which would evict each other without end. */
+/* Whether changes that storage refuses leave few frames for other segments. An instruction may need
+ * several at a time. With too few, they would evict each other without end. */
 static bool lacks_clean_frames(const struct request *r)
 {
 	return writeback_error(r->map) &&
@@ -554,7 +589,8 @@ static bool lacks_clean_frames(const struct request *r)
 
 uint32_t evict_take_frame(struct mapping *map, bool ahead)
 {
-	struct request r = { .map = map, .ahead = ahead, .help = FRAMES_FREED_PER_FAULT_OVER_BUDGET, .frame = FRAME_NONE };
+	struct request r = { .map = map, .ahead = ahead, .frame = FRAME_NONE,
+		.to_free = FRAMES_FREED_PER_FAULT_OVER_BUDGET };
 	bool keeps_clean;
 	size_t limit;
 
@@ -577,7 +613,7 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 			continue;
 		/* 5. A segment is evicted, in the steps of make_room, and its frame is used. */
 		keeps_clean = !ahead && lacks_clean_frames(&r);
-		if (!keeps_clean && find_room(&r))
+		if (!keeps_clean && evict_step(&r))
 			continue;
 		/* 6. Nothing can be evicted now. Readahead gives up. */
 		if (ahead)
@@ -586,7 +622,7 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 		if (!keeps_clean && wait_for_others(&r, tries))
 			continue;
 		/* 8. Exceed the budget, because a fault must be served. */
-		go_over(&r);
+		exceed_budget(&r);
 	}
 	if (r.charged && r.frame == FRAME_NONE)
 		account_refund(map_account(map), map->seg_size);
@@ -595,14 +631,16 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 	return r.frame;
 }
 
-/* The next fault finds a frame that is free, and may be written. What it held loses its second chance: one of many. */
-static void keep_ready(struct mapping *map, struct account *giver)
+/* Makes one frame free and writable for the next fault, if so many segments are inactive that the
+ * loss of one does not matter. */
+static void prepare_frame(struct mapping *map, struct account *giver)
 {
 	struct request r = { .map = map, .charged = true, .frame = FRAME_NONE };
 
-	if (giver->clean < MIN_INACTIVE_TO_PREPARE * map->seg_size || frame_is_available(map->frames, 0))
+	if (giver->clean < MIN_INACTIVE_TO_PREPARE * map->seg_size ||
+	    frame_is_available(map->frames, 0))
 		return;
-	if (!reclaim(&r, giver, CACHE_CLEAN) || r.frame == FRAME_NONE)
+	if (!reclaim_inactive(&r, giver, CACHE_CLEAN) || r.frame == FRAME_NONE)
 		return;
 	frame_make_writable(r.frame, 1);
 	frame_free(r.frame);
@@ -617,28 +655,29 @@ void evict_resupply(struct mapping *map, unsigned n)
 		frame_stock(map->frames, frame_limit(map));
 		return;
 	}
-	giver = giver_for(map, room);
-	if (!drops(map, giver))
-		send_some(map, giver, n);
-	/* Who drops gives no second chance: an instruction needs up to four segments at the same time, which must not go for
-	 * the sake of the next one while something is inactive, nor where they are all that there is. */
-	else if (drops_first(map, giver))
-		drop_some(map, giver);
+	giver = choose_giver(map, room);
+	if (!should_drop_clean(map, giver))
+		replenish_inactive(map, giver, n);
+	/* Dropped segments have no second chance. An instruction may need four segments at a time.
+	 * They must not be dropped for the next fault while there are inactive segments, nor if
+	 * they are all of the budget (should_drop_first). */
+	else if (should_drop_first(map, giver))
+		drop_batch(map, giver);
 	if (frames_are_whole(map->frames))
-		keep_ready(map, giver);
+		prepare_frame(map, giver);
 }
 
 bool evict_shrink(struct mapping *map, size_t least, unsigned frames)
 {
 	const struct account *mine = map_account(map);
 	struct request r = { .map = map, .only_frees = true, .waits = MAX_YIELDS + MAX_SLEEPS,
-		.came = mine->arrivals, .frame = FRAME_NONE };
+		.seen_arrivals = mine->arrivals, .frame = FRAME_NONE };
 
 	for (; frames > 0; frames--) {
 		r.charged = !account_exceeds_limit(mine, map->member.least);
 		if (r.charged && !budget_excess(least))
 			break;
-		if (!frame_shrink(NULL) && !find_room(&r))
+		if (!frame_shrink(NULL) && !evict_step(&r))
 			return false;
 	}
 	return true;

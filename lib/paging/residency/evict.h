@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Frames for segments that are paged in, and eviction of others to get them. */
+/* Finds frames for segments that are paged in, and evicts segments for that. */
 #ifndef EVICT_H
 #define EVICT_H
 
 #include "paging/mapping/mapping.h"
 
 /*
- * A frame for the mapping: within the budgets as long as a segment can be evicted, beyond them rather than block or
- * lose data. FRAME_NONE: for readahead, there is neither a free frame nor a clean inactive segment; otherwise, no
- * memory at all.
+ * Returns a frame for the mapping: within the budgets as long as a segment can be evicted, and
+ * beyond them rather than block or lose data. Returns FRAME_NONE for readahead if there is neither
+ * a free frame nor a clean inactive segment, and for a fault if the system has no memory.
  */
 uint32_t evict_take_frame(struct mapping *map, bool ahead);
 void evict_return_frame(struct mapping *map, uint32_t frame);
@@ -17,13 +17,16 @@ void evict_return_frame(struct mapping *map, uint32_t frame);
  * this. Returns false if no frame can be freed at the moment. */
 bool evict_shrink(struct mapping *map, size_t least, unsigned frames);
 
-/* A locked segment that is in no list gives up its frame. */
-uint32_t evict_let_go(struct mapping *map, struct seg *s);
-/* Deactivates up to n segments, if few are inactive, without I/O; the caller may hold locks of other segments. */
+/* Makes a segment absent that is locked and in no list. Returns its frame, which is not charged any
+ * more. */
+uint32_t evict_release_frame(struct mapping *map, struct seg *s);
+/* Deactivates up to n segments if few are inactive, without I/O. The caller may hold locks of other
+ * segments. */
 void evict_resupply(struct mapping *map, unsigned n);
-/* The kernel has no VMA left to move a frame with: discards a clean segment in place. */
-bool evict_shed(struct mapping *wanted);
-/* A fault has used what was read ahead for the mapping: the following segments will need clean inactive frames. */
+/* Frees VMAs when the process has none left to move a frame with. Returns false if none is free. */
+bool evict_unmap_for_vma_limit(struct mapping *wanted);
+/* A fault has used a segment that was read ahead. Readahead of the next ones will need frames of
+ * clean inactive segments, so a worker replenishes them. */
 void evict_expect(struct mapping *map);
 
 #endif

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Absent -> mapped from the page cache, and back. Such a segment has no frame: its place in the
- * mapped range shows the kernel's pages of the store, read-only. All other code treats it as
- * absent. A store, or a pin, pages it in, and the call that maps the frame replaces the pages, or,
- * where places are watched, the call before it. The kernel may evict its pages, and then loads them
- * again by itself, page by page: correct, but slow; so the background thread checks from time to
- * time. If the kernel cannot load a page, or the file has become shorter, the access raises SIGBUS:
- * then the segment is paged in, too.
+ * Page-cache mappings: absent segments whose slots show the kernel's pages of the store,
+ * read-only. All other code treats such a segment as absent. A store or a pin pages it in, and the
+ * call that maps the frame replaces the pages (where slots are watched, the call before it). The
+ * kernel may evict the pages, and then loads them again by itself, page by page, which is correct
+ * but slow; therefore, the background thread checks the mappings. If the kernel cannot load a
+ * page, or the file has become shorter, the access raises SIGBUS: then the segment is paged in,
+ * too.
  *
  * Page-cache mappings are resident memory of the process, so they count towards the budget of the
- * process and of the account. They use what frames leave. Where both want more than there is, a
- * frame comes first, because a segment that loses its frame must be read again, and one that loses
- * its page-cache mapping need only be mapped again; but a part of each budget stays with the
- * page-cache mappings if they want it. The oldest run is unmapped first: accesses to mapped pages
- * are not seen, so nothing better is known.
+ * process and of the account. They use the part that frames leave. If both need more than there
+ * is, a frame comes first, because a segment that loses its frame must be read again, and one that
+ * loses its page-cache mapping need only be mapped again; but a part of each budget stays with the
+ * page-cache mappings. The oldest run is unmapped first, because accesses to mapped pages are not
+ * seen.
  *
- * Locks: those of segments; while one is held, another is only trylocked. One leaf lock around the
+ * Locks: while the lock of a segment is held, others are only tried. One leaf lock protects the
  * lists of runs.
  */
 #include "paging/residency/pagecache.h"
@@ -30,7 +30,7 @@
 
 /* Segments that were mapped from the page cache together. Some may have been unmapped since. */
 struct pagecache_run {
-	struct ummap_node link;       /* in its account's ring, or in that of unused ones */
+	struct ummap_node link;       /* in the ring of its account, or of unused runs */
 	struct mapping *map;
 	size_t first, last;           /* segments [first, last) */
 };
@@ -41,9 +41,9 @@ struct span {
 };
 
 static struct pagecache_run runs[MAX_PAGECACHE_RUNS];
-static unsigned runs_touched;         /* those from here on were never used */
+static unsigned runs_touched;         /* runs from this one on were never used */
 static struct ummap_node unused_runs = { &unused_runs, &unused_runs };
-static _Atomic uint32_t lock;         /* around the rings of runs */
+static _Atomic uint32_t lock;         /* protects the rings of runs */
 
 /* ---- Segments ---- */
 
@@ -59,7 +59,8 @@ static bool may_be_mapped(const struct mapping *map, const struct seg *s)
 	return !seg_has(s, SEG_VALID) && seg_backing(s) == map->current && map_reads(map, s);
 }
 
-/* Whether a segment is mapped from the page cache; or, `mapped` false, could be and is not. */
+/* Whether a segment is mapped from the page cache, if `mapped`; else whether it could be and is
+ * not. */
 static bool fits_span(const struct mapping *map, const struct seg *s, bool mapped)
 {
 	return seg_has(s, SEG_PAGECACHE) == mapped && (mapped || may_be_mapped(map, s));
@@ -278,8 +279,9 @@ static struct pagecache_run *reserve_run(struct mapping *map, size_t bytes)
 			return NULL;
 		}
 	}
-	/* Frames leave where they take what is guaranteed to page-cache mappings. */
-	evict_shrink(map, map->member.least, EVICTION_STEPS_PER_RUN_SEGMENT * (unsigned)(bytes >> map->shift));
+	/* Frames are evicted if they are in the part that is guaranteed to page-cache mappings. */
+	evict_shrink(map, map->member.least,
+		     EVICTION_STEPS_PER_RUN_SEGMENT * (unsigned)(bytes >> map->shift));
 	return run;
 }
 
@@ -304,14 +306,16 @@ void pagecache_shrink(void)
 /* The segments that a run of the mapping has at most. */
 static size_t most_run_segs(const struct mapping *map)
 {
-	return min_size(max_size(MAX_PAGECACHE_RUN_BYTES >> map->shift, 1), MAX_PAGECACHE_RUN_SEGMENTS);
+	return min_size(max_size(MAX_PAGECACHE_RUN_BYTES >> map->shift, 1),
+			MAX_PAGECACHE_RUN_SEGMENTS);
 }
 
 /* The segments around i that may be mapped with it, if they all are `part` of the budget. */
 static struct span span_around(const struct mapping *map, size_t i, size_t part)
 {
 	size_t limit = account_budget(map_account(map)), n = 1;
-	size_t bytes = min_size(max_size(limit / part, MIN_PAGECACHE_RUN_BYTES), limit / ADJACENT_RUN_PART);
+	size_t bytes = min_size(max_size(limit / part, MIN_PAGECACHE_RUN_BYTES),
+				limit / ADJACENT_RUN_PART);
 	size_t most = min_size(bytes >> map->shift, most_run_segs(map));
 
 	while (2 * n <= most)
@@ -325,8 +329,8 @@ static bool is_mapped(const struct mapping *map, size_t i)
 	return i < map->segs && seg_has(map_seg(map, i), SEG_PAGECACHE);
 }
 
-/* The segments around i to be mapped with it: few where memory is short, unless accesses seem to be
- * in order. */
+/* The segments around i to be mapped with it: few if memory is short, unless accesses seem to be
+ * adjacent. */
 static struct span choose_span(const struct mapping *map, size_t i)
 {
 	struct span few = span_around(map, i, SCATTERED_RUN_PART);
@@ -427,7 +431,8 @@ int pagecache_unmap(struct mapping *map, size_t first, size_t last)
 
 	if (!map->residency.pagecached)
 		return 0;
-	for (size_t i = map_next_touched(map, first); i < last && !err; i = map_next_touched(map, i + 1)) {
+	for (size_t i = map_next_touched(map, first); i < last && !err;
+	     i = map_next_touched(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
 		if (!seg_has(s, SEG_PAGECACHE))
@@ -441,8 +446,7 @@ int pagecache_unmap(struct mapping *map, size_t first, size_t last)
 	return err;
 }
 
-/* Continues where the round before stopped. Locks nothing: what it finds may be out of date, but
- * does no harm. */
+/* Continues where the last round stopped. It takes no locks: an outdated result does no harm. */
 void pagecache_look(struct mapping *map)
 {
 	size_t n = most_run_segs(map), i = map->residency.next_look;
@@ -469,8 +473,8 @@ void pagecache_look(struct mapping *map)
 
 /* ---- The end ---- */
 
-/* Runs that begin at a segment that remains keep their place: they are unmapped as far as they are
- * there. */
+/* Runs that begin at a segment that remains stay in the ring. They are unmapped as far as their
+ * segments remain. */
 static void forget_runs(struct mapping *map, size_t first)
 {
 	struct ummap_node *ring = &map_account(map)->pagecache_runs, *next;

@@ -35,7 +35,7 @@ void pagecache_shrink(void);
 /* Unmaps segments whose pages the kernel has evicted, so that the library pages them in, and not
  * the kernel. Checks a part of the mapping at a time. */
 void pagecache_look(struct mapping *map);
-/* Page-cache mappings of so many segments are no more. */
+/* Stops counting page-cache mappings of `segs` segments. */
 void pagecache_uncount(struct mapping *map, size_t segs);
 /* Clears the state of the segments from `first` on, whose places have been unmapped. The caller has
  * frozen the mapping. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Absent -> inactive, for a list that the application has given. Decides how much of the list memory has room for: what
- * comes first in it. That is sorted, so that neighbours are one request, and loaded by a few jobs. Each takes a part of
- * the list at a time, and goes back into the queue between two, so that others need not wait for the whole list. A job
- * has a use of the mapping, and gives up when somebody wants to have the mapping alone. No locks; never on the fault
- * path.
+ * Loads lists of segments that the application gives; they become inactive. The first segments of
+ * a list for which memory has room are taken. They are sorted, so that neighbours are one request,
+ * and loaded by a few jobs. Each job loads a part of the list and then goes back into the queue,
+ * so that other jobs need not wait for the whole list. A job has a use of the mapping, and ends
+ * when another thread freezes the mapping. Takes no locks, and is never on the fault path.
  */
 #include "paging/residency/prefetch.h"
 
@@ -21,12 +21,12 @@
 struct prefetch {
 	struct mapping *map;
 	size_t size;             /* bytes of this structure */
-	size_t most, count;      /* segments */
-	bool sorted;             /* each is behind the one before it */
-	_Atomic size_t taken;    /* by jobs; may be more than there are */
-	_Atomic bool ended;      /* nothing more is loaded */
-	_Atomic uint32_t users;  /* jobs, and who posts them */
-	size_t list[];           /* segments */
+	size_t most, count;      /* segments of the list: the maximum, and the number */
+	bool sorted;             /* whether the list is in ascending order, without repetition */
+	_Atomic size_t taken;    /* segments that jobs have taken; may exceed count */
+	_Atomic bool ended;      /* whether the jobs load nothing more */
+	_Atomic uint32_t users;  /* jobs, and the thread that posts them */
+	size_t list[];           /* numbers of segments */
 };
 
 struct prefetch *prefetch_open(struct mapping *map, size_t most)
@@ -45,7 +45,7 @@ struct prefetch *prefetch_open(struct mapping *map, size_t most)
 	return p;
 }
 
-static void let_go(struct prefetch *p)
+static void release_list(struct prefetch *p)
 {
 	if (--p->users > 0)
 		return;
@@ -60,7 +60,7 @@ static int compare(const void *a, const void *b)
 	return i < k ? -1 : i > k;
 }
 
-static void sort(struct prefetch *p)
+static void sort_list(struct prefetch *p)
 {
 	size_t n = 0;
 
@@ -79,7 +79,7 @@ static bool is_full(struct prefetch *p)
 {
 	if (p->count < p->most)
 		return false;
-	sort(p);
+	sort_list(p);
 	return p->most - p->count <= p->most / DUPLICATES_PART;
 }
 
@@ -98,8 +98,9 @@ bool prefetch_add(struct prefetch *p, size_t first, size_t last)
 	return true;
 }
 
-/* What others have in hands just now comes back. false: there was no room for some of them, again and again. */
-static bool load_all(struct prefetch *p, const size_t *list, size_t n)
+/* Loads segments of the list. Tries again, because other threads may give back the room that they
+ * hold. Returns false if there was no room in any attempt. */
+static bool load_segments(struct prefetch *p, const size_t *list, size_t n)
 {
 	for (unsigned tries = 0; tries < MAX_PREFETCH_TRIES && !p->ended; tries++) {
 		evict_expect(p->map);
@@ -110,7 +111,7 @@ static bool load_all(struct prefetch *p, const size_t *list, size_t n)
 	return false;
 }
 
-/* Loads the next part of the list; false: there is none. */
+/* Loads the next part of the list. Returns false if there is none. */
 static bool load_part(struct prefetch *p)
 {
 	size_t at, n;
@@ -121,7 +122,7 @@ static bool load_part(struct prefetch *p)
 	if (at >= p->count)
 		return false;
 	n = min_size(p->count - at, MAX_CLUSTER_SEGMENTS);
-	if (!load_all(p, p->list + at, n))
+	if (!load_segments(p, p->list + at, n))
 		p->ended = true;
 	map_account(p->map)->coming -= n << p->map->shift;
 	return true;
@@ -138,7 +139,7 @@ static void load_job(void *arg, uint64_t none, uint64_t nothing)
 		if (worker_post(load_job, p, 0, 0))
 			return;
 	}
-	let_go(p);
+	release_list(p);
 	map_leave(map);
 }
 
@@ -146,7 +147,7 @@ void prefetch_start(struct prefetch *p)
 {
 	struct mapping *map = p->map;
 
-	sort(p);
+	sort_list(p);
 	map_account(map)->coming += p->count << map->shift;
 	if (p->count)
 		evict_expect(map);
@@ -159,5 +160,5 @@ void prefetch_start(struct prefetch *p)
 			break;
 		}
 	}
-	let_go(p);
+	release_list(p);
 }

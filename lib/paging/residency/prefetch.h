@@ -7,12 +7,13 @@
 
 struct prefetch;
 
-/* A list for a mapping, of which the caller has a use, of `most` segments at most; fewer, if memory has no room for so
- * many. NULL: there is no memory for it. Allocates. */
+/* Makes a list for a mapping, of which the caller has a use. It has at most `most` segments, or
+ * fewer if memory has no room for them. Returns NULL if there is no memory for the list.
+ * Allocates. */
 struct prefetch *prefetch_open(struct mapping *map, size_t most);
-/* Adds those of [first, last) that have to be loaded. false: the list is full. */
+/* Adds the segments of [first, last) that must be loaded. Returns false if the list is full. */
 bool prefetch_add(struct prefetch *p, size_t first, size_t last);
-/* Loads them in the background. The list belongs to that from then on. */
+/* Loads the segments of the list in the background. The caller must not use the list any more. */
 void prefetch_start(struct prefetch *p);
 
 #endif

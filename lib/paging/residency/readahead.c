@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Absent -> inactive, before an access. Its only state is the runs that it follows: faults at equal distances, forward
- * or backward, several runs in a mapping at a time. Decides how far to read: the segments that all mappings of a budget
- * have read ahead take a bounded part of it, which is smaller where evicted segments are accessed again; a mapping
- * whose segments are reclaimed unused reads less far. Never evicts mapped segments. Segments that are loaded together
- * are in one cluster in the pool, too, if possible, so that one call can map them. Each mapping has one lock for its
- * runs, which is only trylocked: a second thread at the same time does not read ahead. Segments are trylocked, too, and
- * the lock for taking frames is not held during I/O.
+ * Reads segments ahead of faults: they become inactive before an access. The only state is the
+ * runs that are followed: faults at equal distances, forward or backward, several runs in a
+ * mapping at a time. The segments that all mappings of a budget have read ahead take a bounded
+ * part of it, which is smaller if evicted segments are accessed again. A mapping whose segments
+ * are reclaimed unused reads less far. Readahead never evicts resident segments. Segments that are
+ * loaded together are in one cluster in the pool, too, if possible, so that one call can map them.
+ *
+ * Locks: each mapping has one lock for its runs, which is only tried, so that a second thread at
+ * the same time does not read ahead. Locks of segments are only tried, too. The lock for taking
+ * frames is not held during I/O.
  */
 #include "paging/residency/readahead.h"
 
@@ -23,7 +26,8 @@
 #include <string.h>
 #include <ummap.h>
 
-_Static_assert(FREELIST_MAX_FRAMES_PER_HUGE == MAX_CLUSTER_SEGMENTS, "whole clusters find whole huge pages");
+_Static_assert(FREELIST_MAX_FRAMES_PER_HUGE == MAX_CLUSTER_SEGMENTS,
+	       "whole clusters find whole huge pages");
 
 /* ---- Loading ---- */
 
@@ -32,26 +36,29 @@ static bool is_wanted(const struct mapping *map, const struct seg *s)
 	return !seg_has(s, SEG_VALID) && !seg_has(s, SEG_PAGECACHE) && map_reads(map, s);
 }
 
-/* Segments to be loaded, in the order of their addresses: those of a list, or every `step`th from `first` on. */
+/* Segments to be loaded, in the order of their addresses: those of a list, or every `step`th from
+ * `first` on. */
 struct wanted {
 	const size_t *list;      /* NULL: there is none */
 	size_t first, step;
 };
 
-static size_t nth(const struct wanted *w, size_t k)
+static size_t nth_segment(const struct wanted *w, size_t k)
 {
 	return w->list ? w->list[k] : w->first + k * w->step;
 }
 
-/* Locks absent segments that are read from one backing store: the first ones of `count` from the `at`th on. Returns how
- * many. */
-static unsigned lock_absent(struct mapping *map, const struct wanted *w, size_t at, size_t count, struct seg **list)
+/* Locks absent segments that are read from one backing store: the first of `count` from the at-th
+ * on. Returns how many. */
+static unsigned lock_absent(struct mapping *map, const struct wanted *w, size_t at, size_t count,
+	struct seg **list)
 {
-	size_t most = min_size(min_size(count, MAX_CLUSTER_SEGMENTS), max_size(HUGE_PAGE >> map->shift, 1));
+	size_t most = min_size(min_size(count, MAX_CLUSTER_SEGMENTS),
+			       max_size(HUGE_PAGE >> map->shift, 1));
 	unsigned n = 0;
 
 	for (; n < most; n++) {
-		struct seg *s = map_seg(map, nth(w, at + n));
+		struct seg *s = map_seg(map, nth_segment(w, at + n));
 
 		if (!is_wanted(map, s) || !seg_trylock(s))
 			break;
@@ -64,7 +71,7 @@ static unsigned lock_absent(struct mapping *map, const struct wanted *w, size_t 
 	return n;
 }
 
-/* Makes frames writable that are sorted: one call for each stretch. Returns for how many. */
+/* Makes sorted frames writable, with one call for adjacent ones. Returns how many are writable. */
 static unsigned make_writable(const uint32_t *frames, unsigned n)
 {
 	unsigned first, end;
@@ -78,8 +85,8 @@ static unsigned make_writable(const uint32_t *frames, unsigned n)
 	return n;
 }
 
-/* Whether n of `got` sorted frames are a huge page; then it begins at *first. */
-static bool find_block(const uint32_t *frames, unsigned got, unsigned n, unsigned *first)
+/* Whether n of `got` sorted frames are a huge page. *first: the place of its first frame. */
+static bool find_huge_page(const uint32_t *frames, unsigned got, unsigned n, unsigned *first)
 {
 	for (unsigned k = 0; k + n <= got; k++) {
 		if (frames[k] % n == 0 && frames[k + n - 1] == frames[k] + n - 1) {
@@ -90,18 +97,18 @@ static bool find_block(const uint32_t *frames, unsigned got, unsigned n, unsigne
 	return false;
 }
 
-/* Puts a frame among `got` sorted ones. */
-static void sort_in(uint32_t *frames, unsigned got, uint32_t frame)
+/* Inserts a frame into `got` sorted ones. */
+static void insert_frame(uint32_t *frames, unsigned got, uint32_t frame)
 {
 	for (; got > 0 && frames[got - 1] > frame; got--)
 		frames[got] = frames[got - 1];
 	frames[got] = frame;
 }
 
-/* Takes up to n frames, sorted. Where n are a huge page, more are tried for one: remains of other huge pages come
- * first, so that mixed frames become sorted in time. The rest serves requests for single frames. *whole: whether it is
- * a huge page. */
-static unsigned gather_frames(struct mapping *map, uint32_t *frames, unsigned n, bool *whole)
+/* Takes up to n sorted frames. If n frames are a huge page, more are tried to find a whole one:
+ * remains of other huge pages come first, so that mixed frames become sorted in time. Frames that
+ * are left over serve requests for single frames. *whole: whether the frames are a huge page. */
+static unsigned take_sorted_frames(struct mapping *map, uint32_t *frames, unsigned n, bool *whole)
 {
 	size_t limit = budget_frame_limit(map->member.least);
 	bool wanted = n > 1 && frame_block(map->frames, limit) == n;
@@ -110,8 +117,8 @@ static unsigned gather_frames(struct mapping *map, uint32_t *frames, unsigned n,
 
 	*whole = false;
 	while (got < most && !*whole && (frame = evict_take_frame(map, true)) != FRAME_NONE) {
-		sort_in(frames, got++, frame);
-		*whole = wanted && find_block(frames, got, n, &first);
+		insert_frame(frames, got++, frame);
+		*whole = wanted && find_huge_page(frames, got, n, &first);
 	}
 	for (unsigned k = 0; k < got; k++) {
 		if (k < first || k >= first + n)
@@ -122,13 +129,14 @@ static unsigned gather_frames(struct mapping *map, uint32_t *frames, unsigned n,
 	return got;
 }
 
-/* Where something is changed, clusters do not stay whole: it is written, and leaves, by itself. */
-static bool is_dirty(const struct mapping *map)
+/* Whether a segment may be dirty. Clusters do not stay whole then: a dirty segment is written, and
+ * leaves, by itself. */
+static bool has_dirty(const struct mapping *map)
 {
 	return map_next_dirty(map, 0) < map->segs;
 }
 
-/* Up to n writable frames, in the order of their pool addresses; *full: there are no more. */
+/* Takes up to n writable frames, in the order of their pool addresses. *full: there are no more. */
 static unsigned take_frames(struct mapping *map, uint32_t *frames, unsigned n, bool *full)
 {
 	unsigned got, ok;
@@ -136,11 +144,11 @@ static unsigned take_frames(struct mapping *map, uint32_t *frames, unsigned n, b
 
 	if (n == 0)
 		return 0;
-	/* One at a time, so that what one takes is of one cluster. */
+	/* One thread at a time, so that it gets the frames of one cluster. */
 	futex_lock(&map->residency.take_lock);
-	got = gather_frames(map, frames, n, &whole);
+	got = take_sorted_frames(map, frames, n, &whole);
 	futex_unlock(&map->residency.take_lock);
-	if (whole && frame_is_split(frames[0]) && !is_dirty(map))
+	if (whole && frame_is_split(frames[0]) && !has_dirty(map))
 		frame_collapse(frames[0], n);
 	ok = make_writable(frames, got);
 	*full = ok < n;
@@ -149,12 +157,14 @@ static unsigned take_frames(struct mapping *map, uint32_t *frames, unsigned n, b
 	return got;
 }
 
-/* Absent segments get frames, and are locked then. Returns how many; *requests: for those whose contents are in the store. */
-static unsigned prepare_batch(struct mapping *map, const struct wanted *w, size_t at, size_t count, struct seg **list,
-			      struct ummap_io *io, unsigned *requests, bool *full)
+/* Locks absent segments and gives them frames. Returns how many. *requests: how many of them are
+ * read from the store. */
+static unsigned prepare_batch(struct mapping *map, const struct wanted *w, size_t at, size_t count,
+	struct seg **list, struct ummap_io *io, unsigned *requests, bool *full)
 {
 	uint32_t frames[HUGE_PAGE_SEARCH_FACTOR * MAX_CLUSTER_SEGMENTS];
-	unsigned locked = lock_absent(map, w, at, count, list), n = take_frames(map, frames, locked, full);
+	unsigned locked = lock_absent(map, w, at, count, list);
+	unsigned n = take_frames(map, frames, locked, full);
 
 	for (unsigned k = locked; k-- > n;)
 		seg_unlock(list[k]);
@@ -162,13 +172,15 @@ static unsigned prepare_batch(struct mapping *map, const struct wanted *w, size_
 	for (unsigned k = 0; k < n; k++) {
 		recycle_look(map, list[k]);
 		list[k]->frame = frames[k];
-		*requests += seg_request(map, nth(w, at + k), list[k], frames[k], &io[*requests]);
+		*requests += seg_request(map, nth_segment(w, at + k), list[k], frames[k],
+					 &io[*requests]);
 	}
 	return n;
 }
 
-/* Loaded, or not: a fault on a segment that failed will get the error itself. */
-static void become_inactive(struct mapping *map, size_t i, struct seg *s, int res)
+/* Ends the load of a segment. If it has failed, a fault on the segment will get the error
+ * itself. */
+static void end_load(struct mapping *map, size_t i, struct seg *s, int res)
 {
 	if (res == 0) {
 		seg_change(s, 0, SEG_VALID | SEG_INACTIVE | SEG_AHEAD);
@@ -180,29 +192,32 @@ static void become_inactive(struct mapping *map, size_t i, struct seg *s, int re
 	}
 }
 
-/* Loads absent segments, the first of up to `count` from the `at`th on. Returns how many. */
-static unsigned load_batch(struct mapping *map, const struct wanted *w, size_t at, size_t count, bool *full)
+/* Loads absent segments: the first of up to `count` from the at-th on. Returns how many. */
+static unsigned load_batch(struct mapping *map, const struct wanted *w, size_t at, size_t count,
+	bool *full)
 {
 	struct seg *list[MAX_CLUSTER_SEGMENTS];
 	struct ummap_io io[MAX_CLUSTER_SEGMENTS], *next = io;
 	unsigned requests, n = prepare_batch(map, w, at, count, list, io, &requests, full);
 
 	if (requests)
-		io_run(map->backings[seg_backing(list[0])].store, io, requests, true, &map->stat.io);
+		io_run(map->backings[seg_backing(list[0])].store, io, requests, true,
+		       &map->stat.io);
 	for (unsigned k = 0; k < n; k++) {
 		bool read = next < io + requests && next->owner == list[k];
 
-		become_inactive(map, nth(w, at + k), list[k], read ? next->res : 0);
+		end_load(map, nth_segment(w, at + k), list[k], read ? next->res : 0);
 		next += read;
 	}
-	/* A thread that waits for the first segment then finds the others, too. */
+	/* The first segment is unlocked last: a thread that waits for it then finds the others,
+	 * too. */
 	for (unsigned k = n; k-- > 0;)
 		seg_unlock(list[k]);
 	return n;
 }
 
-/* Loads the absent ones of `count` segments, as far as there is room without evicting what nobody has asked to go.
- * false: there is no more. */
+/* Loads the absent ones of `count` segments until there is no room without evicting resident ones.
+ * Returns false in that case. */
 static bool load_wanted(struct mapping *map, const struct wanted *w, size_t count)
 {
 	bool full = false;
@@ -215,7 +230,7 @@ static bool load_wanted(struct mapping *map, const struct wanted *w, size_t coun
 	return !full;
 }
 
-static void load(struct mapping *map, size_t first, size_t count, size_t step)
+static void load_range(struct mapping *map, size_t first, size_t count, size_t step)
 {
 	load_wanted(map, &(struct wanted){ .first = first, .step = step }, count);
 }
@@ -242,16 +257,17 @@ static void load_job(void *arg, uint64_t first, uint64_t how)
 	struct mapping *map = arg;
 	size_t count = how >> 32, step = (uint32_t)how;
 
-	/* A copy of pages that can be mapped would take a frame for nothing. */
+	/* Segments that can be mapped from the page cache need no frame. */
 	if (step > 1 || !pagecache_has(map, first, first + count))
-		load(map, first, count, step);
+		load_range(map, first, count, step);
 	map_account(map)->coming -= (how >> 32) << map->shift;
 	map_leave(map);
 }
 
-/* Loads `count` segments from first on, every `step`th, if neighbours, by jobs that end where the next one could begin:
- * they are clusters of the mapped range. The caller uses the mapping; so does each job. */
-static void post(struct mapping *map, size_t first, size_t count, size_t step)
+/* Posts jobs that load `count` segments from first on, every step-th. Jobs of neighbours end at
+ * multiples of their size, so that they load whole clusters. The caller and each job have a use of
+ * the mapping. */
+static void post_loads(struct mapping *map, size_t first, size_t count, size_t step)
 {
 	size_t most = job_segs(map);
 
@@ -271,38 +287,39 @@ void readahead_want(struct mapping *map, size_t first, size_t last)
 {
 	last = min_size(last, map->segs);
 	if (first < last)
-		post(map, first, last - first, 1);
+		post_loads(map, first, last - first, 1);
 }
 
-/* How many steps a run has been read ahead from its last fault on. */
-static long lead(const struct stream *r)
+/* Returns how many steps of a run have been read ahead from its last fault on. */
+static long steps_ahead(const struct stream *r)
 {
 	return r->stride ? ((long)r->until - (long)r->last) / r->stride : 0;
 }
 
-static bool goes_on(const struct stream *r, size_t i)
+static bool is_continued(const struct stream *r, size_t i)
 {
 	long d = (long)i - (long)r->last, steps;
 
 	if (!r->used || !r->stride || d % r->stride != 0)
 		return false;
 	steps = d / r->stride;
-	return steps >= 1 && (steps == 1 || steps <= lead(r));
+	return steps >= 1 && (steps == 1 || steps <= steps_ahead(r));
 }
 
-/* The run that a fault continues, else the nearest that it may be the second fault of, else a new one. NULL: it is the
- * last fault of a run again. */
-static struct stream *find(struct mapping *map, size_t i)
+/* Returns the run that a fault continues, else the nearest one of which it may be the second
+ * fault, else a new one. NULL: it is the last fault of a run again. */
+static struct stream *find_run(struct mapping *map, size_t i)
 {
 	struct stream *oldest = map->residency.streams, *near = NULL;
 	long best = MAX_STRIDE_SEGMENTS + 1;
 
-	for (struct stream *r = map->residency.streams; r < map->residency.streams + MAX_STREAMS; r++) {
+	for (unsigned k = 0; k < MAX_STREAMS; k++) {
+		struct stream *r = &map->residency.streams[k];
 		long d = labs((long)i - (long)r->last);
 
 		if (r->used && d == 0)
 			return NULL;
-		if (goes_on(r, i))
+		if (is_continued(r, i))
 			return r;
 		if (r->seen == 1 && d < best) {
 			best = d;
@@ -316,7 +333,8 @@ static struct stream *find(struct mapping *map, size_t i)
 		near->until = near->last;
 		return near;
 	}
-	*oldest = (struct stream){ .last = i, .until = i, .began = i, .stride = map->residency.advice == UMMAP_ADV_SEQUENTIAL };
+	*oldest = (struct stream){ .last = i, .until = i, .began = i,
+		.stride = map->residency.advice == UMMAP_ADV_SEQUENTIAL };
 	return oldest;
 }
 
@@ -327,24 +345,25 @@ static bool is_run(const struct mapping *map, const struct stream *r)
 	return r->seen >= (r->stride == 1 ? MIN_ADJACENT_FAULTS : MIN_STRIDE_FAULTS);
 }
 
-/* Segments that may be read ahead now: as many as all runs that share the budget have left. */
-static size_t room(const struct mapping *map)
+/* Returns how many segments may be read ahead now, for all runs that share the budget. */
+static size_t count_room(const struct mapping *map)
 {
 	return account_readahead_room(map_account(map)) >> map->shift;
 }
 
-/* How far one run may be read ahead, in segments, as long as nothing is lost. */
-static size_t window_most(const struct mapping *map)
+/* Returns how far one run may be read ahead, in segments, if none of them are reclaimed unused. */
+static size_t max_window(const struct mapping *map)
 {
 	return min_size(max_size(config.readahead >> map->shift, MIN_WINDOW_SEGMENTS),
 			account_readahead_window(map_account(map)) >> map->shift);
 }
 
-static size_t window_now(const struct mapping *map)
+static size_t current_window(const struct mapping *map)
 {
-	size_t most = window_most(map), lost = map->residency.ahead_lost;
+	size_t most = max_window(map), lost = map->residency.ahead_lost;
 
-	return min_size(most, most > lost + MIN_WINDOW_SEGMENTS ? most - lost : MIN_WINDOW_SEGMENTS);
+	return min_size(most, most > lost + MIN_WINDOW_SEGMENTS ? most - lost :
+			      MIN_WINDOW_SEGMENTS);
 }
 
 void readahead_used(struct mapping *map)
@@ -357,7 +376,6 @@ void readahead_used(struct mapping *map)
 	account_restore_readahead(map_account(map), map->seg_size);
 }
 
-/* What cannot be lost need not be won back. */
 void readahead_pressed(struct mapping *map)
 {
 	account_cut_readahead(map_account(map), ROOM_CUT_PER_WASTE * map->seg_size);
@@ -365,26 +383,30 @@ void readahead_pressed(struct mapping *map)
 
 void readahead_wasted(struct mapping *map)
 {
-	map->residency.ahead_lost = min_size(map->residency.ahead_lost + WINDOW_CUT_PER_WASTE, window_most(map));
+	map->residency.ahead_lost = min_size(map->residency.ahead_lost + WINDOW_CUT_PER_WASTE,
+					     max_window(map));
 	readahead_pressed(map);
 	add(map->stat.readahead_waste, 1);
 }
 
-/* Makes a run's window larger, and says which steps from its last fault on are to be loaded now: (*from, *to]. */
-static void advance(const struct mapping *map, struct stream *r, long *from, long *to)
+/* Enlarges the window of a run. The steps (*from, *to] from its last fault on are to be loaded
+ * now. */
+static void enlarge_window(const struct mapping *map, struct stream *r, long *from, long *to)
 {
-	size_t most = window_now(map);
+	size_t most = current_window(map);
 
-	*from = lead(r) > 0 ? lead(r) : 0;
+	*from = steps_ahead(r) > 0 ? steps_ahead(r) : 0;
 	r->window = min_size(r->window ? r->window * 2 : MIN_WINDOW_SEGMENTS, most);
-	*to = (long)min_size(r->window, (size_t)*from + room(map));
-	/* So that the store always has something to do, but not for little: where others have taken the room, it waits. */
+	*to = (long)min_size(r->window, (size_t)*from + count_room(map));
+	/* Storage is kept busy, but with few small requests: if other runs have taken the room,
+	 * this run waits for more. */
 	if (*to - *from < (long)min_size(job_segs(map), r->window / 2))
 		*to = *from;
 }
 
-/* The last step up to `to` that ends a job; `from`, and nothing is to be loaded yet, if there is none. */
-static long whole_jobs(const struct mapping *map, size_t i, long from, long to)
+/* Returns the last step up to `to` that ends a job; or `from`, if there is none, so that nothing
+ * is loaded yet. */
+static long end_at_job(const struct mapping *map, size_t i, long from, long to)
 {
 	size_t job = job_segs(map), end = i + (size_t)to + 1;
 	long last = (long)(end - end % job - i) - 1;
@@ -394,20 +416,21 @@ static long whole_jobs(const struct mapping *map, size_t i, long from, long to)
 	return last > from ? last : from;
 }
 
-/* A fault that has overtaken readahead pages in the rest of its cluster itself: a single segment would be a hole in
- * it. */
+/* A fault that has overtaken readahead loads the rest of its cluster itself, because a single
+ * segment would leave a hole in it. */
 static void catch_up(struct mapping *map, size_t i)
 {
 	size_t cluster = map_cluster_size(map);
 
 	if (cluster > 1 && !seg_has(map_seg(map, i), SEG_VALID))
-		load(map, i, min_size(cluster - i % cluster, map->segs - i), 1);
+		load_range(map, i, min_size(cluster - i % cluster, map->segs - i), 1);
 }
 
-/* Notes a cluster that could not be dropped. If there is no room for it, eviction takes it later. */
+/* Notes a cluster that could not be dropped. If there is no room for it, eviction takes it
+ * later. */
 static void note_missed(struct mapping *map, size_t first)
 {
-	for (size_t k = 0; k < MAX_MISSED; k++) {
+	for (size_t k = 0; k < MAX_MISSED_CLUSTERS; k++) {
 		size_t none = 0;
 
 		if (atomic_compare_exchange_strong(&map->residency.missed[k], &none, first + 1))
@@ -419,45 +442,49 @@ static void note_missed(struct mapping *map, size_t first)
  * fault there may have lost its processor for long. */
 static void drop_missed(struct mapping *map, size_t cluster, bool all)
 {
-	for (size_t k = 0; k < MAX_MISSED; k++) {
+	for (size_t k = 0; k < MAX_MISSED_CLUSTERS; k++) {
 		size_t first = map->residency.missed[k];
 
-		if (!first || !atomic_compare_exchange_strong(&map->residency.missed[k], &first, 0))
+		if (!first ||
+		    !atomic_compare_exchange_strong(&map->residency.missed[k], &first, 0))
 			continue;
-		if (first - 1 + cluster <= map->segs && !seg_drop_behind(map, first - 1, cluster, all))
+		if (first - 1 + cluster <= map->segs &&
+		    !seg_drop_behind(map, first - 1, cluster, all))
 			note_missed(map, first - 1);
 	}
 }
 
 /* Drops the clusters that lie behind segment i; `all`: also those that their policy would keep. */
-static void let_go_behind(struct mapping *map, size_t i, size_t cluster, bool all)
+static void drop_behind(struct mapping *map, size_t i, size_t cluster, bool all)
 {
 	drop_missed(map, cluster, all);
 	i -= i % cluster;
 	for (size_t k = FIRST_DROPPED_BEHIND; k <= LAST_DROPPED_BEHIND && k * cluster <= i; k++) {
-		if (!seg_drop_behind(map, i - k * cluster, cluster, all) && k == LAST_DROPPED_BEHIND)
+		if (!seg_drop_behind(map, i - k * cluster, cluster, all) &&
+		    k == LAST_DROPPED_BEHIND)
 			note_missed(map, i - k * cluster);
 	}
 }
 
-/* Whether the run has left more behind than stays there. */
+/* Whether the run has left more segments behind than stay there. */
 static bool is_long(const struct mapping *map, const struct stream *r, size_t i)
 {
-	return r->stride == 1 && i > r->began && i - r->began >= RECYCLE_DISTANCE_BYTES >> map->shift;
+	return r->stride == 1 && i > r->began &&
+	       i - r->began >= RECYCLE_DISTANCE_BYTES >> map->shift;
 }
 
-/* Loads what lies from one step behind segment i to another: (from, to]. */
+/* Loads the steps (from, to] of a run from segment i on. */
 static void post_steps(struct mapping *map, size_t i, long stride, long from, long to)
 {
-	if (to > from && stride > 0)
-		post(map, (size_t)((long)i + (from + 1) * stride), (size_t)(to - from), (size_t)stride);
-	else if (to > from)
-		post(map, (size_t)((long)i + to * stride), (size_t)(to - from), (size_t)-stride);
+	long first = (long)i + (stride > 0 ? from + 1 : to) * stride;
+
+	if (to > from)
+		post_loads(map, (size_t)first, (size_t)(to - from), (size_t)labs(stride));
 }
 
-/* Reads ahead if segment i continues a run. Returns the number of segments in a cluster of that run; 0: unknown. *far:
- * whether it has come far. */
-static size_t follow(struct mapping *map, size_t i, bool *far)
+/* Reads ahead if segment i continues a run. Returns the number of segments in a cluster of that
+ * run; 0: unknown. *far: whether the run has left many segments behind. */
+static size_t follow_run(struct mapping *map, size_t i, bool *far)
 {
 	bool in_jobs = false, overtaken = false;
 	long from = 0, to = 0, stride = 0, end;
@@ -467,7 +494,7 @@ static size_t follow(struct mapping *map, size_t i, bool *far)
 		return 1;
 	if (!futex_trylock(&map->residency.stream_lock))
 		return 0;
-	r = find(map, i);
+	r = find_run(map, i);
 	if (r) {
 		r->last = i;
 		r->seen += r->seen < MIN_STRIDE_FAULTS;
@@ -478,11 +505,11 @@ static size_t follow(struct mapping *map, size_t i, bool *far)
 		in_jobs = stride == 1 && r->window >= job_segs(map);
 		*far = is_long(map, r, i);
 		overtaken = in_jobs && i <= r->until;
-		advance(map, r, &from, &to);
-		/* As far as there are segments. */
+		enlarge_window(map, r, &from, &to);
+		/* The run ends with the mapping. */
 		end = stride > 0 ? ((long)map->segs - 1 - (long)i) / stride : (long)i / -stride;
 		to = to < end ? to : end;
-		to = in_jobs ? whole_jobs(map, i, from, to) : to;
+		to = in_jobs ? end_at_job(map, i, from, to) : to;
 		if (to > from)
 			r->until = (size_t)((long)i + to * stride);
 	}
@@ -498,10 +525,10 @@ static size_t follow(struct mapping *map, size_t i, bool *far)
 void readahead_fault(struct mapping *map, size_t i)
 {
 	bool far = false;
-	size_t cluster = follow(map, i, &far);
+	size_t cluster = follow_run(map, i, &far);
 
 	if (cluster && map->residency.advice == UMMAP_ADV_SEQUENTIAL)
-		let_go_behind(map, i, cluster, true);
+		drop_behind(map, i, cluster, true);
 	else if (cluster && far && recycle_now(map))
-		let_go_behind(map, i - (RECYCLE_DISTANCE_BYTES >> map->shift), cluster, false);
+		drop_behind(map, i - (RECYCLE_DISTANCE_BYTES >> map->shift), cluster, false);
 }

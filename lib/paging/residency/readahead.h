@@ -5,10 +5,11 @@
 
 #include "paging/mapping/mapping.h"
 
-/* Segment i is about to be paged in: reads ahead if that continues a run, and waits for its cluster if readahead should
- * have loaded it; in a mapping that is read sequentially, drops segments behind. */
+/* Segment i is about to be paged in. Reads ahead if that continues a run, and loads the rest of a
+ * cluster that readahead should have loaded. In a mapping that is read sequentially, drops
+ * segments behind. */
 void readahead_fault(struct mapping *map, size_t i);
-/* The program's advice: UMMAP_ADV_NORMAL, UMMAP_ADV_RANDOM or UMMAP_ADV_SEQUENTIAL. */
+/* Sets the advice of the program: UMMAP_ADV_NORMAL, UMMAP_ADV_RANDOM or UMMAP_ADV_SEQUENTIAL. */
 static inline void readahead_advise(struct mapping *map, int advice)
 {
 	map->residency.advice = advice;
@@ -18,15 +19,17 @@ static inline bool readahead_is_in_order(const struct mapping *map)
 {
 	return map->residency.advice == UMMAP_ADV_SEQUENTIAL;
 }
-/* A segment that was read ahead was accessed; or is reclaimed without having been accessed. */
+/* A segment that was read ahead was accessed (readahead_used), or is reclaimed without having been
+ * accessed (readahead_wasted). */
 void readahead_used(struct mapping *map);
 void readahead_wasted(struct mapping *map);
-/* Readahead takes too much memory: a segment in use was evicted, and was accessed again while inactive. */
+/* Readahead takes too much memory: a segment in use was evicted, and was accessed again while it
+ * was inactive. */
 void readahead_pressed(struct mapping *map);
 /* Loads [first, last) in the background, as far as memory allows. */
 void readahead_want(struct mapping *map, size_t first, size_t last);
-/* Whether segment i is absent, and has something to be loaded; and loads such segments of a list, which is sorted, at
- * once. false: memory allows no more. */
+/* readahead_wants: whether segment i is absent and has contents to be loaded. readahead_load loads
+ * such segments of a sorted list at once; it returns false if memory has no room for more. */
 bool readahead_wants(const struct mapping *map, size_t i);
 bool readahead_load(struct mapping *map, const size_t *list, size_t n);
 

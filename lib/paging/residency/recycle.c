@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fresh memory costs more than the bytes that go into it: the system clears it first. So a run in order drops what is far
- * enough behind it, and goes on in those frames; memory then grows by need, and what others have in use stays. That is
- * wrong where the same is read again while it could still be in memory. A segment that is left behind keeps when that was,
- * by the clock of its account; if it is loaded again before as much came as the budget holds, runs of its mapping leave
- * nothing behind any more until as much has come again without another such load. So of passes over what fits the first
- * one recycles, the second one fills memory, and the third one finds all of it.
+ * Memory that is new to the process costs more than the read into it, because the kernel clears
+ * it. Therefore, a sequential run drops the segments that are far enough behind it, and continues
+ * in their frames, so that the process takes no more memory, and segments in use stay. That is
+ * wrong if the program reads the same segments again while they could still be in memory. A
+ * segment that is dropped behind a run keeps the time, by the clock of its account. If it is
+ * loaded again before as many segments came as the budget holds, runs of its mapping drop nothing
+ * until as many have come again without another such load. Of several passes over a file that
+ * fits, the first one recycles, the second one fills memory, and the third one finds all of the
+ * file there.
  */
 #include "paging/residency/recycle.h"
 
 #include "budget/budget.h"
 
-/* Segments of this mapping that the budget holds. */
-static uint64_t whole(const struct mapping *map)
+/* Returns how many segments of this mapping the budget holds. */
+static uint64_t count_budget_segs(const struct mapping *map)
 {
 	return account_budget(map_account(map)) >> map->shift;
 }
 
-/* Elsewhere memory that a segment gives up is no frame, and clearing is no part of what a load costs. */
+/* If frames do not move as a whole, a dropped segment gives no frame that needs no clearing. */
 bool recycle_now(const struct mapping *map)
 {
 	return frames_are_whole(map->frames) && map->residency.advice == UMMAP_ADV_NORMAL &&
@@ -31,9 +34,12 @@ void recycle_look(struct mapping *map, struct seg *s)
 	if (!seg_has(s, SEG_LEFT_BEHIND))
 		return;
 	seg_change(s, SEG_LEFT_BEHIND, 0);
-	/* 32 bits of it: what is wanted soon is never taken for what is not. Before it left, as much as stays had come. */
-	if ((uint32_t)now - s->frame + (RECYCLE_DISTANCE_BYTES >> map->shift) <= whole(map))
-		map->residency.wanted_until = now + whole(map);
+	/* The segment has 32 bits of the time: a difference that overflows is taken for a
+	 * short one, never the reverse. RECYCLE_DISTANCE_BYTES had come before the segment
+	 * was dropped. */
+	if ((uint32_t)now - s->frame + (RECYCLE_DISTANCE_BYTES >> map->shift) <=
+	    count_budget_segs(map))
+		map->residency.wanted_until = now + count_budget_segs(map);
 }
 
 void recycle_leave(struct mapping *map, struct seg *s)

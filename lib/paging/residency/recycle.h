@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Whether a run in order takes the frames that it left behind, or more memory. */
+/* Whether a sequential run uses the frames again that it has left behind, or takes more memory. */
 #ifndef RECYCLE_H
 #define RECYCLE_H
 
@@ -7,9 +7,10 @@
 
 /* Whether runs of the mapping recycle now. */
 bool recycle_now(const struct mapping *map);
-/* An absent segment, which the caller has locked, is going to be loaded: what was left behind not long ago is wanted again. */
+/* An absent segment, which the caller has locked, is going to be loaded: notes whether it was
+ * dropped behind a run not long ago. */
 void recycle_look(struct mapping *map, struct seg *s);
-/* A locked segment has just become absent behind a run. */
+/* Notes the time in a locked segment that has just become absent behind a run. */
 void recycle_leave(struct mapping *map, struct seg *s);
 
 #endif

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * From written to durable. A failed flush may have lost all that was written since the last successful one, and the
- * next one may succeed without it: storage reports a loss once. So each write is stamped with the generation in which
- * it ended, and each flush begins a new one. A write that overlaps flush number n has the stamp n or n + 1, so both
- * generations are open until that flush has ended. If it fails, their segments are dirty again; those that were
- * reclaimed since cannot be written again, and no sync of the mapping succeeds any more, unless the driver says that it
- * has lost nothing. Locks: `turn` across a flush, under it those of segments, and `lock`, a leaf, around `settled` and
- * `left`.
+ * Makes written bytes durable. A failed flush may have lost everything that was written since the
+ * last successful one, and the next flush may succeed without it, because storage reports a loss
+ * once. Therefore, each write is stamped with the generation in which it ended, and each flush
+ * begins a new generation. A write that overlaps flush number n has the stamp n or n + 1, so both
+ * generations are open until that flush has ended. If it fails, their segments are dirty again.
+ * Those that were reclaimed cannot be written again, and no later sync of the mapping succeeds,
+ * unless the driver says that it has lost nothing.
+ *
+ * Locks: `turn` is held across a flush, and under it the locks of segments. `lock`, a leaf lock,
+ * protects `settled` and `left`.
  */
 #include "paging/sync/flush.h"
 
@@ -16,7 +19,6 @@ static bool is_open(const struct mapping *map, const struct seg *s)
 	       ((seg_time(s) - map->sync.flush.settled) & SEG_TIME_MASK) <= 1;
 }
 
-/* The time of a clean segment says which flush makes it durable. */
 void flush_note(struct mapping *map, struct seg *s)
 {
 	seg_set_time(s, map->sync.flush.generation);
@@ -24,7 +26,7 @@ void flush_note(struct mapping *map, struct seg *s)
 
 void flush_leaves(struct mapping *map, const struct seg *s)
 {
-	/* A first look without the lock: what is settled stays so. */
+	/* The first check needs no lock, because a settled generation stays settled. */
 	if (!is_open(map, s))
 		return;
 	futex_lock(&map->sync.flush.lock);
@@ -54,7 +56,7 @@ void flush_lose(struct mapping *map, uint64_t bytes, int err)
 
 /* A flush has failed, and which of the bytes are durable is unknown: resident and inactive segments
  * become dirty again. Those that were reclaimed are counted. */
-static void doubt(struct mapping *map)
+static void redirty_segments(struct mapping *map)
 {
 	for (size_t i = map_next_touched(map, 0); i < map->segs; i = map_next_touched(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
@@ -66,18 +68,20 @@ static void doubt(struct mapping *map)
 	}
 }
 
-/* The flush of the oldest open generation has ended; kept: it failed, but the driver has all that it was given. */
+/* The flush of the oldest open generation has ended. kept: it failed, but the driver still has all
+ * that it was given. */
 static void flush_end(struct mapping *map, int err, bool kept)
 {
 	uint64_t *left = map->sync.flush.left, gone;
 
-	/* Once it is through, what was open is dirty again, or has left and is counted. Where others write, too, it is not
-	 * known any more which bytes were stored, and those between them must not be written. */
+	/* Afterwards, the segments of the open generations are dirty again or were counted when
+	 * they were reclaimed. If other mappings write to the same bytes, it is unknown which bytes
+	 * were stored here, and the bytes between them must not be written. */
 	if (err && !map->writers)
-		doubt(map);
+		redirty_segments(map);
 	futex_lock(&map->sync.flush.lock);
 	gone = err && !kept ? left[0] + left[1] : 0;
-	/* The next flush is to make that durable, too. */
+	/* The next flush covers the bytes that the driver has kept. */
 	if (kept)
 		left[(map->sync.flush.settled + 1) & 1] += left[map->sync.flush.settled & 1];
 	left[map->sync.flush.settled++ & 1] = 0;
@@ -87,8 +91,8 @@ static void flush_end(struct mapping *map, int err, bool kept)
 	flush_lose(map, err && !kept && map->writers ? map->size : gone, err);
 }
 
-/* Those count syncs, also such as have nothing to write. */
-static bool has_epochs(struct mapping *map)
+/* Whether the driver counts syncs, so that it needs a flush even if nothing was written. */
+static bool counts_syncs(struct mapping *map)
 {
 	uint64_t oldest, newest;
 
@@ -100,9 +104,9 @@ int flush(struct mapping *map)
 	bool kept;
 	int err = 0;
 
-	/* Whoever comes second waits for the flush that the first has begun. */
+	/* A second thread waits for the flush that the first one has begun. */
 	futex_lock(&map->sync.flush.turn);
-	if (atomic_exchange(&map->sync.flush.due, false) || has_epochs(map)) {
+	if (atomic_exchange(&map->sync.flush.due, false) || counts_syncs(map)) {
 		map->sync.flush.generation++;
 		err = io_flush(map->backings[map->current].store, &kept, &map->stat.io);
 		flush_end(map, err, kept);
@@ -115,7 +119,6 @@ int flush(struct mapping *map)
 	return err;
 }
 
-/* All that was written stays due. */
 int flush_background(struct mapping *map)
 {
 	int err;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Once a second: writes segments that have been dirty for longer than their mapping's flush interval and makes them
- * durable, writes dirty inactive segments that no job has written, allows failed loads to be tried again, checks the
- * signal handler and page-cache mappings, assembles huge pages, frees idle memory to the system, and publishes the counters.
- * When the budget has shrunk: evicts what exceeds it. Errors are kept with the mapping. Holds no lock between mappings.
+ * The background thread. Once a second it writes segments that have been dirty for longer than
+ * their mapping's flush interval and makes them durable, writes dirty inactive segments that no
+ * job has written, allows failed loads to be tried again, checks the signal handler and page-cache
+ * mappings, assembles huge pages, returns idle memory to the system, and publishes the counters.
+ * When the budget has shrunk, it evicts what exceeds it. Errors are kept with the mapping. The
+ * thread holds no lock between two mappings.
  */
 #include "paging/sync/flusher.h"
 
@@ -34,11 +36,13 @@ static void keep_error(struct mapping *map, int err)
 	if (err && !map->in_place && !flush_has_lost(map))
 		stall_note_failure(map, err);
 	else if (first)
-		log_line(LOG_WARN, "flusher", "cannot make changes to '%s' durable: %s. %s", map->name, strerror(-err),
-			 flush_has_lost(map) ? "The next sync says what is lost" : "Try to repair the storage, and sync again");
+		log_line(LOG_WARN, "flusher", "cannot make changes to '%s' durable: %s. %s",
+			 map->name, strerror(-err), flush_has_lost(map) ?
+			 "The next sync says what is lost" :
+			 "Try to repair the storage, and sync again");
 }
 
-/* Segments that were changed at least an interval ago. */
+/* Writes the segments that were changed at least an interval ago. */
 static void flush_old(struct mapping *map)
 {
 	uint64_t interval = (uint64_t)map->flush_interval * 1000, now = sys_now();
@@ -58,15 +62,17 @@ static void flush_old(struct mapping *map)
 	keep_error(map, err);
 }
 
-/* A short segment's frame is in the pool in part. */
-static int empty_home(struct mapping *map, size_t i, struct seg *s)
+/* Frees the memory that locking gave to the frame of a resident segment in the pool. The frame of a
+ * short segment keeps it, because the pool has a part of its contents. */
+static int drop_pool_memory(struct mapping *map, size_t i, struct seg *s)
 {
 	if (!seg_has(s, SEG_INACTIVE) && map_place_len(map, i) == map->seg_size)
 		frame_drop_memory(s->frame);
 	return 0;
 }
 
-/* The program has locked all memory that it has, ours included, which would not go any more. */
+/* The program has locked all of its memory, also that of the library, which could not be freed
+ * then. */
 static void unlock_memory(void)
 {
 	struct mapping *map;
@@ -74,22 +80,22 @@ static void unlock_memory(void)
 	for (size_t n = 0; (map = map_nth(n)); n++) {
 		if (!map->in_place) {
 			sys_unlock(map->range, round_up(map->size, sys_page()));
-			map_for_valid(map, 0, map->segs, empty_home);
+			map_for_valid(map, 0, map->segs, drop_pool_memory);
 		}
 		map_leave(map);
 	}
 	frame_unlock();
 }
 
-/* Faults go on without, but not fast. */
-static void look_for_mappings(void)
+/* Restores the spare kernel mappings, and warns once if they were needed: faults are slow then. */
+static void check_spare_mappings(void)
 {
-	static bool told;
+	static bool reported;
 
 	spare_keep();
-	if (!spare_was_needed() || told)
+	if (!spare_was_needed() || reported)
 		return;
-	told = true;
+	reported = true;
 	log_line(LOG_WARN, "flusher", "the process has reached the limit on kernel mappings, so "
 		 "few segments are in memory, and accesses are slow. Try a larger vm.max_map_count "
 		 "(sysctl(8)), larger segments, or another engine: ummap-engines(7)");
@@ -102,7 +108,7 @@ static void make_round(void)
 
 	sigsegv_keep();
 	sigsegv_read_others();
-	look_for_mappings();
+	check_spare_mappings();
 	if (sys_look_for_locks())
 		unlock_memory();
 	for (size_t n = 0; (map = map_nth(n)); n++) {
@@ -122,7 +128,7 @@ static void make_round(void)
 	stats_publish();
 }
 
-/* The bytes that any mapping needs at least. */
+/* Returns the largest number of bytes that a mapping needs at least. */
 static size_t largest_least(void)
 {
 	size_t least = 0;
@@ -135,8 +141,8 @@ static size_t largest_least(void)
 	return least;
 }
 
-/* Frees a part of the memory beyond the budget. Returns in how many ms to go on. */
-static int shrink(int idle)
+/* Frees a part of the memory in excess of the budget. Returns after how many ms to continue. */
+static int shrink_to_budget(int idle)
 {
 	size_t before, least;
 	struct mapping *map;
@@ -164,7 +170,7 @@ static void *run(void *unused)
 	(void)unused;
 	node_attend();
 	for (;;) {
-		int wait = shrink(share_adjust());
+		int wait = shrink_to_budget(share_adjust());
 
 		if (stall_release())
 			wait = min_size(wait, BLOCKED_RETRY_MS);

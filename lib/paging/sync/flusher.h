@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The background thread: flush intervals, dirty inactive segments that no job has written, the check of the SIGSEGV
- * handler. */
+/* The background thread: flush intervals, the budget, and the periodic checks of lib/paging. */
 #ifndef FLUSHER_H
 #define FLUSHER_H
 
-/* Returns 0 or -errno with a sentence. */
+/* Starts the thread. Returns 0, or -errno with a message. */
 int flusher_start(void);
 
 #endif

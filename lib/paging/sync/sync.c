@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A sync of a mapping: it migrates segments of the older backing store, writes all changes, and makes them durable by a
- * flush. `sync_lock` is held during an ordered migration, and while the older store is closed.
+ * A sync of a mapping: it migrates segments of the older backing store, writes all changes, and
+ * makes them durable by a flush. `sync.lock` is held during an ordered migration, and while the
+ * older store is closed.
  */
 #include "paging/sync/sync.h"
 
@@ -21,7 +22,7 @@ void sync_close_older(struct mapping *map)
 
 		if (i == map->current || !store)
 			continue;
-		/* In this order: a child that is forked now would close it again. */
+		/* The store is removed first: a child that is forked now would close it again. */
 		map->backings[i].store = NULL;
 		lock_drop(map->backings[i].lock);
 		map->backings[i].lock = NULL;
@@ -52,8 +53,8 @@ void sync_explain(const struct mapping *map, int err)
 		     strerror(f->error));
 		return;
 	}
-	fail(-err, "cannot make changes to '%s' durable: %s. They are kept in memory. Try %s", map->name,
-	     strerror(-err),
+	fail(-err, "cannot make changes to '%s' durable: %s. They are kept in memory. Try %s",
+	     map->name, strerror(-err),
 	     err == -ENOSPC || err == -EDQUOT ?
 	     "to free space on the disk, or a larger limit in the URI, and sync again" :
 	     err == -EFBIG ?
@@ -122,8 +123,8 @@ int sync_all(struct mapping *map)
 	err = map->in_place ? inplace_sync(map, 0, map->size) : sync_segments(map);
 	earlier = writeback_take_error(map);
 	if (!err && earlier && !map->in_place)
-		return fail(-earlier, "a transfer of '%s' failed before its repetition succeeded: %s. "
-			    "All changes are durable now. Try another sync to see whether the "
+		return fail(-earlier, "a transfer of '%s' failed before its repetition succeeded: "
+			    "%s. All changes are durable now. Try another sync to see whether the "
 			    "storage works", map->name, strerror(-earlier));
 	err = err ? err : earlier;
 	if (err)

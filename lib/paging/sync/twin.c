@@ -1,44 +1,46 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Where other mappings write to the same bytes, only bytes that were stored may be written: the segment's copy of the
- * others' bytes is outdated by the time it is written. So a segment that can be stored to has a twin, a copy from
- * before its first store, and the bytes in which the two differ are written; only these, because others may have
- * written the bytes between them. A twin is a frame of the pool, and charged like the segment's own frame.
+ * Twins. If other mappings write to the same bytes, only bytes that were stored here may be
+ * written, because the other bytes of the segment are outdated by the time it is written.
+ * Therefore, a segment that can be stored to has a twin, a copy from before its first store, and
+ * exactly the bytes in which the two differ are written. A twin is a frame of the pool, and is
+ * charged like any frame.
  */
 #include "paging/sync/twin.h"
 
 #include <string.h>
 
-static uint32_t *place(const struct mapping *map, size_t i)
+static uint32_t *twin_entry(const struct mapping *map, size_t i)
 {
 	const struct extent *e = map_extent(map, i);
 
 	return &e->twins[i - e->first];
 }
 
-/* The bits of segment i's bytes that are written again, whatever they are. */
-static uint8_t *unsure(const struct mapping *map, size_t i)
+/* Returns the bits of the bytes of segment i that are written again even if they equal the twin. */
+static uint8_t *unsure_bits(const struct mapping *map, size_t i)
 {
 	const struct extent *e = map_extent(map, i);
 
 	return e->unsure + (((i - e->first) << map->shift) / 8);
 }
 
-/* What storage has of these bytes is what they were or what was to be written: if they change back, they are written,
- * too. */
+/* A write of these bytes has failed, and storage may have the old or the new ones. They must be
+ * written even if they change back. */
 static void mark_unsure(struct mapping *map, size_t i, size_t at, size_t len)
 {
-	uint8_t *bits = unsure(map, i);
+	uint8_t *bits = unsure_bits(map, i);
 
 	map->sync.unsure = true;
 	for (; len > 0; at++, len--)
 		bits[at / 8] |= (uint8_t)(1 << at % 8);
 }
 
-/* A look first: of most segments none is unsure, and there is no memory for bits. */
+/* Checks each bit before it clears it: most segments have none, and their bits have no memory
+ * yet. */
 static void mark_sure(struct mapping *map, size_t i, size_t at, size_t len)
 {
-	uint8_t *bits = unsure(map, i);
+	uint8_t *bits = unsure_bits(map, i);
 
 	for (; len > 0; at++, len--) {
 		if (bits[at / 8] >> at % 8 & 1)
@@ -48,15 +50,15 @@ static void mark_sure(struct mapping *map, size_t i, size_t at, size_t len)
 
 bool twin_has(const struct mapping *map, size_t i)
 {
-	return map->writers && *place(map, i);
+	return map->writers && *twin_entry(map, i);
 }
 
 void twin_keep(struct mapping *map, size_t i, const char *buf, uint32_t frame)
 {
-	/* It will not have the zeros that it may have come with. */
+	/* The frame may be blank, and does not stay so. */
 	frame_use_blank(frame);
 	memcpy(frame_addr(frame), buf, map_len(map, i));
-	*place(map, i) = frame + 1;
+	*twin_entry(map, i) = frame + 1;
 }
 
 void twin_drop(struct mapping *map, size_t i)
@@ -67,7 +69,7 @@ void twin_drop(struct mapping *map, size_t i)
 		return;
 	if (map->sync.unsure)
 		mark_sure(map, i, 0, map->seg_size);
-	twin = place(map, i);
+	twin = twin_entry(map, i);
 	account_refund(map_account(map), map->seg_size);
 	frame_free(*twin - 1);
 	*twin = 0;
@@ -75,7 +77,7 @@ void twin_drop(struct mapping *map, size_t i)
 
 char *twin_addr(const struct mapping *map, size_t i)
 {
-	return frame_addr(*place(map, i) - 1);
+	return frame_addr(*twin_entry(map, i) - 1);
 }
 
 static bool is_written(const char *buf, const char *twin, const uint8_t *bits, size_t at)
@@ -83,8 +85,10 @@ static bool is_written(const char *buf, const char *twin, const uint8_t *bits, s
 	return buf[at] != twin[at] || (bits && bits[at / 8] >> at % 8 & 1);
 }
 
-/* Bytes from `from` on that are as in the twin: a multiple of COMPARE_BYTES, which begins at one. */
-static size_t skip_alike(const char *buf, const char *twin, const uint8_t *bits, size_t from, size_t len)
+/* Returns the end of the bytes from `from` on that equal the twin, in whole steps of
+ * COMPARE_BYTES. */
+static size_t skip_alike(const char *buf, const char *twin, const uint8_t *bits, size_t from,
+	size_t len)
 {
 	static const uint8_t none[COMPARE_BYTES / 8];
 
@@ -94,11 +98,11 @@ static size_t skip_alike(const char *buf, const char *twin, const uint8_t *bits,
 	return from;
 }
 
-/* The next bytes in which segment i, whose contents are in buf, differs from its twin: how many, from *at on; 0: there
- * are none from there on. */
-static size_t differs(const struct mapping *map, size_t i, const char *buf, size_t *at)
+/* Finds the next bytes, from *at on, in which segment i differs from its twin; buf has its
+ * contents. Sets *at to the first one. Returns their number; 0: there are none. */
+static size_t find_difference(const struct mapping *map, size_t i, const char *buf, size_t *at)
 {
-	const uint8_t *bits = map->sync.unsure ? unsure(map, i) : NULL;
+	const uint8_t *bits = map->sync.unsure ? unsure_bits(map, i) : NULL;
 	const char *twin = twin_addr(map, i);
 	size_t len = map_len(map, i), from = skip_alike(buf, twin, bits, *at, len), to;
 
@@ -110,26 +114,27 @@ static size_t differs(const struct mapping *map, size_t i, const char *buf, size
 	return to - from;
 }
 
-/* ---- Writing what differs: each run of bytes by a request of its own. Runs on the stacks of signal handlers, but for
- * what is busy. ---- */
+/* ---- Writing each difference by a request of its own, in signal handlers, too ---- */
 
-/* The bytes of segment i from `at` on that were stored, as far as there is room: how many requests. */
-static unsigned find_parts(const struct mapping *map, size_t i, const char *buf, size_t *at, struct ummap_io *io, unsigned room)
+/* Makes up to `room` requests for the differing bytes of segment i from *at on. Returns how
+ * many. */
+static unsigned find_parts(const struct mapping *map, size_t i, const char *buf, size_t *at,
+	struct ummap_io *io, unsigned room)
 {
 	uint64_t begin = map->backings[map->current].offset + ((uint64_t)i << map->shift);
 	unsigned n = 0;
 	size_t len;
 
-	while (n < room && (len = differs(map, i, buf, at))) {
-		io[n++] = (struct ummap_io){ .op = UMMAP_IO_WRITE, .buf = (char *)(uintptr_t)buf + *at, .len = len,
-					     .off = begin + *at };
+	while (n < room && (len = find_difference(map, i, buf, at))) {
+		io[n++] = (struct ummap_io){ .op = UMMAP_IO_WRITE, .off = begin + *at,
+					     .buf = (char *)(uintptr_t)buf + *at, .len = len };
 		*at += len;
 	}
 	return n;
 }
 
-/* A cluster of a part that changes while it is written: it leaves by way of the twin, which then has what was
- * written. */
+/* Writes bytes of a segment that may change during the write: they are copied to the twin and
+ * written from there, so that the twin has the bytes that were written. */
 static int write_piece(struct mapping *map, size_t i, const char *buf, size_t at, size_t len)
 {
 	const struct backing *t = &map->backings[map->current];
@@ -142,7 +147,7 @@ static int write_piece(struct mapping *map, size_t i, const char *buf, size_t at
 	memcpy(twin, buf + at, len);
 	err = io_run(t->store, &io, 1, false, &map->stat.io);
 	if (err) {
-		/* It still differs, in case it does not change again. */
+		/* The bytes still differ from the twin, even if they do not change again. */
 		memcpy(twin, before, len);
 		mark_unsure(map, i, at, len);
 	} else if (map->sync.unsure) {
@@ -156,7 +161,7 @@ long twin_write_busy(struct mapping *map, size_t i, const char *buf)
 	size_t at = 0, end = 0, len;
 	int err = 0;
 
-	while (!err && (len = differs(map, i, buf, &at))) {
+	while (!err && (len = find_difference(map, i, buf, &at))) {
 		len = min_size(len, BUSY_WRITE_BYTES);
 		err = write_piece(map, i, buf, at, len);
 		end = at += len;
@@ -164,7 +169,7 @@ long twin_write_busy(struct mapping *map, size_t i, const char *buf)
 	return err ? err : (long)end;
 }
 
-/* Some of these have failed: what was written the twin has from now on, what was not is unsure. */
+/* Some requests have failed. The twin takes the bytes that were written; the others are unsure. */
 static void note_failure(struct mapping *map, size_t i, const struct ummap_io *io, unsigned n)
 {
 	uint64_t begin = map->backings[map->current].offset + ((uint64_t)i << map->shift);
@@ -198,7 +203,7 @@ long twin_write(struct mapping *map, size_t i, const char *buf, struct ummap_io 
 	}
 	if (!err)
 		return (long)end;
-	/* All before these were written. */
+	/* Earlier requests have written all bytes before `from`. */
 	memcpy(twin_addr(map, i), buf, from);
 	if (map->sync.unsure)
 		mark_sure(map, i, 0, from);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Dirty -> clean. A segment is made read-only first and then written, under its lock: a store that happens during the
- * write waits and makes it dirty again, so it is in that write or in the next one. Stores of other processes
- * (peer/export.c) are waited for, and refused until it is dirty again. Other segments are written together with it:
- * neighbours, and, where the store takes several requests at a time, others not far away; they are only trylocked.
- * Never evicts, never loads.
+ * Writes dirty segments. A segment is made read-only first and then written, under its lock: a
+ * store during the write waits, and makes the segment dirty again, so it is part of that write or
+ * of the next one. Accesses of other processes (peer/export.c) are waited for, and refused until
+ * the segment is dirty again. Other segments are written together with it: neighbours, and
+ * segments not far away if the store takes several requests at a time. Their locks are only tried.
+ * Nothing here evicts or loads.
  */
 #include "paging/sync/writeback.h"
 
@@ -18,27 +19,28 @@
 
 #include <string.h>
 
-static _Atomic uint32_t under_way;
-static _Atomic uint32_t ended;
+static _Atomic uint32_t in_progress; /* runs that are being written */
+static _Atomic uint32_t ended;       /* runs that were written, also in vain: a futex */
 
-/* Segments in ascending order, all locked, that leave together. */
+/* Segments in ascending order that are written together. All are locked. */
 struct run {
 	struct mapping *map;
 	size_t at[MAX_WRITE_RUN_SEGMENTS];
 	unsigned n;
-	uint32_t busy;             /* by place in `at`: may change meanwhile without a fault, and so stays dirty */
-	uint32_t failed;           /* ... was not written as a whole */
+	uint32_t busy;             /* bits by place in `at`: segments that may change without a
+				      fault during the write, and so stay dirty */
+	uint32_t failed;           /* bits of segments that were not written as a whole */
 	struct ummap_io io[MAX_WRITE_RUN_SEGMENTS];
 	unsigned requests;
 };
 
-static bool belongs(const struct mapping *map, const struct seg *s, bool inactive_only)
+static bool can_join_run(const struct mapping *map, const struct seg *s, bool inactive_only)
 {
 	return seg_has(s, SEG_VALID) && map_must_write(map, s) &&
 	       (!inactive_only || seg_has(s, SEG_INACTIVE | SEG_DIRTY));
 }
 
-/* Which others come along. */
+/* The segments that may join a run. */
 enum kind { NEIGHBOURS, INACTIVE_NEIGHBOURS, ANY_NEAR };
 
 size_t writeback_run(const struct mapping *map)
@@ -61,11 +63,11 @@ static void run_begin(struct run *run, size_t i, size_t last, enum kind kind)
 	for (; run->n < most && i < end; i++) {
 		struct seg *s = map_seg(map, i);
 
-		if (!belongs(map, s, inactive_only) && gaps)
+		if (!can_join_run(map, s, inactive_only) && gaps)
 			continue;
-		if (!belongs(map, s, inactive_only) || !seg_trylock(s))
+		if (!can_join_run(map, s, inactive_only) || !seg_trylock(s))
 			break;
-		if (!belongs(map, s, inactive_only)) {
+		if (!can_join_run(map, s, inactive_only)) {
 			seg_unlock(s);
 			break;
 		}
@@ -78,9 +80,11 @@ static struct seg *seg_of(const struct run *run, unsigned k)
 	return map_seg(run->map, run->at[k]);
 }
 
-/* A page that the kernel works on can be stored to whatever rights it has. Where it goes back to the pool it is no such
- * page, and where accesses by the kernel wait for it to come back, it can. */
-static bool stays_busy(struct mapping *map, size_t i, struct seg *s)
+/* Whether segment i stays busy. The kernel can store to a page that it has pinned, whatever the
+ * rights of the page. A page that returns to the pool is not pinned, so if the engine refuses to
+ * move pinned pages and accesses wait until the page returns, the segment moves to the pool for
+ * the write. */
+static bool must_stay_dirty(struct mapping *map, size_t i, struct seg *s)
 {
 	if (seg_has(s, SEG_DEVICE))
 		return true;
@@ -93,7 +97,7 @@ static bool stays_busy(struct mapping *map, size_t i, struct seg *s)
 static void find_busy(struct run *run)
 {
 	for (unsigned k = 0; k < run->n; k++) {
-		if (stays_busy(run->map, run->at[k], seg_of(run, k)))
+		if (must_stay_dirty(run->map, run->at[k], seg_of(run, k)))
 			run->busy |= 1u << k;
 	}
 }
@@ -103,17 +107,17 @@ static bool is_busy(const struct run *run, unsigned k)
 	return run->busy >> k & 1;
 }
 
-static bool loses_rights(const struct run *run, unsigned k)
+static bool is_unbusy_writable(const struct run *run, unsigned k)
 {
 	return seg_has(seg_of(run, k), SEG_WRITABLE) && !is_busy(run, k);
 }
 
-/* How many consecutive segments from the k-th on are mapped and lose their right to be stored to. */
-static unsigned stretch(const struct run *run, unsigned k)
+/* Returns how many consecutive segments from the k-th on are resident and writable and not busy. */
+static unsigned count_adjacent(const struct run *run, unsigned k)
 {
 	unsigned n = 0;
 
-	while (k + n < run->n && loses_rights(run, k + n) && run->at[k + n] == run->at[k] + n)
+	while (k + n < run->n && is_unbusy_writable(run, k + n) && run->at[k + n] == run->at[k] + n)
 		n++;
 	return n;
 }
@@ -129,7 +133,7 @@ static int make_readonly(struct run *run)
 		size_t last, len;
 		int err;
 
-		n = stretch(run, k);
+		n = count_adjacent(run, k);
 		if (!n)
 			continue;
 		last = run->at[k + n - 1];
@@ -138,7 +142,7 @@ static int make_readonly(struct run *run)
 			err = map->engine->protect(map->engine, range, len, false);
 		while (err == -ENOMEM && spare_give());
 		if (err) {
-			/* It may have got half-way. */
+			/* Some of the rights may have changed. */
 			map->engine->protect(map->engine, range, len, true);
 			return err;
 		}
@@ -155,21 +159,21 @@ static void await_accessors(const struct run *run)
 		map_await(run->map, seg_of(run, k));
 }
 
-/* Where the contents of segment i are. */
-static char *contents(const struct mapping *map, size_t i, const struct seg *s)
+/* Returns the address of the contents of segment i. */
+static char *contents_addr(const struct mapping *map, size_t i, const struct seg *s)
 {
 	return seg_has(s, SEG_INACTIVE) ? frame_addr(s->frame) : map_place(map, i);
 }
 
-/* Whether only the stored bytes are written, because others write to the segment, too. One that migrates is written to
- * its new place as a whole. */
-static bool leaves_in_parts(const struct run *run, unsigned k)
+/* Whether only the changed bytes of the k-th segment are written, because other mappings write to
+ * it, too. A segment that migrates is written to the current store as a whole. */
+static bool is_written_in_parts(const struct run *run, unsigned k)
 {
 	return twin_has(run->map, run->at[k]) && seg_backing(seg_of(run, k)) == run->map->current;
 }
 
-/* Writes all of the run that leaves in parts: 0 or the first error. What was written of a segment that failed is
- * written again with the rest. */
+/* Step 4 for the segments of the run that are written in parts. Returns 0 or the first error. The
+ * parts of a segment that has failed are written again with the rest of it. */
 static int write_parts(struct run *run)
 {
 	struct mapping *map = run->map;
@@ -177,12 +181,13 @@ static int write_parts(struct run *run)
 
 	for (unsigned k = 0; k < run->n; k++) {
 		size_t i = run->at[k];
-		const char *buf = contents(map, i, seg_of(run, k));
+		const char *buf = contents_addr(map, i, seg_of(run, k));
 		long end;
 
-		if (!leaves_in_parts(run, k))
+		if (!is_written_in_parts(run, k))
 			continue;
-		end = is_busy(run, k) ? twin_write_busy(map, i, buf) : twin_write(map, i, buf, run->io, MAX_WRITE_RUN_SEGMENTS);
+		end = is_busy(run, k) ? twin_write_busy(map, i, buf) :
+			twin_write(map, i, buf, run->io, MAX_WRITE_RUN_SEGMENTS);
 		if (end > 0)
 			map_extend_stored(map, ((uint64_t)i << map->shift) + (uint64_t)end);
 		if (end < 0) {
@@ -193,8 +198,8 @@ static int write_parts(struct run *run)
 	return err;
 }
 
-/* Where the store ends within the run, a segment is cut behind its last byte. What another one follows need not be: it
- * touches that one, and both are one request. */
+/* If the store ends within the run, the request for a segment ends with its last byte. If the next
+ * request is for the next segment, both are one request, so that nothing is cut. */
 static void fill_gaps(struct run *run)
 {
 	struct mapping *map = run->map;
@@ -207,8 +212,9 @@ static void fill_gaps(struct run *run)
 	}
 }
 
-/* Requests for all that has bytes to write and leaves as a whole; io.owner is the segment. */
-static void prepare(struct run *run)
+/* Makes requests for the segments that are written as a whole and have bytes to write. io.owner is
+ * the segment. */
+static void make_requests(struct run *run)
 {
 	struct mapping *map = run->map;
 	const struct backing *t = &map->backings[map->current];
@@ -217,8 +223,8 @@ static void prepare(struct run *run)
 	for (unsigned k = 0; k < run->n; k++) {
 		struct seg *s = seg_of(run, k);
 		size_t i = run->at[k];
-		char *buf = contents(map, i, s);
-		size_t len = leaves_in_parts(run, k) ? 0 : map_write_len(map, i, buf);
+		char *buf = contents_addr(map, i, s);
+		size_t len = is_written_in_parts(run, k) ? 0 : map_write_len(map, i, buf);
 
 		if (len)
 			run->io[run->requests++] = (struct ummap_io){
@@ -228,19 +234,19 @@ static void prepare(struct run *run)
 	fill_gaps(run);
 }
 
-/* Step 6: the store has the segment. */
+/* Step 6 for segment i, which the store has. */
 static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy)
 {
 	bool dirty = seg_has(s, SEG_DIRTY);
 
 	seg_set_backing(s, map->current);
 	seg_change(s, 0, SEG_STORED);
-	/* Who may store at any moment, without a fault: it stays dirty until that is over. */
+	/* A busy segment stays dirty, because it may be stored to without a fault. */
 	if (busy)
 		return;
 	flush_note(map, s);
 	if (!dirty)
-		return; /* it has migrated */
+		return; /* a clean segment has migrated */
 	if (seg_has(s, SEG_INACTIVE)) {
 		cache_remove(&map->member, s);
 		seg_change(s, SEG_DIRTY, 0);
@@ -259,7 +265,8 @@ static void note_result(struct mapping *map, int err)
 		map->sync.write_error = -err;
 }
 
-/* err: nothing was written; part: the first error of what leaves in parts. */
+/* Ends the run. err: nothing was written; part: the first error of segments that are written in
+ * parts. Returns the first error. */
 static int run_end(struct run *run, int err, int part)
 {
 	struct mapping *map = run->map;
@@ -275,7 +282,8 @@ static int run_end(struct run *run, int err, int part)
 			map_extend_stored(map, ((uint64_t)run->at[k] << map->shift) + io->len);
 		if (err == 0 && (!io || io->res == 0) && !(run->failed >> k & 1))
 			become_clean(map, run->at[k], s, is_busy(run, k));
-		/* Half of it may have been written, to where it is to be read from: memory alone has it now. */
+		/* A part may have been written over the contents in the store: only memory has the
+		 * segment now. */
 		else if (err == 0 && map_in_order(map) && !seg_has(s, SEG_DIRTY))
 			flush_again(map, run->at[k], s);
 	}
@@ -289,29 +297,31 @@ static int run_end(struct run *run, int err, int part)
 	return err;
 }
 
-/* Writes the run and unlocks all of it, but the first if `keep`: the mapping may end when none is locked. */
+/* Steps 2 to 6 for a run. Unlocks all of its segments, but the first one if `keep`: the mapping may
+ * end as soon as none is locked. */
 static int write_run(struct run *run, bool keep)
 {
 	struct mapping *map = run->map;
 	int err, part = 0;
 
-	under_way++;
+	in_progress++;
 	find_busy(run);
 	err = make_readonly(run);
 	if (!err) {
 		await_accessors(run);
 		/* Step 4. */
 		part = write_parts(run);
-		prepare(run);
+		make_requests(run);
 		if (run->requests)
-			io_run(map->backings[map->current].store, run->io, run->requests, map->bulk, &map->stat.io);
-		/* Step 5, after the write: a flush that ran meanwhile did not cover it. */
+			io_run(map->backings[map->current].store, run->io, run->requests,
+			       map->bulk, &map->stat.io);
+		/* Step 5, after the write: a flush during the write did not cover it. */
 		map->sync.flush.due = true;
 	}
 	err = run_end(run, err, part);
 	for (unsigned i = run->n; i-- > (keep ? 1 : 0);)
 		seg_unlock(seg_of(run, i));
-	under_way--;
+	in_progress--;
 	ended++;
 	futex_wake(&ended, INT32_MAX);
 	return err;
@@ -321,12 +331,13 @@ int writeback_locked(struct mapping *map, size_t i, size_t last)
 {
 	struct run run = { .map = map };
 
-	/* In order, without gaps: contents may be moving within their file. */
+	/* Only neighbours: an ordered migration may be moving contents within their file. */
 	run_begin(&run, i, last, NEIGHBOURS);
 	return write_run(&run, true);
 }
 
-/* Writes from i on; returns how many segments it went past, or -errno. *later: one was left for later. */
+/* Writes a run from i on. Returns how many segments it has passed, or -errno. Sets *later if a
+ * segment remains to be written later. */
 static long write_from(struct mapping *map, size_t i, size_t last, uint64_t before, bool *later)
 {
 	struct run run = { .map = map };
@@ -348,11 +359,11 @@ static long write_from(struct mapping *map, size_t i, size_t last, uint64_t befo
 	return err ? err : (long)(run.at[run.n - 1] + 1 - i);
 }
 
-/* What to write of a mapping. */
+/* A scan of a mapping for segments to be written. */
 struct scan {
 	size_t first, last;
-	uint64_t before;  /* changed since before then */
-	uint64_t until;   /* no run begins later */
+	uint64_t before;  /* segments that became dirty earlier are written; ms */
+	uint64_t until;   /* no run begins later; ms */
 	int err;          /* the first error */
 };
 
@@ -365,7 +376,7 @@ static size_t next_unwritten(const struct mapping *map, size_t i, size_t end)
 		const struct seg *s = &e->segs[i - e->first];
 
 		for (size_t stop = min_size(end, e->first + e->count); i < stop; i++, s++) {
-			if (belongs(map, s, false))
+			if (can_join_run(map, s, false))
 				return i;
 		}
 	}
@@ -380,7 +391,7 @@ static size_t write_group(struct mapping *map, size_t i, size_t end, struct scan
 
 		n = write_from(map, i, scan->last, scan->before, later);
 		if (n < 0) {
-			/* What lies behind may still be written. */
+			/* The segments that follow may still be written. */
 			*later = true;
 			scan->err = scan->err ? scan->err : (int)n;
 			n = 1;
@@ -391,21 +402,23 @@ static size_t write_group(struct mapping *map, size_t i, size_t end, struct scan
 			return i;
 		}
 	}
-	/* A run may have gone on into the next group; that one's mark still wants a look at all of it. */
+	/* The run may have passed the end of the group. The next group is still scanned as a
+	 * whole. */
 	return end;
 }
 
-/* Says how far it came. */
+/* Writes the groups with a mark. Returns the first segment that was not looked at. */
 static size_t write_marked(struct mapping *map, struct scan *scan)
 {
 	size_t i;
 
-	/* While a scan has taken a mark off, another must not believe that there is nothing to write. */
+	/* A scan removes a mark before it writes. Without the lock, another scan would find nothing
+	 * to write, and its sync would not wait. */
 	futex_lock(&map->sync.scan_lock);
 	for (i = map_next_dirty(map, scan->first); i < scan->last; i = map_next_dirty(map, i)) {
 		size_t group = i & ~(((size_t)1 << MARK_GROUP_SHIFT) - 1);
 		size_t end = min_size(group + ((size_t)1 << MARK_GROUP_SHIFT), map->segs);
-		/* A group that is only partly asked for keeps its mark. */
+		/* A group that is only partly in the range keeps its mark. */
 		bool later = group < scan->first || end > scan->last;
 
 		end = min_size(end, scan->last);
@@ -447,7 +460,7 @@ bool writeback_keep_error(struct mapping *map, int err)
 	return atomic_compare_exchange_strong(&map->sync.error, &none, err);
 }
 
-/* Storage may take other segments: the next attempt is made with another one. */
+/* Moves the segment to the end of its list: storage may accept other segments. */
 static void try_later(struct mapping *map, struct seg *s)
 {
 	if (seg_has(s, SEG_VALID | SEG_INACTIVE | SEG_DIRTY)) {
@@ -456,14 +469,15 @@ static void try_later(struct mapping *map, struct seg *s)
 	}
 }
 
-/* Writes a segment that is inactive, and locked, with neighbours. */
+/* Writes a segment that is inactive and locked, with neighbours, and unlocks it. */
 static bool write_inactive(struct mapping *map, struct seg *s)
 {
 	struct run run = { .map = map };
 	int err;
 
 	run_begin(&run, map_index(map, s), map->segs, INACTIVE_NEIGHBOURS);
-	/* The first stays locked while the error is kept: the mapping may end after that. */
+	/* The first segment stays locked until the error is recorded: the mapping may end after
+	 * that. */
 	err = write_run(&run, true);
 	if (err) {
 		writeback_keep_error(map, err);
@@ -494,7 +508,7 @@ bool writeback_wait(void)
 {
 	uint32_t seen = ended;
 
-	if (under_way == 0)
+	if (in_progress == 0)
 		return false;
 	futex_wait(&ended, seen, MAX_WRITE_WAIT_MS);
 	return true;
@@ -502,7 +516,7 @@ bool writeback_wait(void)
 
 void writeback_forget(void)
 {
-	under_way = 0;
+	in_progress = 0;
 }
 
 int writeback_take_error(struct mapping *map)
@@ -515,15 +529,15 @@ int writeback_sync(struct mapping *map, size_t first, size_t last)
 	uint64_t failed;
 	int err;
 
-	/* Somebody else's flush may fail between our write and our flush, and the next one succeed for nothing:
-	 * what it brought into doubt has to be written again. */
+	/* A flush of another thread may fail between the write and the flush here, which then
+	 * succeeds without the bytes that the failed one has lost. They must be written again. */
 	do {
 		failed = map->sync.flush.failed;
 		err = writeback_range(map, first, last, UINT64_MAX);
 		if (!err)
 			err = flush(map);
 	} while (!err && failed != map->sync.flush.failed);
-	/* All that could be written is durable; but that is not all of the mapping. */
+	/* Without an error, everything is durable that was not lost before. */
 	return flush_has_lost(map) ? -EIO : err;
 }
 
