@@ -15,6 +15,7 @@
 #include "error.h"
 
 #include "keys.h"
+#include "transparent.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -42,27 +43,6 @@ static const struct { const char *name; int err; } errors[] = {
 
 /* ---- Calls ---- */
 
-static char *put_number(char *out, uint64_t value)
-{
-	char digits[20];
-	int n = 0;
-
-	do {
-		digits[n++] = (char)('0' + value % 10);
-		value /= 10;
-	} while (value > 0);
-	while (n > 0)
-		*out++ = digits[--n];
-	return out;
-}
-
-static char *put_text(char *out, const char *text)
-{
-	while (*text)
-		*out++ = *text++;
-	return out;
-}
-
 /*
  * Writes the counts to the file. Calls may overtake each other between counting and writing. A
  * thread that finds the counts changed writes again, so the file always ends with the last counts.
@@ -77,11 +57,8 @@ static void write_counts(struct error *f)
 	do {
 		seen = f->seen;
 		fired = f->fired;
-		end = put_text(line, "seen ");
-		end = put_number(end, seen);
-		end = put_text(end, " fired ");
-		end = put_number(end, fired);
-		*end++ = '\n';
+		end = put_number(stpcpy(line, "seen "), seen, ' ');
+		end = put_number(stpcpy(end, "fired "), fired, '\n');
 		syscall(SYS_pwrite64, f->count_fd, line, (size_t)(end - line), 0L);
 	} while (seen != f->seen || fired != f->fired);
 }
@@ -185,39 +162,11 @@ static int error_size(void *h, uint64_t *size)
 	return behind_size(&f->next, size);
 }
 
-static int error_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
-{
-	struct error *f = h;
-
-	return behind_lock(&f->next, off, len, how, why);
-}
-
-static int error_commits(void *h, uint64_t *oldest, uint64_t *newest)
-{
-	struct error *f = h;
-
-	return behind_commits(&f->next, oldest, newest);
-}
-
 static int error_push(void *h)
 {
 	struct error *f = h;
 
 	return behind_push(&f->next);
-}
-
-static void error_set_notice(void *h, ummap_notice *notice, void *arg)
-{
-	struct error *f = h;
-
-	behind_set_notice(&f->next, notice, arg);
-}
-
-static int error_hand_over(void *h, struct ummap_handover *to)
-{
-	struct error *f = h;
-
-	return behind_hand_over(&f->next, to);
 }
 
 static void free_filter(struct error *f)
@@ -389,9 +338,6 @@ const struct ummap_driver ummap_driver_error = {
 	.readv = error_readv,
 	.writev = error_writev,
 	.size = error_size,
-	.lock = error_lock,
-	.commits = error_commits,
 	.push = error_push,
-	.set_notice = error_set_notice,
-	.hand_over = error_hand_over,
+	PASSED_CALLS
 };

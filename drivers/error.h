@@ -12,7 +12,7 @@
 enum { OP_READ = 1, OP_WRITE = 2, OP_FLUSH = 4, OP_ANY = OP_READ | OP_WRITE | OP_FLUSH };
 
 struct error {
-	struct behind next;        /* next driver */
+	struct behind next;        /* next driver; the first field */
 	unsigned ops;              /* OP_*: kinds of calls that are counted */
 	uint64_t nth;              /* number of the first call that fails */
 	uint64_t times;            /* number of calls that fail; UINT64_MAX: all */

@@ -16,12 +16,10 @@
 #include "common/minmax.h"
 #include "keys.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

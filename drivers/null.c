@@ -7,10 +7,8 @@
 
 #include "keys.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

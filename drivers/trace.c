@@ -12,7 +12,7 @@
  * futex, and requests call only functions that a fault-safe driver may call, because they run in
  * signal handlers.
  */
-#include "behind.h"
+#include "transparent.h"
 
 #include "common/futex.h"
 #include "keys.h"
@@ -51,7 +51,7 @@ struct request {
 };
 
 struct trace {
-	struct behind next;        /* next driver */
+	struct behind next;        /* next driver; the first field */
 	_Atomic uint64_t shift;    /* mapping in place: offset in the store minus address */
 	uint64_t opened;           /* time of the opening in ns */
 	atomic_bool busy[MAX_IN_FLIGHT]; /* whether an element of `requests` is in use */
@@ -126,21 +126,6 @@ static int write_last_line(struct trace *t)
 }
 
 /* ---- Lines ---- */
-
-static char *put_number(char *out, uint64_t value, char end)
-{
-	char digits[20];
-	int n = 0;
-
-	do {
-		digits[n++] = (char)('0' + value % 10);
-		value /= 10;
-	} while (value > 0);
-	while (n > 0)
-		*out++ = digits[--n];
-	*out++ = end;
-	return out;
-}
 
 static char *put_line(char *out, const struct trace *t, const struct request *r, uint64_t took)
 {
@@ -250,14 +235,6 @@ static int trace_size(void *h, uint64_t *size)
 	return finish_request(t, &r, err);
 }
 
-/* A lock transfers no bytes, so it has no line. */
-static int trace_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
-{
-	struct trace *t = h;
-
-	return behind_lock(&t->next, off, len, how, why);
-}
-
 /* The search for data is no request, so it has no line. */
 static int trace_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end)
 {
@@ -266,26 +243,12 @@ static int trace_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end)
 	return t->next.driver.data ? t->next.driver.data(t->next.h, off, begin, end) : -EOPNOTSUPP;
 }
 
-static int trace_commits(void *h, uint64_t *oldest, uint64_t *newest)
-{
-	struct trace *t = h;
-
-	return behind_commits(&t->next, oldest, newest);
-}
-
 static int trace_push(void *h)
 {
 	struct trace *t = h;
 	struct request r = begin_request("push", 0, 0);
 
 	return t->next.driver.push ? finish_request(t, &r, behind_push(&t->next)) : -EOPNOTSUPP;
-}
-
-static void trace_set_notice(void *h, ummap_notice *notice, void *arg)
-{
-	struct trace *t = h;
-
-	behind_set_notice(&t->next, notice, arg);
 }
 
 static int trace_map(void *h, void *addr, size_t len, uint64_t off, int prot)
@@ -360,13 +323,6 @@ static int trace_reap(void *h, struct ummap_io **done, unsigned max, unsigned mi
 		t->busy[r - t->requests] = false;
 	}
 	return n;
-}
-
-static int trace_hand_over(void *h, struct ummap_handover *to)
-{
-	struct trace *t = h;
-
-	return behind_hand_over(&t->next, to);
 }
 
 /* ---- Opening and closing ---- */
@@ -493,10 +449,7 @@ const struct ummap_driver ummap_driver_trace = {
 	.readv = trace_readv,
 	.writev = trace_writev,
 	.size = trace_size,
-	.lock = trace_lock,
-	.commits = trace_commits,
 	.push = trace_push,
-	.set_notice = trace_set_notice,
 	.data = trace_data,
-	.hand_over = trace_hand_over,
+	PASSED_CALLS
 };

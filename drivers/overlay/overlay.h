@@ -117,6 +117,7 @@ struct overlay;
 /* Values of overlay_slot.flags. */
 #define SLOT_COPY 1                /* the record in table B counts, not the one in table A */
 #define SLOT_ATTEMPTED 2           /* a record of the next commit may be in the file */
+#define SLOT_BAD 4                 /* on opening: the block differs from its sum */
 
 struct overlay_slot {
 	uint64_t block;            /* OVERLAY_EMPTY: none */
@@ -152,6 +153,7 @@ struct overlay_policy {
 	const char *scheme;        /* "wal" or "cow" */
 	const char *file;          /* name of the file in messages, as in "the log" */
 	enum overlay_policy_id id;
+	bool checks_blocks;        /* whether all blocks are compared with their sums on opening */
 	/* Called when no slot can be taken; NULL: never. Returns whether there may be slots now. */
 	bool (*make_room)(struct overlay *o);
 	/* Called after a write of blocks; NULL: never. May wait. */

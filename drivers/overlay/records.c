@@ -15,6 +15,8 @@
 #define TABLE_BYTES (OVERLAY_GROUP * sizeof(struct overlay_record))
 #define COMMITS_BYTES (OVERLAY_COMMITS * OVERLAY_SECTOR)
 
+_Static_assert(OVERLAY_COMMITS_AT + COMMITS_BYTES == OVERLAY_ACK_AT, "the acknowledgment follows");
+
 /* ---- Places in the file ---- */
 
 static uint64_t round_up(const struct overlay *o, uint64_t bytes)
@@ -149,7 +151,7 @@ static bool is_whole(const struct overlay *o, const struct overlay_commit *c, un
 int overlay_read_commits(struct overlay *o, uint64_t *newest)
 {
 	_Alignas(64) char buf[COMMITS_BYTES + OVERLAY_SECTOR];
-	const struct overlay_ack *ack = (const void *)(buf + OVERLAY_ACK_AT - OVERLAY_COMMITS_AT);
+	const struct overlay_ack *ack = (const void *)(buf + COMMITS_BYTES);
 	uint64_t most = o->head.goal ? o->head.goal - 1 : UINT64_MAX;
 	int err = side_read(&o->file, buf, sizeof(buf), OVERLAY_COMMITS_AT);
 
@@ -187,7 +189,8 @@ struct scan {
 	char *buf;                 /* two tables; then blocks */
 };
 
-#define SCAN_BYTES (2 * TABLE_BYTES + OVERLAY_RUN_BYTES)
+#define BLOCKS_BYTES (OVERLAY_GROUP * OVERLAY_BLOCK)
+#define SCAN_BYTES (2 * TABLE_BYTES + BLOCKS_BYTES)
 
 static int scan_begin(struct scan *s, struct overlay *o, uint64_t m)
 {
@@ -217,6 +220,14 @@ static void scan_end(struct scan *s)
 static int read_tables(struct scan *s, uint32_t group)
 {
 	return side_read(&s->o->file, s->buf, 2 * TABLE_BYTES, group_at(s->o, group));
+}
+
+/* With the blocks, if all of them are checked: then the file is read in order, once. */
+static int read_group(struct scan *s, uint32_t group)
+{
+	size_t blocks = s->o->policy->checks_blocks ? BLOCKS_BYTES : 0;
+
+	return side_read(&s->o->file, s->buf, 2 * TABLE_BYTES + blocks, group_at(s->o, group));
 }
 
 static const struct overlay_record *record(const struct scan *s, unsigned copy, unsigned k)
@@ -264,6 +275,9 @@ static int fill_slot(struct scan *s, uint32_t slot)
 	to->sum = r->sum;
 	to->flags = copy ? SLOT_COPY : 0;
 	s->digest ^= r->sum;
+	if (o->policy->checks_blocks && r->block != OVERLAY_EMPTY && r->commit > o->head.home &&
+	    overlay_sum(s->buf + 2 * TABLE_BYTES + slot % OVERLAY_GROUP * OVERLAY_BLOCK) != r->data)
+		to->flags |= SLOT_BAD;
 	return 0;
 }
 
@@ -273,7 +287,7 @@ static int fill_slots(struct scan *s)
 
 	overlay_forget_slots(s->o);
 	for (uint32_t g = 0; g < s->ngroups && !err; g++) {
-		err = read_tables(s, g);
+		err = read_group(s, g);
 		for (unsigned k = 0; k < OVERLAY_GROUP && !err; k++)
 			err = fill_slot(s, g * OVERLAY_GROUP + k);
 	}
@@ -284,12 +298,16 @@ static int fill_slots(struct scan *s)
 static int check_run(struct scan *s, uint32_t slot, unsigned n, uint64_t *bad)
 {
 	struct overlay *o = s->o;
-	int err = side_read(&o->file, s->buf, n * o->head.block, overlay_block_at(o, slot));
+	bool checked = o->policy->checks_blocks;
+	int err = 0;
 
+	if (!checked)
+		err = side_read(&o->file, s->buf, n * o->head.block, overlay_block_at(o, slot));
 	for (unsigned k = 0; k < n && !err && *bad == OVERLAY_EMPTY; k++) {
 		const struct overlay_slot *one = overlay_slot(o, slot + k);
 
-		if (overlay_sum(s->buf + k * o->head.block) == one->data)
+		if (checked ? !(one->flags & SLOT_BAD)
+			    : overlay_sum(s->buf + k * o->head.block) == one->data)
 			continue;
 		*bad = one->block;
 		s->suspect = overlay_block_at(o, slot + k);

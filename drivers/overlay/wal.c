@@ -31,7 +31,7 @@ struct wal {
 };
 
 static const struct overlay_policy policy = {
-	.scheme = "wal", .file = "log", .id = OVERLAY_WAL,
+	.scheme = "wal", .file = "log", .id = OVERLAY_WAL, .checks_blocks = true,
 	.make_room = background_make_room_for_write, .has_written = background_wait_at_bound,
 };
 

@@ -74,6 +74,31 @@ static struct owned *owned_by(int sig)
 /* The kind of an access. A jump into a mapping (FETCH) cannot be served. */
 enum access { LOAD, STORE, FETCH };
 
+#if defined(__aarch64__)
+/* Whether an instruction stores to memory. The kernel tells faults of stores from faults of loads,
+ * but QEMU only from version 8.2 on. */
+static bool is_store(uint32_t instruction)
+{
+	static const struct { uint32_t mask, value; } stores[] = {
+		{ 0xbfff0000, 0x0c000000 }, { 0xbfe00000, 0x0c800000 }, /* ST1 to ST4 */
+		{ 0xbfdf0000, 0x0d000000 }, { 0xbfc00000, 0x0d800000 }, /* ST1 to ST4, one lane */
+		{ 0x3f400000, 0x08000000 },                             /* STXR, STLR, STXP */
+		{ 0x3fa07c00, 0x08a07c00 },                             /* CAS */
+		{ 0x3bc00000, 0x39000000 }, { 0x3fc00000, 0x3d800000 }, /* STR with an offset */
+		{ 0x3bc00000, 0x38000000 }, { 0x3fe00000, 0x3c800000 }, /* STR, other addresses */
+		{ 0x3f208c00, 0x38200000 }, { 0x3f20fc00, 0x38208000 }, /* LDADD and others, SWP */
+		{ 0x3a400000, 0x28000000 },                             /* STP */
+		{ 0xffffffe0, 0xd50b7420 },                             /* DC ZVA */
+	};
+
+	for (size_t i = 0; i < sizeof(stores) / sizeof(*stores); i++) {
+		if ((instruction & stores[i].mask) == stores[i].value)
+			return true;
+	}
+	return false;
+}
+#endif
+
 static enum access access_of(const ucontext_t *context)
 {
 #if defined(__x86_64__)
@@ -95,7 +120,7 @@ static enum access access_of(const ucontext_t *context)
 			break;
 		at += record.size;
 	}
-	return LOAD;
+	return is_store(*(const uint32_t *)context->uc_mcontext.pc) ? STORE : LOAD;
 #else
 #error "the kind of a fault is known for x86-64 and AArch64 only"
 #endif

@@ -199,14 +199,9 @@ enum fault_answer fault_by_signal(struct fault *fault)
 
 /* ---- By message ---- */
 
-/* Loads that a thread has on their way, and how many of them are enough to wait for the next one to be done before
- * looking for more to do: it will not be long. With fewer, another thread looks meanwhile. */
-#define MOST 16
-#define ENOUGH 4
-
 struct server {
-	struct seg_load loads[MOST];  /* free if their set is NULL */
-	struct ummap_io *next[MOST];  /* those that are not sent yet */
+	struct seg_load loads[MAX_MESSAGE_LOADS];  /* free if their set is NULL */
+	struct ummap_io *next[MAX_MESSAGE_LOADS];  /* those that are not sent yet */
 	unsigned n, unsent;
 	struct store *store;          /* of all of them */
 };
@@ -227,7 +222,7 @@ static void leave(struct server *v, struct seg_load *l, int err)
 static void finish(struct server *v, struct ummap_io **done, unsigned n)
 {
 	const struct mapping *map = container_of(done[0], struct seg_load, io)->map;
-	int err[MOST];
+	int err[MAX_MESSAGE_LOADS];
 
 	discard_batch_begin(budget_batch_bytes(map->member.least));
 	for (unsigned k = 0; k < n; k++)
@@ -240,7 +235,7 @@ static void finish(struct server *v, struct ummap_io **done, unsigned n)
 /* The driver has failed as a whole. */
 static void fail_all(struct server *v, int err)
 {
-	for (struct seg_load *l = v->loads; l < v->loads + MOST; l++) {
+	for (struct seg_load *l = v->loads; l < v->loads + MAX_MESSAGE_LOADS; l++) {
 		struct ummap_io *io = &l->io;
 
 		if (!l->map)
@@ -253,8 +248,8 @@ static void fail_all(struct server *v, int err)
 
 static void await(struct server *v)
 {
-	struct ummap_io *done[MOST];
-	int n = io_end(v->store, done, MOST);
+	struct ummap_io *done[MAX_MESSAGE_LOADS];
+	int n = io_end(v->store, done, MAX_MESSAGE_LOADS);
 
 	if (n < 0)
 		fail_all(v, n);
@@ -366,7 +361,7 @@ void *fault_by_message(void *unused)
 
 	(void)unused;
 	for (;;) {
-		if (v.n < MOST && messages_next(&fault, v.n == 0)) {
+		if (v.n < MAX_MESSAGE_LOADS && messages_next(&fault, v.n == 0)) {
 			serve(&v, &fault);
 			continue;
 		}
@@ -374,7 +369,7 @@ void *fault_by_message(void *unused)
 			continue;
 		if (v.unsent)
 			send_all(&v);
-		if (v.n < ENOUGH)
+		if (v.n < MIN_LOADS_TO_WAIT)
 			messages_hand_off();
 		if (v.n > v.unsent)
 			await(&v);

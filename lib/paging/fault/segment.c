@@ -249,7 +249,7 @@ static int map_segment(struct mapping *map, size_t i, struct seg *s, char *from,
 static int map_cluster(struct mapping *map, size_t i, struct seg **list, unsigned n)
 {
 	uint32_t first = list[0]->frame;
-	uint64_t before[CLUSTER_MAX];
+	uint64_t before[MAX_CLUSTER_SEGMENTS];
 	int err;
 
 	for (unsigned k = 0; k < n; k++) {
@@ -352,8 +352,9 @@ static bool waits_too(const struct seg *first, const struct seg *s)
  * mapped by itself. */
 static bool return_cluster(struct mapping *map, size_t i, struct seg *s)
 {
-	struct seg *list[CLUSTER_MAX] = { s };
-	unsigned n = waits_ahead(s) ? map_lock_cluster(map, i, list, CLUSTER_MAX, waits_too) : 1;
+	struct seg *list[MAX_CLUSTER_SEGMENTS] = { s };
+	unsigned n = !waits_ahead(s) ? 1 :
+		     map_lock_cluster(map, i, list, MAX_CLUSTER_SEGMENTS, waits_too);
 	bool done = false;
 
 	if (n > 1) {
@@ -621,17 +622,22 @@ static unsigned lock_idle(struct mapping *map, size_t i, struct seg **list, size
 	return n;
 }
 
-void seg_drop_behind(struct mapping *map, size_t first, size_t count, bool all)
+bool seg_drop_behind(struct mapping *map, size_t first, size_t count, bool all)
 {
-	struct seg *list[CLUSTER_MAX];
+	struct seg *list[MAX_CLUSTER_SEGMENTS];
 	size_t end = first + count;
+	bool done = true;
 	unsigned n;
 
 	for (size_t i = first; i < end; i += n) {
 		list[0] = map_seg(map, i);
 		n = 1;
-		if (!is_idle(list[0]) || !seg_trylock(list[0]))
+		if (!is_idle(list[0]))
 			continue;
+		if (!seg_trylock(list[0])) {
+			done = false;
+			continue;
+		}
 		n = is_idle(list[0]) ? lock_idle(map, i, list, end - i, all) : 0;
 		if (n) {
 			leave_behind(map, i, list, n);
@@ -640,6 +646,7 @@ void seg_drop_behind(struct mapping *map, size_t first, size_t count, bool all)
 		map_unlock(map, i, list[0]);
 		n = n ? n : 1;
 	}
+	return done;
 }
 
 /* Brings an absent segment as far as inactive. */

@@ -31,8 +31,9 @@ void seg_evict(struct mapping *map, size_t first, size_t last);
 /* Makes the segments of [first, last) of a blank mapping as if they had never been touched; those that are pinned stay. */
 int seg_discard(struct mapping *map, size_t first, size_t last);
 /* Evicts those of `count` segments from `first` on that are clean and not locked, and, but for `all`, of which their policy
- * expects no other use; their frames are the next to be taken. */
-void seg_drop_behind(struct mapping *map, size_t first, size_t count, bool all);
+ * expects no other use; their frames are the next to be taken. Returns false if another thread holds the
+ * lock of a segment that might go. */
+bool seg_drop_behind(struct mapping *map, size_t first, size_t count, bool all);
 /* Migrates the segments of [first, last) that are still in the older backing store to the current one, from
  * either end. */
 int seg_migrate(struct mapping *map, size_t first, size_t last, bool descending);

@@ -20,13 +20,6 @@
 
 #include <string.h>
 
-#define WAIT_MS 50
-#define REPORT_INTERVAL_MS 60000
-/* How long the background thread tries to write one mapping, and how long it pauses when nothing
- * could be written. */
-#define TRY_MS 20
-#define RETRY_INTERVAL_MS 1000
-
 static _Atomic bool has_waiting;   /* stall.waiting of some mapping is set */
 static _Atomic uint32_t sleeping;  /* never changes: stall_sleep only waits for its timeout */
 
@@ -51,7 +44,7 @@ void stall_note_wait(struct mapping *map)
 
 void stall_sleep(void)
 {
-	futex_wait(&sleeping, 0, WAIT_MS);
+	futex_wait(&sleeping, 0, STALL_SLEEP_MS);
 }
 
 /* ---- The background thread ---- */
@@ -75,7 +68,7 @@ static bool is_due(uint64_t *last)
 {
 	uint64_t now = sys_now();
 
-	if (*last && now - *last < REPORT_INTERVAL_MS)
+	if (*last && now - *last < STALL_REPORT_INTERVAL_MS)
 		return false;
 	*last = now;
 	return true;
@@ -114,11 +107,11 @@ static void try_write(struct mapping *map)
 
 	if (begin < map->fault.stall.next_try)
 		return;
-	writeback_some(map, &map->fault.stall.at, map->segs, begin + TRY_MS);
+	writeback_some(map, &map->fault.stall.at, map->segs, begin + STALL_WRITE_MS);
 	map->fault.stall.progress |= cache_count_bytes(&map->member).dirty < before;
 	if (map->fault.stall.at < map->segs)
 		return;
-	map->fault.stall.next_try = map->fault.stall.progress ? 0 : sys_now() + RETRY_INTERVAL_MS;
+	map->fault.stall.next_try = map->fault.stall.progress ? 0 : sys_now() + STALL_RETRY_MS;
 	map->fault.stall.at = 0;
 	map->fault.stall.progress = false;
 }

@@ -11,10 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define GROUP ((size_t)1 << MARK_SHIFT)
-/* Bytes; one cache line. */
-#define END_SLACK 64
-
+#define GROUP ((size_t)1 << MARK_GROUP_SHIFT)
 
 static size_t count_segs(const struct mapping *map, size_t size)
 {
@@ -86,7 +83,7 @@ static int add_extent(struct mapping *map, size_t first, size_t count)
 
 	e->first = first;
 	e->count = count;
-	if (map->life.extents_used == EXTENTS_MAX)
+	if (map->life.extents_used == MAX_EXTENTS)
 		return fail(ENOMEM, "cannot grow the mapping of '%s': it was grown too often. Try "
 			    "to end it and to map the store again", map->name);
 	err = make_twins(map, e);
@@ -336,7 +333,7 @@ size_t map_write_len(struct mapping *map, size_t i, const char *buf)
 	keep = max_size(keep, trimmed(buf, len));
 	/* Which zeros were stored cannot be seen. Where only a few are missing to the mapping's end, they were:
 	 * numbers end in zeros. */
-	if (keep && begin + keep + END_SLACK > map->size)
+	if (keep && begin + keep + MAX_OMITTED_ZEROS > map->size)
 		keep = len;
 	return keep;
 }
@@ -345,7 +342,7 @@ size_t map_write_len(struct mapping *map, size_t i, const char *buf)
 
 static void mark(_Atomic uint64_t *marks, size_t i)
 {
-	size_t group = i >> MARK_SHIFT;
+	size_t group = i >> MARK_GROUP_SHIFT;
 	uint64_t bit = 1ull << (group & 63);
 
 	/* The change to the head must be visible before the mark is read: a thread that removes the mark reads
@@ -358,14 +355,14 @@ static void mark(_Atomic uint64_t *marks, size_t i)
 
 static size_t next_marked(const struct mapping *map, const _Atomic uint64_t *marks, size_t i)
 {
-	size_t group = i >> MARK_SHIFT, groups = (map->segs + GROUP - 1) >> MARK_SHIFT;
+	size_t group = i >> MARK_GROUP_SHIFT, groups = (map->segs + GROUP - 1) >> MARK_GROUP_SHIFT;
 
 	while (group < groups) {
 		uint64_t word = marks[group / 64] >> (group & 63);
 
 		if (word) {
 			group += (size_t)__builtin_ctzll(word);
-			i = max_size(i, group << MARK_SHIFT);
+			i = max_size(i, group << MARK_GROUP_SHIFT);
 			return min_size(i, map->segs);
 		}
 		group = (group | 63) + 1;
@@ -395,7 +392,7 @@ size_t map_next_dirty(const struct mapping *map, size_t i)
 
 void map_forget_dirty(struct mapping *map, size_t i)
 {
-	size_t group = i >> MARK_SHIFT;
+	size_t group = i >> MARK_GROUP_SHIFT;
 
 	atomic_fetch_and(&map->life.dirty[group / 64], ~(1ull << (group & 63)));
 	atomic_thread_fence(memory_order_seq_cst);

@@ -10,6 +10,7 @@
 #include "peer/export.h"
 #include "cache/header.h"
 #include "node/registry.h"
+#include "paging/tuning.h"
 
 /* A backing store: where the contents of a segment may be. */
 struct backing {
@@ -23,8 +24,6 @@ struct backing {
  * overlap, writing one segment may overwrite another one: then they migrate in this order only, and nothing else is
  * written before. */
 enum migration { MIGRATE_NONE, MIGRATE_ANY, MIGRATE_ASCENDING, MIGRATE_DESCENDING };
-
-#define EXTENTS_MAX 40
 
 /* An array of headers. Headers never move, because lists link them: a mapping that grows gets another array. */
 struct extent {
@@ -53,7 +52,7 @@ struct map_life {
 	_Atomic uint32_t users;  /* threads and jobs that use the mapping; remains valid after its end */
 	_Atomic uint32_t frozen; /* whether new users wait */
 	struct mapping *next_free; /* lookup.c */
-	struct extent extents[EXTENTS_MAX];
+	struct extent extents[MAX_EXTENTS];
 	unsigned extents_used;
 	_Atomic uint64_t *touched; /* a bit for each group of segments of which one was ever valid */
 	_Atomic uint64_t *dirty;   /* a bit for each group of which a segment may be dirty */
@@ -84,8 +83,6 @@ struct map_fault {
 	struct stall stall;
 };
 
-#define STREAMS 8
-
 /* A run of faults that follow one another (readahead.c). Numbers are of segments. */
 struct stream {
 	size_t last;               /* segment of the last fault */
@@ -102,11 +99,13 @@ struct map_residency {
 	_Atomic int advice;        /* UMMAP_ADV_NORMAL, RANDOM or SEQUENTIAL */
 	_Atomic uint32_t stream_lock; /* protects the streams and their clock */
 	_Atomic uint32_t take_lock;/* held while readahead takes the frames of a cluster */
-	struct stream streams[STREAMS];
+	struct stream streams[MAX_STREAMS];
 	uint64_t stream_clock;
 	_Atomic size_t ahead_lost; /* segments by which the readahead window is reduced (readahead.c) */
 	_Atomic uint64_t wanted_until; /* time of the account's clock before which runs leave nothing
 					  behind (recycle.c) */
+	_Atomic size_t missed[MAX_MISSED]; /* first segments, + 1, of clusters that could not be
+					      dropped behind a run (readahead.c); 0: none */
 	_Atomic size_t pagecached; /* segments in page-cache mappings (SEG_PAGECACHE) */
 	size_t next_look;          /* segment at which the background thread continues to check them */
 	uint64_t movements;        /* loads and evictions up to the last look of assemble.c */
@@ -171,8 +170,6 @@ struct mapping {
 	struct map_residency residency;
 	struct map_sync sync;
 };
-
-#define MARK_SHIFT 6 /* 64 segments a bit */
 
 /* Sets up headers and marks for a mapping whose mapped range, size and seg_size are given. 0 or -errno. */
 int map_create(struct mapping *map);
@@ -258,10 +255,11 @@ static inline size_t map_places_len(const struct mapping *map, size_t i, unsigne
  * tables. The number of segments is bounded, because their requests are on the stacks of signal handlers; 1: the
  * segments of the mapping move one by one.
  */
-#define CLUSTER_MAX 32
 static inline size_t map_cluster_size(const struct mapping *map)
 {
-	return frames_are_whole(map->frames) ? max_size(min_size(CLUSTER_MAX, HUGE_PAGE >> map->shift), 1) : 1;
+	size_t n = frames_are_whole(map->frames) ? HUGE_PAGE >> map->shift : 1;
+
+	return max_size(min_size(MAX_CLUSTER_SEGMENTS, n), 1);
 }
 
 /* Locks the rest of a cluster from segment i on, which is list[0] and locked already, as long as each `fits` the first

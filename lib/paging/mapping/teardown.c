@@ -12,8 +12,6 @@
 #include "budget/share.h"
 #include "paging/fault/fault.h"
 
-#define STRETCH 256 /* segments that leave their places at a time: whole clusters */
-
 static int discard_one(struct mapping *map, size_t i, struct seg *s)
 {
 	(void)s;
@@ -60,12 +58,12 @@ static bool bring_to_pool(struct mapping *map, size_t i, struct seg **list, unsi
  * outside the library, and must not go to another mapping. */
 static int keep_frames(struct mapping *map, size_t i, struct seg *s)
 {
-	struct seg *list[CLUSTER_MAX] = { s };
+	struct seg *list[MAX_CLUSTER_SEGMENTS] = { s };
 	unsigned n;
 
 	if (seg_pins(s) || share_is_dynamic() || !budget_has_room(0, 0))
 		return 0;
-	n = map_lock_cluster(map, i, list, CLUSTER_MAX, alike);
+	n = map_lock_cluster(map, i, list, MAX_CLUSTER_SEGMENTS, alike);
 	if (bring_to_pool(map, i, list, n)) {
 		for (unsigned k = n; k-- > 0;)
 			forget(map, list[k], frame_free);
@@ -80,7 +78,7 @@ static void keep_all(struct mapping *map, size_t first)
 	size_t pages = round_up(map->size, sys_page()), end;
 
 	for (size_t i = map_next_touched(map, first); i < map->segs; i = map_next_touched(map, end)) {
-		end = min_size(round_up(i + 1, STRETCH), map->segs);
+		end = min_size(round_up(i + 1, TEARDOWN_BATCH_SEGMENTS), map->segs);
 		engine_hold_places();
 		map_for_valid(map, i, end, keep_frames);
 		if (map->engine->unmap_last)

@@ -18,9 +18,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* How long a round may take. It copies, and the system clears, a huge page in less than a millisecond. */
-#define ROUND_MS 50
-
 /* Whether the system has huge pages for those who ask. */
 static bool has_huge_pages(void)
 {
@@ -47,7 +44,8 @@ static unsigned per_huge(const struct mapping *map)
 static bool is_suitable(const struct mapping *map)
 {
 	return !map->in_place && frames_are_whole(map->frames) && !map->shared && !map->writers &&
-	       map->seg_size < HUGE_PAGE && per_huge(map) <= CLUSTER_MAX && (uintptr_t)map->range % HUGE_PAGE == 0 && !sys_locks;
+	       map->seg_size < HUGE_PAGE && per_huge(map) <= MAX_CLUSTER_SEGMENTS &&
+	       (uintptr_t)map->range % HUGE_PAGE == 0 && !sys_locks;
 }
 
 /* Faults, and what they bring about. */
@@ -195,7 +193,7 @@ void assemble_look(struct mapping *map)
 		return;
 	}
 	n = per_huge(map);
-	end = sys_now() + ROUND_MS;
+	end = sys_now() + ASSEMBLE_ROUND_MS;
 	while (map->residency.next_assemble + n <= map->size >> map->shift && sys_now() < end && assemble(map, map->residency.next_assemble))
 		map->residency.next_assemble = map_next_touched(map, map->residency.next_assemble + n) / n * n;
 }

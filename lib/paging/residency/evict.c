@@ -23,46 +23,6 @@
 #include <limits.h>
 #include <sched.h>
 
-/* Parts of what an account holds: kept inactive, as a supply for faults and a second chance for what a policy
- * misjudged; when to fill it up again; dirty ones that may wait to be written there; and how many of these
- * make it worth waking a worker. */
-#define INACTIVE_PART 8
-#define INACTIVE_LOW_PART 16
-#define DIRTY_INACTIVE_PART 4
-#define BEHIND_PART 32
-#define BEHIND_MOST ((size_t)4 << 20)
-/* How often a thread tries again when other threads have locked every segment. */
-#define PATIENCE 10000
-/* ... and before it goes over the budget, or asks another account: so often, and then so many milliseconds. Storage may
- * be slow: a load takes less than the long time, unless it needs a frame itself. */
-#define YIELDS 100
-#define NAPS 5
-#define NAPS_LONG 1000
-/* Beyond the budget, a fault frees so many frames before it takes one: the background thread frees the rest. */
-#define HELP 2
-/* So many inactive are enough to make the frame of one ready before it is needed. */
-#define MANY 8
-/* Where no VMA is left, so many segments are discarded in place, of so many that are tried. */
-#define SHED 8
-#define SHED_TRIES 64
-/* ... and so many frames there may always be: the spare mappings are enough for these. */
-#define FRAMES_LEAST 16
-/* So many segments go to the inactive ones at a time, and what goes by the same call as the last one; they hold their
- * locks meanwhile. */
-#define TOGETHER 8
-#define TOGETHER_MOST (TOGETHER + CLUSTER_MAX)
-/* Where they are dropped, so many at a time, and no more bytes than this or this part of what the account holds. */
-#define DROP_TOGETHER 32
-#define DROP_BYTES ((size_t)512 << 10)
-#define DROP_PART 32
-/* ... and of what is inactive there, one goes with so many of them: the oldest, which has had its chance. */
-#define EXPIRE_PART 16
-/* So many frames lose their memory in the pool together, where a segment is no larger than this; and no more than this part
- * of what is inactive, which has its chance. */
-#define EMPTY_TOGETHER 16
-#define EMPTY_MOST ((size_t)16 << 10)
-#define EMPTY_PART 4
-
 /* A request for a frame, and its progress. */
 struct request {
 	struct mapping *map;
@@ -175,16 +135,17 @@ static int shed_one(struct mapping *wanted, bool *mapped)
 bool evict_shed(struct mapping *wanted)
 {
 	bool given = frames_are_whole(wanted->frames) && spare_give(), mapped = false;
-	unsigned most = frames_are_whole(wanted->frames) ? SHED : 1, shed = 0;
+	unsigned most = frames_are_whole(wanted->frames) ? MAX_VMA_DISCARDS : 1, shed = 0;
 	int one = 0;
 
-	for (unsigned tries = 0; tries < SHED_TRIES && shed < most && one >= 0; tries++) {
+	for (unsigned tries = 0; tries < MAX_VMA_DISCARD_TRIES && shed < most && one >= 0; tries++) {
 		one = shed_one(wanted, &mapped);
 		shed += one > 0;
 	}
 	/* Keep clear of where it happened. */
 	if (mapped) {
-		frame_restrict((uint32_t)max_size(frame_used() - frame_used() / 16, FRAMES_LEAST));
+		frame_restrict((uint32_t)max_size(frame_used() - frame_used() / VMA_RESERVE_PART,
+						  MIN_FRAMES_WITHOUT_VMAS));
 		spare_keep();
 	}
 	return given || shed;
@@ -225,7 +186,7 @@ static int send_one(struct mapping *map, struct seg *s, struct account *giver, b
 		return drop_one(map, s);
 	err = seg_deactivate(map, map_index(map, s), s);
 	if (!err && seg_has(s, SEG_DIRTY) &&
-	    giver->dirty_inactive >= min_size(account_frames(giver) / BEHIND_PART, BEHIND_MOST))
+	    giver->dirty_inactive >= min_size(account_frames(giver) / WRITE_BEHIND_PART, MAX_WRITE_BEHIND_BYTES))
 		writeback_behind(map);
 	return err ? err : 1;
 }
@@ -264,12 +225,12 @@ static bool retire(struct mapping *wanted, struct account *giver, enum cache_kin
 static void empty_frames(struct request *r, struct account *giver)
 {
 	size_t spare = giver->clean / EMPTY_PART / r->map->seg_size;
-	uint32_t frames[EMPTY_TOGETHER] = { r->frame };
+	uint32_t frames[EMPTY_BATCH] = { r->frame };
 	unsigned n = 1;
 	struct member *m;
 	struct seg *s;
 
-	for (; n < EMPTY_TOGETHER && n < spare &&
+	for (; n < EMPTY_BATCH && n < spare &&
 	     (s = cache_take_segment(giver, CACHE_CLEAN, &r->map->member, &m)); n++) {
 		frames[n] = evict_let_go(map_of(m), s);
 		seg_unlock(s);
@@ -303,7 +264,7 @@ static bool reclaim(struct request *r, struct account *giver, enum cache_kind ki
 	r->charged |= fits;
 	if (fits) {
 		r->frame = got;
-		if (frames_are_copied(r->map->frames) && r->map->seg_size <= EMPTY_MOST && !frame_is_blank(got))
+		if (frames_are_copied(r->map->frames) && r->map->seg_size <= MAX_EMPTY_SEGMENT_BYTES && !frame_is_blank(got))
 			empty_frames(r, giver);
 	} else {
 		frame_free_to_system(got);
@@ -314,7 +275,7 @@ static bool reclaim(struct request *r, struct account *giver, enum cache_kind ki
 
 static bool has_backlog(const struct account *account)
 {
-	return account->dirty_inactive >= account_frames(account) / DIRTY_INACTIVE_PART;
+	return account->dirty_inactive >= account_frames(account) / DIRTY_BACKLOG_PART;
 }
 
 /* What waits to be written becomes a supply of clean frames; more of it would not come sooner. */
@@ -363,11 +324,11 @@ static int send_all(struct seg **list, struct member **from, unsigned n, struct 
  * are none. */
 static int send_together(struct mapping *wanted, struct account *giver, size_t bytes, unsigned n, bool drop)
 {
-	struct member *from[TOGETHER_MOST];
-	struct seg *list[TOGETHER_MOST];
+	struct member *from[MAX_EVICTION_BATCH];
+	struct seg *list[MAX_EVICTION_BATCH];
 	int done;
 
-	n = cache_take_victims(giver, &wanted->member, bytes, list, from, n, TOGETHER_MOST);
+	n = cache_take_victims(giver, &wanted->member, bytes, list, from, n, MAX_EVICTION_BATCH);
 	discard_batch_begin(budget_batch_bytes(wanted->member.least));
 	done = send_all(list, from, n, giver, drop);
 	discard_batch_end();
@@ -383,7 +344,7 @@ static int send_some(struct mapping *wanted, struct account *giver, unsigned n)
 {
 	size_t bytes = lacking(giver);
 
-	return bytes ? send_together(wanted, giver, bytes, n < TOGETHER ? n : TOGETHER, false) : 1;
+	return bytes ? send_together(wanted, giver, bytes, n < EVICTION_BATCH ? n : EVICTION_BATCH, false) : 1;
 }
 
 /* What has been inactive for long gives its memory back, as one of so many that leave. */
@@ -402,10 +363,10 @@ static void expire_some(struct mapping *wanted, struct account *giver, size_t le
 /* The next faults find room: 1, or -errno; 0: there is nothing to give. */
 static int drop_some(struct mapping *wanted, struct account *giver)
 {
-	size_t bytes = min_size(account_frames(giver) / DROP_PART, DROP_BYTES);
-	int done = send_together(wanted, giver, bytes, DROP_TOGETHER, true);
+	size_t bytes = min_size(account_frames(giver) / DROP_PART, MAX_DROP_BYTES);
+	int done = send_together(wanted, giver, bytes, DROP_BATCH, true);
 
-	expire_some(wanted, giver, min_size(bytes / wanted->seg_size, DROP_TOGETHER));
+	expire_some(wanted, giver, min_size(bytes / wanted->seg_size, DROP_BATCH));
 	return done;
 }
 
@@ -423,7 +384,7 @@ static void supply_job(void *arg, uint64_t giver_address, uint64_t none)
 	struct account *giver = (struct account *)(uintptr_t)giver_address;
 
 	(void)none;
-	while (!map_is_frozen(map) && !has_supply(giver, INACTIVE_PART) && has_moved(map, send_some(map, giver, TOGETHER)))
+	while (!map_is_frozen(map) && !has_supply(giver, INACTIVE_PART) && has_moved(map, send_some(map, giver, EVICTION_BATCH)))
 		;
 	giver->supplying = false;
 	map_leave(map);
@@ -468,7 +429,7 @@ static bool make_room(struct request *r, struct account *giver)
 	 * for writes. */
 	if (r->ahead)
 		return giver->supplying && !has_supply(giver, INACTIVE_PART) &&
-		       send_some(r->map, giver, frames_are_whole(r->map->frames) ? TOGETHER : 1) > 0;
+		       send_some(r->map, giver, frames_are_whole(r->map->frames) ? EVICTION_BATCH : 1) > 0;
 	/* c. What is in use becomes inactive; only what is clean, where much waits to be written already. */
 	if (drops(r->map, giver) && !has_backlog(giver) && has_moved(r->map, drop_some(r->map, giver)))
 		return true;
@@ -500,14 +461,14 @@ static bool wait_for_hands(struct request *r, unsigned naps)
 		return false;
 	if (mine->arrivals != r->came) {
 		r->came = mine->arrivals;
-		r->waits = min_size(r->waits, YIELDS);
+		r->waits = min_size(r->waits, MAX_YIELDS);
 	}
-	if (r->waits >= YIELDS + naps)
+	if (r->waits >= MAX_YIELDS + naps)
 		return false;
-	if (r->waits++ < YIELDS)
+	if (r->waits++ < MAX_YIELDS)
 		sched_yield();
 	else
-		futex_wait(&nobody, 0, 1);
+		futex_wait(&nobody, 0, SLEEP_MS);
 	return true;
 }
 
@@ -519,10 +480,10 @@ static bool wait_for_others(struct request *r, unsigned tries)
 	struct account *mine = map_account(r->map);
 
 	if (r->map->writers)
-		return wait_for_hands(r, NAPS);
+		return wait_for_hands(r, MAX_SLEEPS);
 	if (mine->stuck)
-		return !r->charged && wait_for_hands(r, NAPS);
-	if (tries < PATIENCE / 2 && wait_for_hands(r, NAPS_LONG))
+		return !r->charged && wait_for_hands(r, MAX_SLEEPS);
+	if (tries < MAX_LOCK_RETRIES / 2 && wait_for_hands(r, MAX_STORAGE_SLEEPS))
 		return true;
 	mine->stuck = true;
 	return false;
@@ -537,7 +498,7 @@ static bool waits_for_own(struct request *r, const struct account *giver)
 	if (!r->charged || giver != mine || !account_can_give(mine, r->map->member.least) ||
 	    !account_nth(1))
 		return false;
-	return wait_for_hands(r, NAPS);
+	return wait_for_hands(r, MAX_SLEEPS);
 }
 
 /* Moves one segment, of whichever mapping, one step towards giving up its frame; false: there is no such segment. */
@@ -593,12 +554,12 @@ static bool lacks_clean_frames(const struct request *r)
 
 uint32_t evict_take_frame(struct mapping *map, bool ahead)
 {
-	struct request r = { .map = map, .ahead = ahead, .help = HELP, .frame = FRAME_NONE };
+	struct request r = { .map = map, .ahead = ahead, .help = FRAMES_FREED_PER_FAULT_OVER_BUDGET, .frame = FRAME_NONE };
 	bool keeps_clean;
 	size_t limit;
 
 	share_expect(map->seg_size);
-	for (unsigned tries = 0; r.frame == FRAME_NONE && tries < PATIENCE; tries++) {
+	for (unsigned tries = 0; r.frame == FRAME_NONE && tries < MAX_LOCK_RETRIES; tries++) {
 		/* 1. The account promises the bytes, if it has room for them. */
 		r.charged = r.charged || account_charge(map_account(map), map->seg_size);
 		/* 2. A free frame, within the budget of the process. */
@@ -639,7 +600,7 @@ static void keep_ready(struct mapping *map, struct account *giver)
 {
 	struct request r = { .map = map, .charged = true, .frame = FRAME_NONE };
 
-	if (giver->clean < MANY * map->seg_size || frame_is_available(map->frames, 0))
+	if (giver->clean < MIN_INACTIVE_TO_PREPARE * map->seg_size || frame_is_available(map->frames, 0))
 		return;
 	if (!reclaim(&r, giver, CACHE_CLEAN) || r.frame == FRAME_NONE)
 		return;
@@ -670,7 +631,7 @@ void evict_resupply(struct mapping *map, unsigned n)
 bool evict_shrink(struct mapping *map, size_t least, unsigned frames)
 {
 	const struct account *mine = map_account(map);
-	struct request r = { .map = map, .only_frees = true, .waits = YIELDS + NAPS,
+	struct request r = { .map = map, .only_frees = true, .waits = MAX_YIELDS + MAX_SLEEPS,
 		.came = mine->arrivals, .frame = FRAME_NONE };
 
 	for (; frames > 0; frames--) {

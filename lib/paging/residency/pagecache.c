@@ -28,24 +28,6 @@
 
 #include <sys/mman.h>
 
-/* A fault costs more than the pages that are mapped with it, so neighbours are mapped together, as
- * a run. These are the bounds on a run. */
-#define MAX_RUN_BYTES ((size_t)16 << 20)
-#define MIN_RUN_BYTES ((size_t)64 << 10)
-#define MAX_RUN_SEGMENTS 512
-/* A run has at most the part ADJACENT_RUN_PART of the budget while half of the budget is unused,
- * or beside segments that are mapped from the page cache. Otherwise it has at most
- * SCATTERED_RUN_PART: a run among scattered accesses takes budget from other runs, and few of its
- * pages are accessed. */
-#define ADJACENT_RUN_PART 64
-#define SCATTERED_RUN_PART 4096
-/* A run may take two mappings of the kernel, of which a process has few (vm.max_map_count). */
-#define MAX_RUNS 8192
-/* Number of eviction steps for each segment of a run, if frames exceed the budget because of it. */
-#define STEPS_PER_SEGMENT 4
-/* Number of clusters that the background thread checks in one round. */
-#define MAX_CHECKS 64
-
 /* Segments that were mapped from the page cache together. Some may have been unmapped since. */
 struct pagecache_run {
 	struct ummap_node link;       /* in its account's ring, or in that of unused ones */
@@ -58,7 +40,7 @@ struct span {
 	size_t first, last;
 };
 
-static struct pagecache_run runs[MAX_RUNS];
+static struct pagecache_run runs[MAX_PAGECACHE_RUNS];
 static unsigned runs_touched;         /* those from here on were never used */
 static struct ummap_node unused_runs = { &unused_runs, &unused_runs };
 static _Atomic uint32_t lock;         /* around the rings of runs */
@@ -168,7 +150,7 @@ static struct pagecache_run *take_unused_run(void)
 	if (!list_empty(&unused_runs)) {
 		run = run_of(unused_runs.next);
 		list_remove(&run->link);
-	} else if (runs_touched < MAX_RUNS) {
+	} else if (runs_touched < MAX_PAGECACHE_RUNS) {
 		run = &runs[runs_touched++];
 	}
 	futex_unlock(&lock);
@@ -222,7 +204,7 @@ static int unmap_from(struct mapping *map, size_t i, size_t last)
 {
 	struct span span = { i, i + 1 };
 
-	while (span.last < last && span.last - i < MAX_RUN_SEGMENTS &&
+	while (span.last < last && span.last - i < MAX_PAGECACHE_RUN_SEGMENTS &&
 	       lock_if(map, span.last, true))
 		span.last++;
 	return unmap_span(map, &span);
@@ -297,7 +279,7 @@ static struct pagecache_run *reserve_run(struct mapping *map, size_t bytes)
 		}
 	}
 	/* Frames leave where they take what is guaranteed to page-cache mappings. */
-	evict_shrink(map, map->member.least, STEPS_PER_SEGMENT * (unsigned)(bytes >> map->shift));
+	evict_shrink(map, map->member.least, EVICTION_STEPS_PER_RUN_SEGMENT * (unsigned)(bytes >> map->shift));
 	return run;
 }
 
@@ -322,14 +304,14 @@ void pagecache_shrink(void)
 /* The segments that a run of the mapping has at most. */
 static size_t most_run_segs(const struct mapping *map)
 {
-	return min_size(max_size(MAX_RUN_BYTES >> map->shift, 1), MAX_RUN_SEGMENTS);
+	return min_size(max_size(MAX_PAGECACHE_RUN_BYTES >> map->shift, 1), MAX_PAGECACHE_RUN_SEGMENTS);
 }
 
 /* The segments around i that may be mapped with it, if they all are `part` of the budget. */
 static struct span span_around(const struct mapping *map, size_t i, size_t part)
 {
 	size_t limit = account_budget(map_account(map)), n = 1;
-	size_t bytes = min_size(max_size(limit / part, MIN_RUN_BYTES), limit / ADJACENT_RUN_PART);
+	size_t bytes = min_size(max_size(limit / part, MIN_PAGECACHE_RUN_BYTES), limit / ADJACENT_RUN_PART);
 	size_t most = min_size(bytes >> map->shift, most_run_segs(map));
 
 	while (2 * n <= most)
@@ -467,7 +449,7 @@ void pagecache_look(struct mapping *map)
 
 	if (!map->residency.pagecached)
 		return;
-	for (unsigned checks = 0; checks < MAX_CHECKS; checks++) {
+	for (unsigned checks = 0; checks < MAX_PAGECACHE_CHECKS; checks++) {
 		struct span span;
 
 		i = map_next_touched(map, i);

@@ -18,13 +18,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* So many jobs work on a list. */
-#define JOBS 4
-/* Segments that were in the list several times leave room for others: used, if it is more than this part of the list. */
-#define GAIN_PART 8
-/* How often a part that finds no room is tried. */
-#define TRIES_MAX 32
-
 struct prefetch {
 	struct mapping *map;
 	size_t size;             /* bytes of this structure */
@@ -87,7 +80,7 @@ static bool is_full(struct prefetch *p)
 	if (p->count < p->most)
 		return false;
 	sort(p);
-	return p->most - p->count <= p->most / GAIN_PART;
+	return p->most - p->count <= p->most / DUPLICATES_PART;
 }
 
 bool prefetch_add(struct prefetch *p, size_t first, size_t last)
@@ -108,7 +101,7 @@ bool prefetch_add(struct prefetch *p, size_t first, size_t last)
 /* What others have in hands just now comes back. false: there was no room for some of them, again and again. */
 static bool load_all(struct prefetch *p, const size_t *list, size_t n)
 {
-	for (unsigned tries = 0; tries < TRIES_MAX && !p->ended; tries++) {
+	for (unsigned tries = 0; tries < MAX_PREFETCH_TRIES && !p->ended; tries++) {
 		evict_expect(p->map);
 		if (readahead_load(p->map, list, n))
 			return true;
@@ -124,10 +117,10 @@ static bool load_part(struct prefetch *p)
 
 	if (p->ended || map_is_frozen(p->map))
 		return false;
-	at = atomic_fetch_add(&p->taken, CLUSTER_MAX);
+	at = atomic_fetch_add(&p->taken, MAX_CLUSTER_SEGMENTS);
 	if (at >= p->count)
 		return false;
-	n = min_size(p->count - at, CLUSTER_MAX);
+	n = min_size(p->count - at, MAX_CLUSTER_SEGMENTS);
 	if (!load_all(p, p->list + at, n))
 		p->ended = true;
 	map_account(p->map)->coming -= n << p->map->shift;
@@ -157,7 +150,7 @@ void prefetch_start(struct prefetch *p)
 	map_account(map)->coming += p->count << map->shift;
 	if (p->count)
 		evict_expect(map);
-	for (size_t k = 0; k < JOBS && k * CLUSTER_MAX < p->count; k++) {
+	for (size_t k = 0; k < PREFETCH_JOBS && k * MAX_CLUSTER_SEGMENTS < p->count; k++) {
 		map_use(map);
 		p->users++;
 		if (!worker_post(load_job, p, 0, 0)) {

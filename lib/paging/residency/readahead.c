@@ -23,27 +23,7 @@
 #include <string.h>
 #include <ummap.h>
 
-/* A run begins with so many segments, and one job loads about so many bytes. */
-#define WINDOW_MIN 2
-#define JOB_BYTES ((size_t)2 << 20)
-/* How far behind a fault segments (or clusters, where these are read) are dropped in a sequential scan. */
-#define BEHIND_FIRST 2
-#define BEHIND_LAST 4
-/* A segment that was lost unused takes back of a run's window what so many that were used have given; and of
- * what all runs have together more, as does one that was in use, had to leave and came back: where memory is
- * enough, none does. */
-#define WASTE_WEIGHT 2
-#define SHORT_WEIGHT 16
-/* Two faults that are farther apart than this many segments are not taken for the begin of a run. */
-#define STRIDE_MAX 256
-/* Faults in a row that make a run: neighbours soon, for others it takes one more. */
-#define SEEN_NEXT 2
-#define SEEN_STRIDE 3
-
-_Static_assert(FREELIST_MAX_FRAMES_PER_HUGE == CLUSTER_MAX, "whole clusters find whole huge pages");
-
-/* So many times as many frames as are on a huge page are looked at for one. */
-#define TRIES 4
+_Static_assert(FREELIST_MAX_FRAMES_PER_HUGE == MAX_CLUSTER_SEGMENTS, "whole clusters find whole huge pages");
 
 /* ---- Loading ---- */
 
@@ -67,7 +47,7 @@ static size_t nth(const struct wanted *w, size_t k)
  * many. */
 static unsigned lock_absent(struct mapping *map, const struct wanted *w, size_t at, size_t count, struct seg **list)
 {
-	size_t most = min_size(min_size(count, CLUSTER_MAX), max_size(HUGE_PAGE >> map->shift, 1));
+	size_t most = min_size(min_size(count, MAX_CLUSTER_SEGMENTS), max_size(HUGE_PAGE >> map->shift, 1));
 	unsigned n = 0;
 
 	for (; n < most; n++) {
@@ -125,7 +105,7 @@ static unsigned gather_frames(struct mapping *map, uint32_t *frames, unsigned n,
 {
 	size_t limit = budget_frame_limit(map->member.least);
 	bool wanted = n > 1 && frame_block(map->frames, limit) == n;
-	unsigned most = wanted ? TRIES * n - 1 : n, got = 0, first = 0;
+	unsigned most = wanted ? HUGE_PAGE_SEARCH_FACTOR * n - 1 : n, got = 0, first = 0;
 	uint32_t frame;
 
 	*whole = false;
@@ -173,7 +153,7 @@ static unsigned take_frames(struct mapping *map, uint32_t *frames, unsigned n, b
 static unsigned prepare_batch(struct mapping *map, const struct wanted *w, size_t at, size_t count, struct seg **list,
 			      struct ummap_io *io, unsigned *requests, bool *full)
 {
-	uint32_t frames[TRIES * CLUSTER_MAX];
+	uint32_t frames[HUGE_PAGE_SEARCH_FACTOR * MAX_CLUSTER_SEGMENTS];
 	unsigned locked = lock_absent(map, w, at, count, list), n = take_frames(map, frames, locked, full);
 
 	for (unsigned k = locked; k-- > n;)
@@ -203,8 +183,8 @@ static void become_inactive(struct mapping *map, size_t i, struct seg *s, int re
 /* Loads absent segments, the first of up to `count` from the `at`th on. Returns how many. */
 static unsigned load_batch(struct mapping *map, const struct wanted *w, size_t at, size_t count, bool *full)
 {
-	struct seg *list[CLUSTER_MAX];
-	struct ummap_io io[CLUSTER_MAX], *next = io;
+	struct seg *list[MAX_CLUSTER_SEGMENTS];
+	struct ummap_io io[MAX_CLUSTER_SEGMENTS], *next = io;
 	unsigned requests, n = prepare_batch(map, w, at, count, list, io, &requests, full);
 
 	if (requests)
@@ -254,7 +234,7 @@ bool readahead_load(struct mapping *map, const size_t *list, size_t n)
 
 static size_t job_segs(const struct mapping *map)
 {
-	return max_size(JOB_BYTES >> map->shift, 1);
+	return max_size(READAHEAD_JOB_BYTES >> map->shift, 1);
 }
 
 static void load_job(void *arg, uint64_t first, uint64_t how)
@@ -315,9 +295,9 @@ static bool goes_on(const struct stream *r, size_t i)
 static struct stream *find(struct mapping *map, size_t i)
 {
 	struct stream *oldest = map->residency.streams, *near = NULL;
-	long best = STRIDE_MAX + 1;
+	long best = MAX_STRIDE_SEGMENTS + 1;
 
-	for (struct stream *r = map->residency.streams; r < map->residency.streams + STREAMS; r++) {
+	for (struct stream *r = map->residency.streams; r < map->residency.streams + MAX_STREAMS; r++) {
 		long d = labs((long)i - (long)r->last);
 
 		if (r->used && d == 0)
@@ -344,7 +324,7 @@ static bool is_run(const struct mapping *map, const struct stream *r)
 {
 	if (r->stride == 1 && map->residency.advice == UMMAP_ADV_SEQUENTIAL)
 		return true;
-	return r->seen >= (r->stride == 1 ? SEEN_NEXT : SEEN_STRIDE);
+	return r->seen >= (r->stride == 1 ? MIN_ADJACENT_FAULTS : MIN_STRIDE_FAULTS);
 }
 
 /* Segments that may be read ahead now: as many as all runs that share the budget have left. */
@@ -356,7 +336,7 @@ static size_t room(const struct mapping *map)
 /* How far one run may be read ahead, in segments, as long as nothing is lost. */
 static size_t window_most(const struct mapping *map)
 {
-	return min_size(max_size(config.readahead >> map->shift, WINDOW_MIN),
+	return min_size(max_size(config.readahead >> map->shift, MIN_WINDOW_SEGMENTS),
 			account_readahead_window(map_account(map)) >> map->shift);
 }
 
@@ -364,7 +344,7 @@ static size_t window_now(const struct mapping *map)
 {
 	size_t most = window_most(map), lost = map->residency.ahead_lost;
 
-	return min_size(most, most > lost + WINDOW_MIN ? most - lost : WINDOW_MIN);
+	return min_size(most, most > lost + MIN_WINDOW_SEGMENTS ? most - lost : MIN_WINDOW_SEGMENTS);
 }
 
 void readahead_used(struct mapping *map)
@@ -380,12 +360,12 @@ void readahead_used(struct mapping *map)
 /* What cannot be lost need not be won back. */
 void readahead_pressed(struct mapping *map)
 {
-	account_cut_readahead(map_account(map), SHORT_WEIGHT * map->seg_size);
+	account_cut_readahead(map_account(map), ROOM_CUT_PER_WASTE * map->seg_size);
 }
 
 void readahead_wasted(struct mapping *map)
 {
-	map->residency.ahead_lost = min_size(map->residency.ahead_lost + WASTE_WEIGHT, window_most(map));
+	map->residency.ahead_lost = min_size(map->residency.ahead_lost + WINDOW_CUT_PER_WASTE, window_most(map));
 	readahead_pressed(map);
 	add(map->stat.readahead_waste, 1);
 }
@@ -396,7 +376,7 @@ static void advance(const struct mapping *map, struct stream *r, long *from, lon
 	size_t most = window_now(map);
 
 	*from = lead(r) > 0 ? lead(r) : 0;
-	r->window = min_size(r->window ? r->window * 2 : WINDOW_MIN, most);
+	r->window = min_size(r->window ? r->window * 2 : MIN_WINDOW_SEGMENTS, most);
 	*to = (long)min_size(r->window, (size_t)*from + room(map));
 	/* So that the store always has something to do, but not for little: where others have taken the room, it waits. */
 	if (*to - *from < (long)min_size(job_segs(map), r->window / 2))
@@ -424,18 +404,46 @@ static void catch_up(struct mapping *map, size_t i)
 		load(map, i, min_size(cluster - i % cluster, map->segs - i), 1);
 }
 
-/* Drops a few more than the last ones, which other threads may just have locked; `all`: what its policy would keep, too. */
+/* Notes a cluster that could not be dropped. If there is no room for it, eviction takes it later. */
+static void note_missed(struct mapping *map, size_t first)
+{
+	for (size_t k = 0; k < MAX_MISSED; k++) {
+		size_t none = 0;
+
+		if (atomic_compare_exchange_strong(&map->residency.missed[k], &none, first + 1))
+			return;
+	}
+}
+
+/* Tries again to drop the clusters whose locks other threads held: the thread that had served a
+ * fault there may have lost its processor for long. */
+static void drop_missed(struct mapping *map, size_t cluster, bool all)
+{
+	for (size_t k = 0; k < MAX_MISSED; k++) {
+		size_t first = map->residency.missed[k];
+
+		if (!first || !atomic_compare_exchange_strong(&map->residency.missed[k], &first, 0))
+			continue;
+		if (first - 1 + cluster <= map->segs && !seg_drop_behind(map, first - 1, cluster, all))
+			note_missed(map, first - 1);
+	}
+}
+
+/* Drops the clusters that lie behind segment i; `all`: also those that their policy would keep. */
 static void let_go_behind(struct mapping *map, size_t i, size_t cluster, bool all)
 {
+	drop_missed(map, cluster, all);
 	i -= i % cluster;
-	for (size_t k = BEHIND_FIRST; k <= BEHIND_LAST && k * cluster <= i; k++)
-		seg_drop_behind(map, i - k * cluster, cluster, all);
+	for (size_t k = FIRST_DROPPED_BEHIND; k <= LAST_DROPPED_BEHIND && k * cluster <= i; k++) {
+		if (!seg_drop_behind(map, i - k * cluster, cluster, all) && k == LAST_DROPPED_BEHIND)
+			note_missed(map, i - k * cluster);
+	}
 }
 
 /* Whether the run has left more behind than stays there. */
 static bool is_long(const struct mapping *map, const struct stream *r, size_t i)
 {
-	return r->stride == 1 && i > r->began && i - r->began >= RECYCLE_BEHIND >> map->shift;
+	return r->stride == 1 && i > r->began && i - r->began >= RECYCLE_DISTANCE_BYTES >> map->shift;
 }
 
 /* Loads what lies from one step behind segment i to another: (from, to]. */
@@ -462,7 +470,7 @@ static size_t follow(struct mapping *map, size_t i, bool *far)
 	r = find(map, i);
 	if (r) {
 		r->last = i;
-		r->seen += r->seen < SEEN_STRIDE;
+		r->seen += r->seen < MIN_STRIDE_FAULTS;
 		r->used = ++map->residency.stream_clock;
 		stride = r->stride;
 	}
@@ -495,5 +503,5 @@ void readahead_fault(struct mapping *map, size_t i)
 	if (cluster && map->residency.advice == UMMAP_ADV_SEQUENTIAL)
 		let_go_behind(map, i, cluster, true);
 	else if (cluster && far && recycle_now(map))
-		let_go_behind(map, i - (RECYCLE_BEHIND >> map->shift), cluster, false);
+		let_go_behind(map, i - (RECYCLE_DISTANCE_BYTES >> map->shift), cluster, false);
 }

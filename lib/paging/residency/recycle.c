@@ -32,7 +32,7 @@ void recycle_look(struct mapping *map, struct seg *s)
 		return;
 	seg_change(s, SEG_LEFT_BEHIND, 0);
 	/* 32 bits of it: what is wanted soon is never taken for what is not. Before it left, as much as stays had come. */
-	if ((uint32_t)now - s->frame + (RECYCLE_BEHIND >> map->shift) <= whole(map))
+	if ((uint32_t)now - s->frame + (RECYCLE_DISTANCE_BYTES >> map->shift) <= whole(map))
 		map->residency.wanted_until = now + whole(map);
 }
 

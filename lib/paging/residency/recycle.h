@@ -5,9 +5,6 @@
 
 #include "paging/mapping/mapping.h"
 
-/* How much of a run stays behind its reader. */
-#define RECYCLE_BEHIND ((size_t)32 << 20)
-
 /* Whether runs of the mapping recycle now. */
 bool recycle_now(const struct mapping *map);
 /* An absent segment, which the caller has locked, is going to be loaded: what was left behind not long ago is wanted again. */

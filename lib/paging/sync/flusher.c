@@ -27,15 +27,6 @@
 
 #include <string.h>
 
-#define PERIOD_MS 1000
-/* Requests for one mapping in one round, so that all get their turn. */
-#define STRAGGLERS 64
-/* After so many rounds, memory that was not used since the last time is freed to the system. */
-#define IDLE_ROUNDS 3
-/* Frames of one mapping that go before the others on the node hear of it, and how long to wait when none can. */
-#define SLICE 16
-#define STUCK_MS 20
-
 static void keep_error(struct mapping *map, int err)
 {
 	bool first = err && writeback_keep_error(map, err);
@@ -115,7 +106,7 @@ static void make_round(void)
 	if (sys_look_for_locks())
 		unlock_memory();
 	for (size_t n = 0; (map = map_nth(n)); n++) {
-		for (int i = 0; i < STRAGGLERS && writeback_inactive(map); i++)
+		for (int i = 0; i < MAX_WRITES_PER_ROUND && writeback_inactive(map); i++)
 			;
 		flush_old(map);
 		stall_look(map);
@@ -126,7 +117,7 @@ static void make_round(void)
 	}
 	while (share_is_dynamic() && frame_shrink(NULL))
 		;
-	if (++rounds % IDLE_ROUNDS == 0)
+	if (++rounds % FRAME_AGE_ROUNDS == 0)
 		frame_age();
 	stats_publish();
 }
@@ -158,12 +149,12 @@ static int shrink(int idle)
 	while (budget_excess(least) && frame_shrink(NULL))
 		;
 	for (size_t n = 0; (map = map_nth(n)); n++) {
-		evict_shrink(map, least, SLICE);
+		evict_shrink(map, least, SHRINK_STEPS);
 		map_leave(map);
 	}
 	if (!budget_excess(least))
 		return idle;
-	return budget_excess(least) < before ? 0 : min_size(idle, STUCK_MS);
+	return budget_excess(least) < before ? 0 : min_size(idle, BLOCKED_RETRY_MS);
 }
 
 static void *run(void *unused)
@@ -176,11 +167,11 @@ static void *run(void *unused)
 		int wait = shrink(share_adjust());
 
 		if (stall_release())
-			wait = min_size(wait, STUCK_MS);
+			wait = min_size(wait, BLOCKED_RETRY_MS);
 		now = sys_now();
 		if (now >= next_round) {
 			make_round();
-			next_round = now + PERIOD_MS;
+			next_round = now + ROUND_PERIOD_MS;
 		}
 		share_wait(min_size(wait, next_round - now));
 	}

@@ -14,9 +14,6 @@
 
 #include <string.h>
 
-/* So long what is written by parts goes on at a time. */
-#define PART_MS 10
-
 void sync_close_older(struct mapping *map)
 {
 	for (unsigned i = 0; i < SEG_BACKINGS; i++) {
@@ -99,7 +96,7 @@ int sync_segments(struct mapping *map)
 
 bool sync_some(struct mapping *map, size_t *at, size_t last)
 {
-	uint64_t until = sys_now() + PART_MS;
+	uint64_t until = sys_now() + SYNC_PART_MS;
 	int err = 0;
 
 	if (map->in_place || map_in_order(map))

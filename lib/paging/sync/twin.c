@@ -9,9 +9,6 @@
 
 #include <string.h>
 
-/* Bytes that are looked at in one go. */
-#define STEP 64
-
 static uint32_t *place(const struct mapping *map, size_t i)
 {
 	const struct extent *e = map_extent(map, i);
@@ -86,14 +83,14 @@ static bool is_written(const char *buf, const char *twin, const uint8_t *bits, s
 	return buf[at] != twin[at] || (bits && bits[at / 8] >> at % 8 & 1);
 }
 
-/* Bytes from `from` on that are as in the twin: a multiple of STEP, which begins at one. */
+/* Bytes from `from` on that are as in the twin: a multiple of COMPARE_BYTES, which begins at one. */
 static size_t skip_alike(const char *buf, const char *twin, const uint8_t *bits, size_t from, size_t len)
 {
-	static const uint8_t none[STEP / 8];
+	static const uint8_t none[COMPARE_BYTES / 8];
 
-	while (from + STEP <= len && memcmp(buf + from, twin + from, STEP) == 0 &&
+	while (from + COMPARE_BYTES <= len && memcmp(buf + from, twin + from, COMPARE_BYTES) == 0 &&
 	       (!bits || (from % 8 == 0 && memcmp(bits + from / 8, none, sizeof(none)) == 0)))
-		from += STEP;
+		from += COMPARE_BYTES;
 	return from;
 }
 
@@ -116,9 +113,6 @@ static size_t differs(const struct mapping *map, size_t i, const char *buf, size
 /* ---- Writing what differs: each run of bytes by a request of its own. Runs on the stacks of signal handlers, but for
  * what is busy. ---- */
 
-/* Bytes of a segment that changes meanwhile, which are on the stack for the while. */
-#define BUSY_PIECE 512
-
 /* The bytes of segment i from `at` on that were stored, as far as there is room: how many requests. */
 static unsigned find_parts(const struct mapping *map, size_t i, const char *buf, size_t *at, struct ummap_io *io, unsigned room)
 {
@@ -139,7 +133,7 @@ static unsigned find_parts(const struct mapping *map, size_t i, const char *buf,
 static int write_piece(struct mapping *map, size_t i, const char *buf, size_t at, size_t len)
 {
 	const struct backing *t = &map->backings[map->current];
-	char *twin = twin_addr(map, i) + at, before[BUSY_PIECE];
+	char *twin = twin_addr(map, i) + at, before[BUSY_WRITE_BYTES];
 	struct ummap_io io = { .op = UMMAP_IO_WRITE, .buf = twin, .len = len,
 			       .off = t->offset + ((uint64_t)i << map->shift) + at };
 	int err;
@@ -163,7 +157,7 @@ long twin_write_busy(struct mapping *map, size_t i, const char *buf)
 	int err = 0;
 
 	while (!err && (len = differs(map, i, buf, &at))) {
-		len = min_size(len, BUSY_PIECE);
+		len = min_size(len, BUSY_WRITE_BYTES);
 		err = write_piece(map, i, buf, at, len);
 		end = at += len;
 	}

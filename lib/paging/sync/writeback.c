@@ -18,26 +18,17 @@
 
 #include <string.h>
 
-#define RUN_MAX 32 /* it stands on the stack of a signal handler */
-#define RUN_BYTES ((size_t)16 << 20)
-/* From the first to the last of it there are less than so many segments. */
-#define RUN_SPAN 128
-/* Jobs that clean one mapping at the same time. */
-#define CLEANERS_MAX 2
-/* After a write has failed, the segment is left alone for so long, unless somebody asks. */
-#define RETRY_MS 1000
-
 static _Atomic uint32_t under_way;
 static _Atomic uint32_t ended;
 
 /* Segments in ascending order, all locked, that leave together. */
 struct run {
 	struct mapping *map;
-	size_t at[RUN_MAX];
+	size_t at[MAX_WRITE_RUN_SEGMENTS];
 	unsigned n;
 	uint32_t busy;             /* by place in `at`: may change meanwhile without a fault, and so stays dirty */
 	uint32_t failed;           /* ... was not written as a whole */
-	struct ummap_io io[RUN_MAX];
+	struct ummap_io io[MAX_WRITE_RUN_SEGMENTS];
 	unsigned requests;
 };
 
@@ -52,14 +43,16 @@ enum kind { NEIGHBOURS, INACTIVE_NEIGHBOURS, ANY_NEAR };
 
 size_t writeback_run(const struct mapping *map)
 {
-	return map->bulk ? min_size(max_size(RUN_BYTES >> map->shift, 1), RUN_MAX) : 1;
+	size_t most = map->bulk ? MAX_WRITE_RUN_BYTES >> map->shift : 1;
+
+	return min_size(max_size(most, 1), MAX_WRITE_RUN_SEGMENTS);
 }
 
 /* Begins with segment i, which is locked, and adds others before `last`. */
 static void run_begin(struct run *run, size_t i, size_t last, enum kind kind)
 {
 	const struct mapping *map = run->map;
-	size_t most = writeback_run(map), end = min_size(i + RUN_SPAN, last);
+	size_t most = writeback_run(map), end = min_size(i + MAX_WRITE_RUN_SPAN, last);
 	bool gaps = kind == ANY_NEAR && io_async(map->backings[map->current].store);
 	bool inactive_only = kind == INACTIVE_NEIGHBOURS;
 
@@ -189,7 +182,7 @@ static int write_parts(struct run *run)
 
 		if (!leaves_in_parts(run, k))
 			continue;
-		end = is_busy(run, k) ? twin_write_busy(map, i, buf) : twin_write(map, i, buf, run->io, RUN_MAX);
+		end = is_busy(run, k) ? twin_write_busy(map, i, buf) : twin_write(map, i, buf, run->io, MAX_WRITE_RUN_SEGMENTS);
 		if (end > 0)
 			map_extend_stored(map, ((uint64_t)i << map->shift) + (uint64_t)end);
 		if (end < 0) {
@@ -292,7 +285,7 @@ static int run_end(struct run *run, int err, int part)
 		note_result(map, part);
 	err = err ? err : part;
 	if (!map_in_order(map))
-		map->member.retry = err ? sys_now() + RETRY_MS : 0;
+		map->member.retry = err ? sys_now() + WRITE_RETRY_MS : 0;
 	return err;
 }
 
@@ -410,8 +403,8 @@ static size_t write_marked(struct mapping *map, struct scan *scan)
 	/* While a scan has taken a mark off, another must not believe that there is nothing to write. */
 	futex_lock(&map->sync.scan_lock);
 	for (i = map_next_dirty(map, scan->first); i < scan->last; i = map_next_dirty(map, i)) {
-		size_t group = i & ~(((size_t)1 << MARK_SHIFT) - 1);
-		size_t end = min_size(group + ((size_t)1 << MARK_SHIFT), map->segs);
+		size_t group = i & ~(((size_t)1 << MARK_GROUP_SHIFT) - 1);
+		size_t end = min_size(group + ((size_t)1 << MARK_GROUP_SHIFT), map->segs);
 		/* A group that is only partly asked for keeps its mark. */
 		bool later = group < scan->first || end > scan->last;
 
@@ -503,7 +496,7 @@ bool writeback_wait(void)
 
 	if (under_way == 0)
 		return false;
-	futex_wait(&ended, seen, 100);
+	futex_wait(&ended, seen, MAX_WRITE_WAIT_MS);
 	return true;
 }
 
@@ -548,7 +541,7 @@ static void clean_job(void *arg, uint64_t a, uint64_t b)
 
 void writeback_behind(struct mapping *map)
 {
-	if (map->sync.cleaners >= CLEANERS_MAX)
+	if (map->sync.cleaners >= MAX_WRITE_BEHIND_JOBS)
 		return;
 	map_use(map);
 	map->sync.cleaners++;

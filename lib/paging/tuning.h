@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The tuning constants of lib/paging. Each has its unit, its meaning, and what justifies its value:
+ * a measurement (of a program in bench/, or of the change that introduced the value), or else the
+ * reasoning. "Not measured" means that no figure of the tree depends on the exact value as far as
+ * is known. X_PART is a divisor: the constant n stands for one nth.
+ */
+#ifndef TUNING_H
+#define TUNING_H
+
+/* ---- mapping ---- */
+
+/* Arrays of headers of a mapping. Each has more segments than all before it, so a mapping can grow
+ * by a factor of 2^39. */
+#define MAX_EXTENTS 40
+/* log2 of the number of segments that share a mark (a bit), so that a walk over the marks of a
+ * large mapping is short, and looks at few headers for each of them. Not measured. */
+#define MARK_GROUP_SHIFT 6
+/* Segments of a cluster. Their requests are on the stacks of signal handlers, which bounds them.
+ * 32 segments of 64 KiB are a huge page. Clusters raised a sequential pass with 256 KiB from 803 to
+ * 898 MiB/s from a disk, and from 1778 to 2212 MiB/s out of the page cache. */
+#define MAX_CLUSTER_SEGMENTS 32
+/* Segments that a mapping that ends unmaps while it holds the places. The number bounds how long
+ * other threads wait for places, and contains whole clusters. Not measured. */
+#define TEARDOWN_BATCH_SEGMENTS 256
+/* Bytes. Zeros beyond the end of the store may never have been stored, and are not written; but if
+ * fewer than this number are missing to the end of the mapping, they are written, because a number
+ * that was stored there may end in zeros. The largest vector of a processor has 64 bytes. */
+#define MAX_OMITTED_ZEROS 64
+
+/* ---- fault ---- */
+
+/* Loads that a thread that serves messages has in flight at a time. They are on its stack. */
+#define MAX_MESSAGE_LOADS 16
+/* Loads in flight from which on such a thread waits for the next one to end: it will not be long.
+ * With fewer, another thread looks for messages meanwhile. Not measured. */
+#define MIN_LOADS_TO_WAIT 4
+
+/* fault/stall.c. A thread whose store waits for storage looks again after this many ms. Not
+ * measured. */
+#define STALL_SLEEP_MS 50
+/* ms between two messages about the same mapping, so that a long outage does not fill the log. */
+#define STALL_REPORT_INTERVAL_MS 60000
+/* ms for which the background thread tries to write one mapping before it serves the next one. */
+#define STALL_WRITE_MS 20
+/* ms until the next attempt if no segment could be written. */
+#define STALL_RETRY_MS 1000
+
+/* ---- residency: eviction ---- */
+
+/* Part of an account's frames that is kept inactive: a supply for faults, and a second chance for
+ * segments that the policy misjudged. An eighth of memory leaves the policy most of it. */
+#define INACTIVE_PART 8
+/* Part below which a worker fills the supply up again: half of it, so that the worker is called
+ * seldom and has work each time. */
+#define INACTIVE_LOW_PART 16
+/* Part of an account's frames that may be dirty and inactive. With more, a fault waits for the
+ * writes rather than deactivate segments that would wait behind them. Not measured. */
+#define DIRTY_BACKLOG_PART 4
+/* Part of an account's frames, and bytes, of dirty inactive segments that make it worth waking a
+ * worker: enough for a long write, and soon even in a large account. Not measured. */
+#define WRITE_BEHIND_PART 32
+#define MAX_WRITE_BEHIND_BYTES ((size_t)4 << 20)
+
+/* Steps towards one frame. The bound ends a search in which other threads have always locked the
+ * segments that it needs. Not measured. */
+#define MAX_LOCK_RETRIES 10000
+/* How often a thread yields, and then sleeps, while other threads load or write all frames, before
+ * it exceeds the budget or evicts from another account. A load takes less than the longer time (a
+ * second), unless it needs a frame itself. Without the wait, a process went over a small budget by
+ * as much as the budget (tests: group, budget). */
+#define MAX_YIELDS 100
+#define MAX_SLEEPS 5
+#define MAX_STORAGE_SLEEPS 1000
+#define SLEEP_MS 1
+/* Beyond the budget, a fault frees this many frames before it takes one, so that the excess
+ * shrinks with each fault; the background thread frees the rest. */
+#define FRAMES_FREED_PER_FAULT_OVER_BUDGET 2
+/* Inactive segments of which one frame is prepared before it is needed. With fewer, the frame costs
+ * too much of the second chance. Not measured. */
+#define MIN_INACTIVE_TO_PREPARE 8
+
+/* Segments that are discarded in place if the kernel has no VMA left, and those that are tried for
+ * it: several at a time, because a discard among others needs two more VMAs first. Not measured. */
+#define MAX_VMA_DISCARDS 8
+#define MAX_VMA_DISCARD_TRIES 64
+/* After that, part of the frames by which the process remains below the number at which it
+ * happened, and frames that it may always have: the spare kernel mappings are enough for these.
+ * With none, each fault raised SIGBUS. */
+#define VMA_RESERVE_PART 16
+#define MIN_FRAMES_WITHOUT_VMAS 16
+
+/* Segments that are deactivated together, with the rest of the last one's cluster. Their locks are
+ * held meanwhile. One call of the kernel for a cluster interrupts the other processors once. */
+#define EVICTION_BATCH 8
+#define MAX_EVICTION_BATCH (EVICTION_BATCH + MAX_CLUSTER_SEGMENTS)
+/* Segments that are dropped together where frames are copied, and the part of the
+ * account's frames and the bytes that bound them: what is dropped has no second chance. */
+#define DROP_BATCH 32
+#define DROP_PART 32
+#define MAX_DROP_BYTES ((size_t)512 << 10)
+/* Part of the dropped segments for which the oldest inactive one goes, too, so that what a policy
+ * labelled does not stay for ever. Not measured. */
+#define EXPIRE_PART 16
+/* Frames of small segments whose memory in the pool goes together, and the part of the inactive
+ * bytes that bounds them. With sixteen, stores at random to 4 KiB segments were 1.24 times as fast
+ * with one thread, and 1.47 times with two and eight (2 processors). For large segments, moving
+ * the memory costs less than a copy. */
+#define EMPTY_BATCH 16
+#define EMPTY_PART 4
+#define MAX_EMPTY_SEGMENT_BYTES ((size_t)16 << 10)
+
+/* ---- residency: readahead ---- */
+
+/* Runs of faults that are followed in a mapping at a time, one for each thread or array. Not
+ * measured. */
+#define MAX_STREAMS 8
+
+/* Clusters behind a run that could not be dropped, because another thread had the lock, and that are
+ * tried again at the next fault. As many as threads usually serve faults at a time. */
+#define MAX_MISSED 8
+/* Segments that a run reads ahead at first, and at least. It doubles from there. */
+#define MIN_WINDOW_SEGMENTS 2
+/* Bytes that one job loads: a huge page, which then moves by one call. */
+#define READAHEAD_JOB_BYTES ((size_t)2 << 20)
+/* Faults in a row that make a run: two on neighbours. Two faults at another distance may be random
+ * ones, so a third one must confirm the distance. Not measured. */
+#define MIN_ADJACENT_FAULTS 2
+#define MIN_STRIDE_FAULTS 3
+/* Segments. Faults that are farther apart do not begin a run. Not measured. */
+#define MAX_STRIDE_SEGMENTS 256
+/* Segments by which the window of a mapping shrinks if a segment that was read ahead is reclaimed
+ * unused. A used one restores one segment, so a run grows only if more than two thirds of its
+ * segments are used. */
+#define WINDOW_CUT_PER_WASTE 2
+/* Segments by which the room of all runs of an account shrinks for such a segment, and for one that
+ * was evicted and accessed again. If memory is large enough, neither happens, so the value is high.
+ * The room is half of the budget at first and an eighth at least: when it was always an eighth, two
+ * threads that read in order with a small budget were four to ten times as slow. */
+#define ROOM_CUT_PER_WASTE 16
+/* Segments (or clusters, if a run reads whole ones) from a fault back to those that a sequential
+ * run drops. The one before the fault may still be in use. The second and third try segments again
+ * that were locked the first time. */
+#define FIRST_DROPPED_BEHIND 2
+#define LAST_DROPPED_BEHIND 4
+/* Frames that are searched for a huge page, as a multiple of those that it has. Their numbers
+ * are on the stack. Not measured. */
+#define HUGE_PAGE_SEARCH_FACTOR 4
+
+/* residency/recycle.c. Bytes of a run that stay behind its reader. A program that goes
+ * back by less finds its segments in memory. Not measured. */
+#define RECYCLE_DISTANCE_BYTES ((size_t)32 << 20)
+/* residency/prefetch.c. Jobs that load one list: they keep storage busy and leave workers for other
+ * lists. Not measured. */
+#define PREFETCH_JOBS 4
+/* Part of a full list that repeated segments must exceed: then their places are used for others. A
+ * search for fewer would sort the list too often. */
+#define DUPLICATES_PART 8
+/* How often a part of a list that finds no room is tried, because a worker makes room meanwhile and
+ * another part may take it. */
+#define MAX_PREFETCH_TRIES 32
+/* residency/assemble.c. ms for which a mapping may be copied to huge pages in one round of the
+ * background thread, whose other work waits. A huge page takes less than 1 ms. On small pages, an
+ * access at random costs a third more. */
+#define ASSEMBLE_ROUND_MS 50
+
+/* ---- residency: page-cache mappings ---- */
+
+/* A fault costs more than the pages that are mapped with it, so neighbours are mapped together, as
+ * a run. These are its bounds in bytes and segments. Not measured. */
+#define MAX_PAGECACHE_RUN_BYTES ((size_t)16 << 20)
+#define MIN_PAGECACHE_RUN_BYTES ((size_t)64 << 10)
+#define MAX_PAGECACHE_RUN_SEGMENTS 512
+/* A run takes at most ADJACENT_RUN_PART of the budget while half of the budget is unused, or beside
+ * segments that are mapped from the page cache. Otherwise it takes SCATTERED_RUN_PART: a run among
+ * scattered accesses takes budget from other runs, and few of its pages are accessed. */
+#define ADJACENT_RUN_PART 64
+#define SCATTERED_RUN_PART 4096
+/* Runs of a process. A run may take two VMAs, of which a process has 65530
+ * (vm.max_map_count): runs leave three quarters of them. */
+#define MAX_PAGECACHE_RUNS 8192
+/* Steps of eviction for each segment of a run, if frames exceed the budget because of it: a segment
+ * may have to be deactivated, written and reclaimed. */
+#define EVICTION_STEPS_PER_RUN_SEGMENT 4
+/* Runs that the background thread checks in one round and mapping. Each check is a system call. */
+#define MAX_PAGECACHE_CHECKS 64
+
+/* ---- sync ---- */
+
+/* Segments that are written together: a bit of a 32-bit word for each, and requests on the stack of
+ * a signal handler. Bytes: as much as hides the latency of storage. Not measured. */
+#define MAX_WRITE_RUN_SEGMENTS 32
+#define MAX_WRITE_RUN_BYTES ((size_t)16 << 20)
+/* Segments from the first of a run to its last one, which need not be neighbours. With gaps, IOR
+ * with random writes of 256 KiB was 1.4 times as fast. */
+#define MAX_WRITE_RUN_SPAN 128
+/* Jobs that write the dirty inactive segments of one mapping: one prepares a run while the other
+ * one waits for storage. Not measured. */
+#define MAX_WRITE_BEHIND_JOBS 2
+/* ms for which no thread writes a dirty inactive segment of a mapping by itself after a write has
+ * failed. */
+#define WRITE_RETRY_MS 1000
+/* ms after which a thread that waits for a write in progress looks again. */
+#define MAX_WRITE_WAIT_MS 100
+/* ms that a part of a sync takes at most before the thread handles signals. */
+#define SYNC_PART_MS 10
+/* Bytes of a segment and its twin that are compared at a time: a cache line. */
+#define COMPARE_BYTES 64
+/* Bytes of a segment that changes during its write which are written at a time: they are on the
+ * stack meanwhile. */
+#define BUSY_WRITE_BYTES 512
+
+/* sync/flusher.c: the background thread. ms between two rounds: flush intervals are in seconds. */
+#define ROUND_PERIOD_MS 1000
+/* Runs that are written for one mapping in one round, so that all mappings get their turn. */
+#define MAX_WRITES_PER_ROUND 64
+/* Rounds between two returns of unused memory to the system; ummap-memory(7) says three seconds. */
+#define FRAME_AGE_ROUNDS 3
+/* Steps by which one mapping shrinks before the other mappings do, and before other processes of
+ * the node hear of it. */
+#define SHRINK_STEPS 16
+/* ms until the next attempt if no mapping can shrink now, or stores wait for storage. */
+#define BLOCKED_RETRY_MS 20
+
+#endif
