@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A tree of nodes of 512 words, as a page table is one: six levels of nine bits, which is more blocks than a store of
- * 2^63 bytes has. Nodes come out of chunks from mmap(2), because malloc must not be called in signal handlers, and stay
- * until the map ends: one that a reader has found never goes away.
+ * A tree of nodes of 512 words, like a page table: six levels of nine bits, which is enough for the
+ * blocks of a store of 2^63 bytes. Nodes are parts of chunks from mmap(2), because malloc must not
+ * be called in signal handlers. They stay until the map ends, so a reader can use any that it has
+ * found.
  */
 #include "blockmap.h"
 
@@ -33,13 +34,14 @@ static unsigned index_at(uint64_t block, unsigned level)
 	return (unsigned)(block >> level * BITS) & (WIDTH - 1);
 }
 
-/* Under the lock. Zeroed; NULL: no memory. */
+/* Returns a node of zeros, or NULL: there is no memory. The caller holds the lock. */
 static struct blockmap_node *make_node(struct blockmap *m)
 {
 	struct blockmap_chunk *c = m->chunks;
 
 	if (!c || c->used == CHUNK_NODES) {
-		void *at = raw_mmap(NULL, sizeof(*c), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		void *at = raw_mmap(NULL, sizeof(*c), PROT_READ | PROT_WRITE,
+				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 		if (at == MAP_FAILED)
 			return NULL;
@@ -50,7 +52,7 @@ static struct blockmap_node *make_node(struct blockmap *m)
 	return &c->nodes[c->used++];
 }
 
-/* The node of a level that has this block; NULL: nothing of it is there. */
+/* The node of a level that has this block; NULL: it does not exist. */
 static struct blockmap_node *find(struct blockmap *m, uint64_t block, unsigned level)
 {
 	struct blockmap_node *node = m->root;
@@ -60,7 +62,7 @@ static struct blockmap_node *find(struct blockmap *m, uint64_t block, unsigned l
 	return node;
 }
 
-/* Under the lock: as find, and makes what is missing. */
+/* Finds the leaf of a block, and makes missing nodes. The caller holds the lock. */
 static struct blockmap_node *make_leaf(struct blockmap *m, uint64_t block)
 {
 	struct blockmap_node *node = m->root;
@@ -103,7 +105,8 @@ uint64_t blockmap_get(struct blockmap *m, uint64_t block)
 
 void blockmap_set(struct blockmap *m, uint64_t block, uint64_t value)
 {
-	uint64_t before = atomic_exchange(&find(m, block, 0)->word[index_at(block, 0)], value);
+	_Atomic uint64_t *word = &find(m, block, 0)->word[index_at(block, 0)];
+	uint64_t before = atomic_exchange(word, value);
 
 	if (!before && value)
 		m->count++;
@@ -114,13 +117,15 @@ void blockmap_set(struct blockmap *m, uint64_t block, uint64_t value)
 bool blockmap_drop(struct blockmap *m, uint64_t block, uint64_t value)
 {
 	struct blockmap_node *leaf = find(m, block, 0);
-	bool was = leaf && atomic_compare_exchange_strong(&leaf->word[index_at(block, 0)], &value, 0);
+	bool was = leaf && atomic_compare_exchange_strong(&leaf->word[index_at(block, 0)], &value,
+							  0);
 
 	m->count -= was;
 	return was;
 }
 
-uint64_t blockmap_run(struct blockmap *m, uint64_t first, uint64_t n, uint64_t step, uint64_t *value)
+uint64_t blockmap_run(struct blockmap *m, uint64_t first, uint64_t n, uint64_t step,
+		      uint64_t *value)
 {
 	struct blockmap_node *leaf = find(m, first, 0);
 	uint64_t k = 1, word;
@@ -155,13 +160,13 @@ bool blockmap_next(struct blockmap *m, uint64_t *block, uint64_t *value)
 		while (node && i < WIDTH && !node->word[i])
 			i++;
 		if (!node || i == WIDTH) {
-			/* Nothing more in this node: on with its neighbour. */
+			/* The node has no further entry: go on with the next node. */
 			if (++level == LEVELS)
 				return false;
 			at = ((at >> level * BITS) + 1) << level * BITS;
 			continue;
 		}
-		/* The first block below the word, or the one that was asked for if that is below it. */
+		/* The first block below the word, or the block asked for if that is below it. */
 		if (i != index_at(at, level))
 			at = ((at >> (level + 1) * BITS << BITS) + i) << level * BITS;
 		if (level == 0) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A map from blocks of a store to places in another file: a number for each block that has one, 0 for all others.
- * Room is taken for parts of the store that have entries: 4 KiB for 512 blocks. Looking up takes no lock, allocates nothing
- * and may run beside everything but blockmap_free; so may all calls in signal handlers.
+ * A map from blocks of a store to places in another file: a number for each block that has a place,
+ * and 0 for all others. Each 512 blocks with entries take 4 KiB of memory. A lookup takes no lock,
+ * allocates nothing, and may run at the same time as any call but blockmap_free. All calls may run
+ * in signal handlers.
  */
 #ifndef DRIVERS_BLOCKMAP_H
 #define DRIVERS_BLOCKMAP_H
@@ -25,16 +26,17 @@ struct blockmap {
 /* Makes room for n blocks from `first` on: 0, or -ENOMEM. */
 int blockmap_reserve(struct blockmap *m, uint64_t first, uint64_t n);
 uint64_t blockmap_get(struct blockmap *m, uint64_t block);
-/* There has to be room. Two that set one block at once are the caller's matter. */
+/* The caller has made room, and lets no two threads set one block at the same time. */
 void blockmap_set(struct blockmap *m, uint64_t block, uint64_t value);
-/* Makes it 0 if it is still `value`, which is not 0, and says so. */
+/* Makes an entry 0 if it still is `value`, which is not 0. Returns whether it was. */
 bool blockmap_drop(struct blockmap *m, uint64_t block, uint64_t value);
-/* How many of the n blocks from `first` on stand side by side there, too: their places are *value, *value + step and so
- * on; or have none, with *value 0. At least 1. */
-uint64_t blockmap_run(struct blockmap *m, uint64_t first, uint64_t n, uint64_t step, uint64_t *value);
+/* Returns how many of the n blocks from `first` on have consecutive places: *value, *value + step
+ * and so on; or how many have none, with *value 0. At least 1. */
+uint64_t blockmap_run(struct blockmap *m, uint64_t first, uint64_t n, uint64_t step,
+		      uint64_t *value);
 /* The first block from *block on that has a place; false: there is none. */
 bool blockmap_next(struct blockmap *m, uint64_t *block, uint64_t *value);
-/* Empties it, and gives its memory back; nobody else uses it. */
+/* Empties the map, and frees its memory. No other thread uses the map. */
 void blockmap_free(struct blockmap *m);
 
 #endif

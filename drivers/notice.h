@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where the notices of a handle go (set_notice of ummap-driver.h). The lock is a leaf, and not held while one is given. */
+/* The receiver of the notices of a handle (set_notice of ummap-driver.h). The lock is a leaf, and
+ * is not held while a notice is given. */
 #ifndef DRIVERS_NOTICE_H
 #define DRIVERS_NOTICE_H
 
@@ -11,9 +12,9 @@
 
 struct notice {
 	_Atomic uint32_t lock;
-	ummap_notice *give;            /* NULL: nobody has said yet ... */
+	ummap_notice *give;            /* receiver; NULL: not set yet */
 	void *arg;
-	char early[512];               /* ... and this is for who does; "": nothing */
+	char early[512];               /* notice for the first receiver; "": none */
 };
 
 static inline void notice_set(struct notice *n, ummap_notice *give, void *arg)
@@ -25,7 +26,7 @@ static inline void notice_set(struct notice *n, ummap_notice *give, void *arg)
 	n->arg = arg;
 	any = give && *n->early;
 	futex_unlock(&n->lock);
-	/* Nobody writes it any more. */
+	/* With a receiver, no thread writes `early`. */
 	if (any)
 		give(arg, n->early);
 	if (any)

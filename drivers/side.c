@@ -384,13 +384,6 @@ int side_reserve(struct side *s, uint64_t size)
 	return err == -EOPNOTSUPP ? 0 : err;
 }
 
-void side_punch(struct side *s, uint64_t off, uint64_t len)
-{
-	if (s->file && !s->memory)
-		syscall(SYS_fallocate, s->file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-			off, len);
-}
-
 /* ---- The header ---- */
 
 static int read_for_header(void *s, void *buf, size_t len, uint64_t off)

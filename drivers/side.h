@@ -49,7 +49,7 @@ void side_hand_over(struct side *s, struct ummap_handover *to);
 /* Whether a path leads to the file. */
 bool side_is(const struct side *s, const char *path);
 /* Maps a file on persistent memory. Reads and writes are copies then, and writes are durable at
- * once. The file must keep its length, and side_punch does nothing. Other files do not change. */
+ * once. The file must keep its length. Other files do not change. */
 int side_map(struct side *s);
 /* -EINVAL with a sentence if it is a device, which does not end where its contents end. */
 int side_must_be_file(const struct side *s, struct ummap_geom *geom);
@@ -72,9 +72,6 @@ uint64_t side_collect(struct side *s, struct blockmap *places, uint64_t first, u
 /* Sets the length, and reserves the space if the file system can, so that no later write fails for
  * lack of space. */
 int side_reserve(struct side *s, uint64_t size);
-/* Frees the space of these bytes, which read as zeros then, if the file system can. */
-void side_punch(struct side *s, uint64_t off, uint64_t len);
-
 /* An empty header for such a file (common/header.h). */
 extern const struct header_calls side_header_calls;
 static inline struct header side_header(uint64_t magic)
