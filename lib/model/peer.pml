@@ -12,7 +12,7 @@ bit killed;                   /* SIGKILL, which the importer has not received ye
 
 /* take_line: the importer locks its line, and clears the slots that a dead one has left there. */
 inline take_line() {
-	atomic { !importer_lives -> importer_lives = 1 }
+	atomic { !importer_lives -> importer_lives = 1; has_line = 1 }
 	visited = NO_FRAME
 }
 
@@ -44,7 +44,7 @@ inline copy_some(x, put) {
 }
 
 proctype importer() {
-	byte x; bit put, may_copy;
+	byte x; bit put, may_copy, has_line;
 
 	{
 		take_line();
@@ -57,8 +57,8 @@ end:		do
 			atomic { x = 0; put = 0 }
 		od
 	} unless {
-		/* The kernel releases the lock of the line. */
-		atomic { killed -> killed = 0; importer_lives = 0 }
+		/* The kernel releases the lock of the line, if the process has it. */
+		atomic { killed -> killed = 0; importer_lives = importer_lives && !has_line }
 	}
 }
 

@@ -139,7 +139,8 @@ byte last[SEGS];              /* contents after the last store of the program */
 #ifdef FLUSH_ERRORS
 bit covered[SEGS];            /* a flush that began after the last write has succeeded */
 bit begun[SEGS];              /* the flush in progress began after the last write */
-bit left_open[SEGS];          /* the segment has left memory since its last write */
+bit left_open[SEGS];          /* contents have left memory that no good flush has covered */
+bit left_begun[SEGS];         /* the flush in progress began after they were written */
 #endif
 
 #define store_next(s) last[s] = (last[s] == ZERO -> CONTENT(s, 1) : last[s] + 1)
@@ -193,7 +194,7 @@ inline map_await(s) {
 
 inline flush_note(s) {
 	stamp[s] = generation;
-	covered[s] = 0; begun[s] = 0; left_open[s] = 0
+	covered[s] = 0; begun[s] = 0
 }
 
 inline flush_leaves(s) {
@@ -201,7 +202,12 @@ inline flush_leaves(s) {
 	:: is_open(s) -> left[stamp[s] & 1]++
 	:: else
 	fi;
-	left_open[s] = has(s, STORED) && !has(s, DIRTY)
+	if
+	:: has(s, STORED) && !has(s, DIRTY) && !covered[s] ->
+		left_begun[s] = begun[s] && (!left_open[s] || left_begun[s]);
+		left_open[s] = 1
+	:: else
+	fi
 }
 
 inline doubt(s) {
@@ -234,10 +240,17 @@ inline flush_end() {
 	if
 	:: err -> doubt(0); doubt(1)
 	:: else ->
-		d_step { covered[0] = covered[0] || begun[0]; covered[1] = covered[1] || begun[1] }
+		d_step {
+			covered[0] = covered[0] || begun[0];
+			covered[1] = covered[1] || begun[1];
+			left_open[0] = left_open[0] && !left_begun[0];
+			left_open[1] = left_open[1] && !left_begun[1]
+		}
 	fi;
 	atomic {
 		gone = (err && !kept -> left[0] + left[1] : 0);
+		/* The library reports no loss of bytes that a good flush has covered. */
+		assert(!gone || left_open[0] || left_open[1]);
 		left[(settled + 1) & 1] = left[(settled + 1) & 1] + (kept -> left[settled & 1] : 0);
 #ifndef MUTANT_doubt_for_ever
 		left[settled & 1] = 0;
@@ -245,11 +258,12 @@ inline flush_end() {
 		settled++;
 		left[0] = (gone -> 0 : left[0]);
 		left[1] = (gone -> 0 : left[1]);
-		begun[0] = 0; begun[1] = 0; kept = 0
+		left_open[0] = left_open[0] && !gone;
+		left_open[1] = left_open[1] && !gone;
+		begun[0] = 0; begun[1] = 0; left_begun[0] = 0; left_begun[1] = 0;
+		kept = 0
 	}
-	/* The library reports no loss of bytes that a good flush has covered. */
 	atomic {
-		assert(!gone || (left_open[0] && !covered[0]) || (left_open[1] && !covered[1]));
 #ifndef MUTANT_doubt_forgets_the_absent
 		lost = lost || gone;
 #endif
@@ -267,7 +281,11 @@ inline flush() {
 	atomic { !turn -> turn = 1 };
 	if
 	:: atomic { due -> due = 0 }
-		atomic { generation++; begun[0] = !covered[0]; begun[1] = !covered[1] }
+		atomic {
+			generation++;
+			begun[0] = !covered[0]; begun[1] = !covered[1];
+			left_begun[0] = left_open[0]; left_begun[1] = left_open[1]
+		}
 		atomic { driver_flush() }
 		flush_end()
 	:: else -> err = 0
