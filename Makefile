@@ -330,6 +330,9 @@ check-tsan:
 	UCX_MEM_EVENTS=no OMPI_MCA_memory=^patcher tests/run build/tsan $(TSAN_PROGS) mpi
 check-mutants:
 	tests/check-mutants
+# Searches the models of the segment protocol, if spin is installed.
+check-model:
+	tests/check-model $B
 # Builds for other C libraries and processors, if their compilers are there.
 check-ports:
 	tests/ports/check-ports $B
@@ -352,7 +355,8 @@ check-cuts: tests
 	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cow_cuts test_cache_cuts
 
 # Runs all checks, also if some fail.
-ALL = check check-long check-cuts check-asan check-tsan check-mutants check-ports check-nomove \
+ALL = check check-long check-cuts check-asan check-tsan check-mutants check-model check-ports \
+	check-nomove \
 	check-kernels check-mpi-machines \
 	check-deb tidy fuzz
 check-all:
@@ -496,6 +500,6 @@ clean:
 	$(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tools completions tests check check-long check-layers check-style check-calls \
 	check-settings settings check-man check-install check-plugins check-gdb check-umrun \
-	check-asan check-tsan check-mutants \
+	check-asan check-tsan check-mutants check-model \
 	check-ports check-nomove check-kernels check-mpi-machines check-cuts check-deb check-all \
 	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean
