@@ -84,11 +84,11 @@ static int add_extent(struct mapping *map, size_t first, size_t count)
 	struct extent *e = &map->life.extents[map->life.extents_used];
 	int err;
 
-	e->first = first;
-	e->count = count;
 	if (map->life.extents_used == MAX_EXTENTS)
 		return fail(ENOMEM, "cannot grow the mapping of '%s': it was grown too often. Try "
 			    "to end it and to map the store again", map->name);
+	e->first = first;
+	e->count = count;
 	err = make_twins(map, e);
 	if (err)
 		return err;
