@@ -200,19 +200,18 @@ static int load_slot(struct overlay *o, uint32_t slot)
 	return 0;
 }
 
-int overlay_load(struct overlay *o)
+/* Loads the slots with commits up to the floor, or those with later ones. */
+static int load_slots(struct overlay *o, bool later)
 {
 	uint32_t end = o->ngroups * OVERLAY_GROUP;
 	int err = 0;
 
-	o->newest.floor = max_u64(o->newest.floor, o->head.floor);
-	o->next = o->newest.number + 1;
-	o->size = o->newest.size;
-	o->released = o->newest.floor;
 	for (uint32_t slot = 0; slot < end && err >= 0; slot++) {
 		struct overlay_group *group = overlay_group(o, slot / OVERLAY_GROUP);
 		struct overlay_slot *s = overlay_slot(o, slot);
 
+		if ((s->commit > o->newest.floor) != later)
+			continue;
 		err = load_slot(o, slot);
 		if (err == 1) {
 			s->block = OVERLAY_EMPTY;
@@ -222,8 +221,24 @@ int overlay_load(struct overlay *o)
 		group->used[slot % OVERLAY_GROUP / 64] |= (uint64_t)1 << slot % 64;
 		o->used++;
 	}
-	overlay_reclaim(o);
 	return err < 0 ? err : 0;
+}
+
+/* The slots with commits up to the floor come first, in any order: only the newest one of each
+ * block is needed. The others may have been written over, whatever came after the floor. */
+int overlay_load(struct overlay *o)
+{
+	int err;
+
+	o->newest.floor = max_u64(o->newest.floor, o->head.floor);
+	o->next = o->newest.number + 1;
+	o->size = o->newest.size;
+	o->released = o->newest.floor;
+	err = load_slots(o, false);
+	if (!err)
+		err = load_slots(o, true);
+	overlay_reclaim(o);
+	return err;
 }
 
 /* ---- Writing ---- */

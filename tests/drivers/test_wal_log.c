@@ -277,6 +277,40 @@ Test(wal_log, later_damage_is_not_applied)
 	}
 }
 
+/* The slot of a block that no commit needs may have been written over, wherever in the file the
+ * slots of later commits are. */
+Test(wal_log, blocks_that_no_commit_needs_may_change)
+{
+	static const unsigned orders[][3] = {
+		{ 1, 2, 3 }, { 1, 3, 2 }, { 2, 1, 3 }, { 2, 3, 1 }, { 3, 1, 2 }, { 3, 2, 1 },
+	};
+
+	for (size_t k = 0; k < sizeof(orders) / sizeof(*orders); k++) {
+		struct overlay_head head = good_head();
+		struct overlay_file log;
+		char byte = 0;
+		int fd;
+
+		begin_log(&log, &head);
+		for (unsigned slot = 0; slot < 3; slot++) {
+			log.number = BASE + orders[k][slot] - 1;
+			file_add_block(&log, 3, (int)orders[k][slot]);
+			if (orders[k][slot] == 1)
+				file_put(&log, "changed", 8, file_block_at(slot));
+		}
+		log.number = BASE + 1;
+		add_commit(&log, 4 * OVERLAY_BLOCK, BASE + 1);
+		add_commit(&log, 4 * OVERLAY_BLOCK, BASE + 2);
+		check(file_end(&log) == 0);
+		check(use(UMMAP_O_WRITE, "?wal.keep=2") == 0, "order %zu: %s", k, umerrormsg());
+		/* Without a change, the log keeps both commits. */
+		check(use(UMMAP_O_WRITE, "") == 0, "order %zu: %s", k, umerrormsg());
+		fd = open(store, O_RDONLY | O_CLOEXEC);
+		check(pread(fd, &byte, 1, 3 * OVERLAY_BLOCK) == 1 && byte == 3);
+		close(fd);
+	}
+}
+
 static void check_bytes_of_store(size_t blocks, int value)
 {
 	static char bytes[OVERLAY_BLOCK];
