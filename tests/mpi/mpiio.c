@@ -353,7 +353,7 @@ static void bad_keys(void)
 		  "rank is \"2\": it must be a number less than ranks" },
 		{ "mpiio:/tmp/x?rank=0&ranks=2", "without the key stripe" },
 		{ "mpiio:/tmp/x?offset=-1", "offset is \"-1\"" },
-		{ "mpiio:/tmp/x?depth=3", "no key \"depth\"" },
+		{ "mpiio:/tmp/x?depth=3", "the key 'depth'" },
 	};
 	void *addr;
 

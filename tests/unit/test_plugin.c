@@ -109,7 +109,7 @@ Test(plugin, driver_moves_data)
 	check(umunmap(open_uri("skeleton", path, "?mode=640", NULL), 0) == 0);
 	check(stat(path, &st) == 0 && (st.st_mode & 0777 & ~0022) == 0640, "%o", st.st_mode);
 	check_refused(try_open("skeleton:/x?mode=rw", NULL), WORDS("mode", "rw", "octal"));
-	check_refused(try_open("skeleton:/x?mod=1", NULL), WORDS("skeleton", "no key \"mod\"", "mode"));
+	check_refused(try_open("skeleton:/x?mod=1", NULL), WORDS("skeleton", "the key 'mod'", "mode"));
 	check_fails(try_open("skeleton:/nowhere/at/all", NULL), ENOENT);
 	check_fails(try_open("skeleton:/", NULL), ENODEV);
 }

@@ -166,7 +166,7 @@ Test(vars, are_replaced_in_path_and_values_only)
 	check_path("posix:/%7bv}", "/{v}");
 	check_path("posix:}/}{v}}", "}/}a?b&c=d+e:f%41{v}}");
 	check_refused("{v}:/d/a", "not the name of a driver");
-	check_refused("posix:/d/a?{v}=1", "no key \"{v}\"");
+	check_refused("posix:/d/a?{v}=1", "the key '{v}'");
 }
 
 Test(vars, mistakes_are_told)
