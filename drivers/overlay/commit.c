@@ -16,12 +16,6 @@
 
 #define RETAINED_GROUPS 64 /* groups of a file that begins anew which it need not give back */
 
-/* Whether a set of a group has this slot of it. */
-static bool has(const uint64_t set[OVERLAY_GROUP / 64], unsigned k)
-{
-	return set[k / 64] >> k % 64 & 1;
-}
-
 /* ---- After a flush that failed ---- */
 
 /* Whether the commit still needs the slot: another thread may have superseded it meanwhile. */
@@ -31,7 +25,7 @@ static bool is_needed(struct overlay *o, uint32_t slot)
 	bool needed;
 
 	futex_lock(&o->lock);
-	needed = has(group->changed, slot % OVERLAY_GROUP) &&
+	needed = overlay_has_bit(group->changed, slot) &&
 		 group->slot[slot % OVERLAY_GROUP].block != OVERLAY_EMPTY;
 	futex_unlock(&o->lock);
 	return needed;
@@ -115,7 +109,7 @@ static void take_group(struct overlay *o, uint32_t g, struct overlay_commit *c)
 	memcpy(group->taken, group->changed, sizeof(group->taken));
 	memset(group->changed, 0, sizeof(group->changed));
 	for (unsigned k = 0; k < OVERLAY_GROUP; k++) {
-		if (!has(group->taken, k))
+		if (!overlay_has_bit(group->taken, k))
 			continue;
 		group->slot[k].flags |= SLOT_ATTEMPTED;
 		c->slots += group->slot[k].block != OVERLAY_EMPTY;
@@ -155,7 +149,7 @@ static int write_records(struct overlay *o, uint32_t g, struct overlay_commit *c
 	for (unsigned k = 0, n; k < OVERLAY_GROUP && !err; k += n) {
 		unsigned copy = group->slot[k].flags & SLOT_COPY;
 
-		for (n = 0; k + n < OVERLAY_GROUP && has(group->taken, k + n) &&
+		for (n = 0; k + n < OVERLAY_GROUP && overlay_has_bit(group->taken, k + n) &&
 			    (group->slot[k + n].flags & SLOT_COPY) == copy; n++) {
 			records[n] = overlay_make_record(o, g * OVERLAY_GROUP + k + n, c->number);
 			c->digest ^= group->slot[k + n].sum ^ records[n].sum;
@@ -188,7 +182,7 @@ static void end_group(struct overlay *o, uint32_t g, const struct overlay_commit
 		struct overlay_slot *s = &group->slot[k];
 		uint32_t slot = g * OVERLAY_GROUP + k;
 
-		if (!has(group->taken, k))
+		if (!overlay_has_bit(group->taken, k))
 			continue;
 		s->sum = overlay_make_record(o, slot, c->number).sum;
 		s->commit = c->number;
@@ -235,7 +229,7 @@ static void abandon_commit(struct overlay *o, uint64_t number)
 	for (slot = *list, *list = OVERLAY_NO_SLOT; slot != OVERLAY_NO_SLOT;) {
 		uint32_t next = overlay_slot(o, slot)->next;
 
-		if (has(overlay_group(o, slot / OVERLAY_GROUP)->taken, slot % OVERLAY_GROUP))
+		if (overlay_has_bit(overlay_group(o, slot / OVERLAY_GROUP)->taken, slot))
 			empty_slot(o, slot);
 		else
 			overlay_make_old(o, slot, number);
@@ -246,7 +240,7 @@ static void abandon_commit(struct overlay *o, uint64_t number)
 		struct overlay_group *group = overlay_group(o, next - 1);
 
 		for (unsigned k = 0; k < OVERLAY_GROUP; k++)
-			if (has(group->taken, k))
+			if (overlay_has_bit(group->taken, k))
 				overlay_mark_changed(o, (next - 1) * OVERLAY_GROUP + k);
 		memset(group->taken, 0, sizeof(group->taken));
 		next = group->next_taken;

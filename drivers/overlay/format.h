@@ -97,6 +97,8 @@ struct overlay_record {
 	uint64_t sum;
 };
 
+#define OVERLAY_TABLE_BYTES (OVERLAY_GROUP * sizeof(struct overlay_record))
+
 _Static_assert(sizeof(struct overlay_record) == 64, "records do not cross sectors");
 _Static_assert(sizeof(struct overlay_commit) == 64, "commit records fit sectors");
 _Static_assert(sizeof(struct overlay_head) <= HEADER_BODY_MAX, "the header fits its slot");

@@ -218,7 +218,7 @@ static int load_slots(struct overlay *o, bool later)
 			s->commit = OVERLAY_NEVER;
 			continue;
 		}
-		group->used[slot % OVERLAY_GROUP / 64] |= (uint64_t)1 << slot % 64;
+		overlay_set_bit(group->used, slot);
 		o->used++;
 	}
 	return err < 0 ? err : 0;

@@ -319,6 +319,17 @@ static inline struct overlay_slot *overlay_slot(const struct overlay *o, uint32_
 	return &overlay_group(o, slot / OVERLAY_GROUP)->slot[slot % OVERLAY_GROUP];
 }
 
+/* Bit sets of a group, of which a slot selects the bit. */
+static inline bool overlay_has_bit(const uint64_t set[OVERLAY_GROUP / 64], uint32_t slot)
+{
+	return set[slot % OVERLAY_GROUP / 64] >> slot % 64 & 1;
+}
+
+static inline void overlay_set_bit(uint64_t set[OVERLAY_GROUP / 64], uint32_t slot)
+{
+	set[slot % OVERLAY_GROUP / 64] |= (uint64_t)1 << slot % 64;
+}
+
 /* Takes at most n free slots that are consecutive in the file: *first. Returns how many, or a
  * negative errno value: -ENOSPC at the limit. */
 int overlay_take(struct overlay *o, unsigned n, uint32_t *first);

@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define TABLE_BYTES (OVERLAY_GROUP * sizeof(struct overlay_record))
 #define COMMITS_BYTES (OVERLAY_COMMITS * OVERLAY_SECTOR)
 
 _Static_assert(OVERLAY_COMMITS_AT + COMMITS_BYTES == OVERLAY_ACK_AT, "the acknowledgment follows");
@@ -26,27 +25,27 @@ static uint64_t round_up(const struct overlay *o, uint64_t bytes)
 
 static uint64_t group_at(const struct overlay *o, uint64_t group)
 {
-	uint64_t bytes = round_up(o, 2 * TABLE_BYTES) + OVERLAY_GROUP * o->head.block;
+	uint64_t bytes = round_up(o, 2 * OVERLAY_TABLE_BYTES) + OVERLAY_GROUP * o->head.block;
 
 	return round_up(o, OVERLAY_GROUPS_AT) + group * bytes;
 }
 
 uint64_t overlay_record_at(const struct overlay *o, uint32_t slot, unsigned copy)
 {
-	return group_at(o, slot / OVERLAY_GROUP) + copy * TABLE_BYTES +
+	return group_at(o, slot / OVERLAY_GROUP) + copy * OVERLAY_TABLE_BYTES +
 	       slot % OVERLAY_GROUP * sizeof(struct overlay_record);
 }
 
 uint64_t overlay_block_at(const struct overlay *o, uint32_t slot)
 {
-	return group_at(o, slot / OVERLAY_GROUP) + round_up(o, 2 * TABLE_BYTES) +
+	return group_at(o, slot / OVERLAY_GROUP) + round_up(o, 2 * OVERLAY_TABLE_BYTES) +
 	       slot % OVERLAY_GROUP * o->head.block;
 }
 
 uint32_t overlay_slot_at(const struct overlay *o, uint64_t place)
 {
 	uint64_t bytes = group_at(o, 1) - group_at(o, 0), off = place - group_at(o, 0);
-	uint64_t in_group = off % bytes - round_up(o, 2 * TABLE_BYTES);
+	uint64_t in_group = off % bytes - round_up(o, 2 * OVERLAY_TABLE_BYTES);
 
 	return (uint32_t)(off / bytes * OVERLAY_GROUP + in_group / o->head.block);
 }
@@ -58,7 +57,7 @@ uint64_t overlay_commit_at(uint64_t number)
 
 uint64_t overlay_count_slots(const struct overlay *o, uint64_t size)
 {
-	uint64_t tables = round_up(o, 2 * TABLE_BYTES), left;
+	uint64_t tables = round_up(o, 2 * OVERLAY_TABLE_BYTES), left;
 	uint64_t group = group_at(o, 1) - group_at(o, 0);
 
 	if (size == UINT64_MAX)
@@ -190,7 +189,7 @@ struct scan {
 };
 
 #define BLOCKS_BYTES (OVERLAY_GROUP * OVERLAY_BLOCK)
-#define SCAN_BYTES (2 * TABLE_BYTES + BLOCKS_BYTES)
+#define SCAN_BYTES (2 * OVERLAY_TABLE_BYTES + BLOCKS_BYTES)
 
 static int scan_begin(struct scan *s, struct overlay *o, uint64_t m)
 {
@@ -219,15 +218,16 @@ static void scan_end(struct scan *s)
 
 static int read_tables(struct scan *s, uint32_t group)
 {
-	return side_read(&s->o->file, s->buf, 2 * TABLE_BYTES, group_at(s->o, group));
+	return side_read(&s->o->file, s->buf, 2 * OVERLAY_TABLE_BYTES, group_at(s->o, group));
 }
 
 /* With the blocks, if all of them are checked: then the file is read in order, once. */
 static int read_group(struct scan *s, uint32_t group)
 {
 	size_t blocks = s->o->policy->checks_blocks ? BLOCKS_BYTES : 0;
+	size_t bytes = 2 * OVERLAY_TABLE_BYTES + blocks;
 
-	return side_read(&s->o->file, s->buf, 2 * TABLE_BYTES + blocks, group_at(s->o, group));
+	return side_read(&s->o->file, s->buf, bytes, group_at(s->o, group));
 }
 
 static const struct overlay_record *record(const struct scan *s, unsigned copy, unsigned k)
@@ -246,6 +246,8 @@ static bool was_written(const struct overlay_record *r)
 static int fill_slot(struct scan *s, uint32_t slot)
 {
 	struct overlay *o = s->o;
+	const char *blocks = s->buf + 2 * OVERLAY_TABLE_BYTES;
+	const char *block = blocks + slot % OVERLAY_GROUP * OVERLAY_BLOCK;
 	const struct overlay_record *r = NULL;
 	struct overlay_slot *to;
 	unsigned copy = 0;
@@ -276,7 +278,7 @@ static int fill_slot(struct scan *s, uint32_t slot)
 	to->flags = copy ? SLOT_COPY : 0;
 	s->digest ^= r->sum;
 	if (o->policy->checks_blocks && r->block != OVERLAY_EMPTY && r->commit > o->head.home &&
-	    overlay_sum(s->buf + 2 * TABLE_BYTES + slot % OVERLAY_GROUP * OVERLAY_BLOCK) != r->data)
+	    overlay_sum(block) != r->data)
 		to->flags |= SLOT_BAD;
 	return 0;
 }
@@ -320,7 +322,7 @@ static bool is_of(const struct overlay *o, uint32_t slot, uint64_t number)
 {
 	const struct overlay_group *group = overlay_group(o, slot / OVERLAY_GROUP);
 	const struct overlay_slot *s = &group->slot[slot % OVERLAY_GROUP];
-	bool used = group->used[slot % OVERLAY_GROUP / 64] >> slot % 64 & 1;
+	bool used = overlay_has_bit(group->used, slot);
 
 	if (s->block == OVERLAY_EMPTY)
 		return false;

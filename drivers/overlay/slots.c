@@ -117,16 +117,6 @@ static uint32_t pop(struct overlay *o, uint32_t *list)
 	return slot;
 }
 
-static bool has_bit(const uint64_t *set, uint32_t slot)
-{
-	return set[slot % OVERLAY_GROUP / 64] >> slot % 64 & 1;
-}
-
-static void set_bit(uint64_t *set, uint32_t slot)
-{
-	set[slot % OVERLAY_GROUP / 64] |= (uint64_t)1 << slot % 64;
-}
-
 static void clear_bit(uint64_t *set, uint32_t slot)
 {
 	set[slot % OVERLAY_GROUP / 64] &= ~((uint64_t)1 << slot % 64);
@@ -253,8 +243,8 @@ int overlay_take(struct overlay *o, unsigned n, uint32_t *first)
 	group = group_of(o, *first);
 	n = (unsigned)min_u64(n, min_u64(OVERLAY_GROUP - *first % OVERLAY_GROUP,
 					 o->limit - *first));
-	while (taken < n && !has_bit(group->used, *first + taken))
-		set_bit(group->used, *first + taken++);
+	while (taken < n && !overlay_has_bit(group->used, *first + taken))
+		overlay_set_bit(group->used, *first + taken++);
 	o->used += taken;
 	o->cursor = *first + taken;
 	return (int)taken;
@@ -272,7 +262,7 @@ void overlay_mark_changed(struct overlay *o, uint32_t slot)
 {
 	struct overlay_group *group = group_of(o, slot);
 
-	set_bit(group->changed, slot);
+	overlay_set_bit(group->changed, slot);
 	o->nchanged++;
 	if (group->queued)
 		return;
@@ -294,7 +284,7 @@ static uint32_t supersede(struct overlay *o, uint32_t slot)
 	struct overlay_group *group = group_of(o, slot);
 	uint32_t older = s->older;
 
-	if (!has_bit(group->changed, slot)) {
+	if (!overlay_has_bit(group->changed, slot)) {
 		overlay_make_old(o, slot, o->next);
 		return slot;
 	}

@@ -7,8 +7,7 @@
 
 #include "drivers/overlay/overlay.h"
 
-#define TABLE_BYTES (OVERLAY_GROUP * sizeof(struct overlay_record))
-#define GROUP_BYTES (2 * TABLE_BYTES + OVERLAY_GROUP * OVERLAY_BLOCK)
+#define GROUP_BYTES (2 * OVERLAY_TABLE_BYTES + OVERLAY_GROUP * OVERLAY_BLOCK)
 
 struct overlay_file {
 	struct side side;
@@ -27,7 +26,7 @@ static inline uint64_t file_record_at(uint32_t slot)
 
 static inline uint64_t file_block_at(uint32_t slot)
 {
-	return OVERLAY_GROUPS_AT + slot / OVERLAY_GROUP * GROUP_BYTES + 2 * TABLE_BYTES +
+	return OVERLAY_GROUPS_AT + slot / OVERLAY_GROUP * GROUP_BYTES + 2 * OVERLAY_TABLE_BYTES +
 	       slot % OVERLAY_GROUP * OVERLAY_BLOCK;
 }
 

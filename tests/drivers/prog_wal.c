@@ -12,8 +12,7 @@
 #include "beside.h"
 #include "ummap-driver.h"
 
-#define TABLE_BYTES (OVERLAY_GROUP * sizeof(struct overlay_record))
-#define GROUP_BYTES (2 * TABLE_BYTES + OVERLAY_GROUP * 4 * KIB)
+#define GROUP_BYTES (2 * OVERLAY_TABLE_BYTES + OVERLAY_GROUP * 4 * KIB)
 
 #define SEG (16 * KIB)
 #define SIZE (64 * SEG)
@@ -558,7 +557,8 @@ static bool is_needed(uint64_t at)
 		return at >= commit && at < commit + sizeof(struct overlay_commit);
 	group = (at - OVERLAY_GROUPS_AT) / GROUP_BYTES;
 	in_group = (at - OVERLAY_GROUPS_AT) % GROUP_BYTES;
-	return in_group >= TABLE_BYTES && (group >= 2 || in_group < 2 * TABLE_BYTES);
+	return in_group >= OVERLAY_TABLE_BYTES &&
+	       (group >= 2 || in_group < 2 * OVERLAY_TABLE_BYTES);
 }
 
 /* A damaged byte is detected, or no commit needs it. The header has two copies. */
@@ -572,7 +572,7 @@ static void fuzz(uint64_t *random, unsigned rounds)
 	fd = open(log_path, O_RDWR | O_CLOEXEC);
 	check(fd >= 0);
 	length = file_size(fd);
-	check(length >= OVERLAY_GROUPS_AT + 3 * GROUP_BYTES + 2 * TABLE_BYTES + SIZE);
+	check(length >= OVERLAY_GROUPS_AT + 3 * GROUP_BYTES + 2 * OVERLAY_TABLE_BYTES + SIZE);
 	snprintf(words, sizeof(words), "check '%s'", store);
 	check(tool(words) == 0);
 	for (unsigned i = 0; i < rounds; i++) {
@@ -597,7 +597,7 @@ static void fuzz(uint64_t *random, unsigned rounds)
 /* A record of the oldest commit counts in all commits. If it is damaged, none can be opened. */
 static void damage_before_the_oldest(void)
 {
-	const off_t at = (off_t)(OVERLAY_GROUPS_AT + GROUP_BYTES + TABLE_BYTES + 100);
+	const off_t at = (off_t)(OVERLAY_GROUPS_AT + GROUP_BYTES + OVERLAY_TABLE_BYTES + 100);
 	char words[400];
 	uint8_t byte;
 	int fd;

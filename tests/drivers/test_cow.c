@@ -4,6 +4,7 @@
 
 #include "drivers/overlay/cow.h"
 #include "common.h"
+#include "overlay_file.h"
 
 #define BLOCKS ((uint64_t)600)           /* entries of them are in three pages */
 #define SIZE (BLOCKS * OVERLAY_BLOCK - 1000)
@@ -281,8 +282,6 @@ static void check_not_damaged(int fd, uint64_t at)
  * checked. */
 Test(cow, every_byte)
 {
-	uint64_t group = 2 * OVERLAY_GROUP * sizeof(struct overlay_record) + OVERLAY_GROUP * OVERLAY_BLOCK;
-	uint64_t table = OVERLAY_GROUPS_AT + OVERLAY_GROUP * sizeof(struct overlay_record);
 	uint64_t records = BLOCKS / 50 * 40, commit = OVERLAY_COMMITS_AT + OVERLAY_SECTOR;
 	struct handle h;
 	int fd;
@@ -300,8 +299,8 @@ Test(cow, every_byte)
 		check_damaged(fd, commit + i, commit);
 	for (uint64_t i = 0; i < sizeof(struct overlay_ack); i++)
 		check_not_damaged(fd, OVERLAY_ACK_AT + i);
-	for (uint64_t r = 0; r < records; r++) {
-		uint64_t at = table + r / OVERLAY_GROUP * group + r % OVERLAY_GROUP * sizeof(struct overlay_record);
+	for (uint32_t r = 0; r < records; r++) {
+		uint64_t at = file_record_at(r) + OVERLAY_TABLE_BYTES;
 
 		check_damaged(fd, at + r % sizeof(struct overlay_record), at);
 	}
@@ -311,7 +310,7 @@ Test(cow, every_byte)
 	check_fails(try_open(&h, 0, "cow+posix:%s", store), EUCLEAN);
 	flip(fd, 100, 1);
 	flip(fd, 100 + HEADER_SLOT, 1);
-	check(ftruncate(fd, table) == 0);
+	check(ftruncate(fd, (off_t)(file_record_at(0) + OVERLAY_TABLE_BYTES)) == 0);
 	check_fails(try_open(&h, 0, "cow+posix:%s", store), EUCLEAN);
 	close(fd);
 }
@@ -320,7 +319,7 @@ Test(cow, every_byte)
  * file is opened, if the acknowledgment does not say that they are durable. */
 Test(cow, verifies_blocks)
 {
-	uint64_t block = OVERLAY_GROUPS_AT + 2 * OVERLAY_GROUP * sizeof(struct overlay_record) + 10 * OVERLAY_BLOCK;
+	uint64_t block = file_block_at(10);
 	uint8_t bytes[2 * OVERLAY_BLOCK];
 	char uri[400];
 	struct handle h;

@@ -386,7 +386,7 @@ static size_t next_unwritten(const struct mapping *map, size_t i, size_t end)
 /* Writes a group of segments with one mark. Returns the first segment that was not looked at. */
 static size_t write_group(struct mapping *map, size_t i, size_t end, struct scan *scan, bool *later)
 {
-	for (; (i = next_unwritten(map, i, end)) < end;) {
+	while ((i = next_unwritten(map, i, end)) < end) {
 		long n;
 
 		n = write_from(map, i, scan->last, scan->before, later);
