@@ -8,6 +8,7 @@
  */
 #include <criterion/criterion.h>
 
+#include "common/futex.h"
 #include "drivers/overlay/background.h"
 #include "cuts.h"
 
@@ -417,5 +418,60 @@ Test(wal_cuts, slots_are_read_to_the_end)
 	written = true;
 	pthread_join(reader, NULL);
 	check(h.driver.write(h.wal, bytes, sizeof(bytes), 40960) == 0);
+	close_store(&h);
+}
+
+/* ---- A pass ---- */
+
+static __thread bool is_writer;
+
+/* The thread that applies a commit waits before it reads the first block. */
+static void wait_before_pass(const struct power_file *file)
+{
+	if (is_writer || strcmp(file->name, "log") != 0)
+		return;
+	reading = true;
+	for (int ms = 0; ms < 60000 && !written; ms++)
+		pause_ms(1);
+}
+
+static void *apply(void *wal)
+{
+	background_make_room(wal);
+	return NULL;
+}
+
+/* A slot is not free while its block is applied, even if a later commit supersedes it. */
+Test(wal_cuts, slots_are_applied_to_the_end)
+{
+	static uint8_t bytes[4096];
+	pthread_t thread;
+	struct ummap_geom geom;
+	struct handle h;
+	void *store;
+	bool used;
+
+	cuts_begin();
+	is_writer = true;
+	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) ==
+	      0);
+	check(try_open(&h, UMMAP_O_WRITE | UMMAP_O_CREATE, "") == 0);
+	power_before_read = wait_before_pass;
+	for (int value = 1; value <= 2; value++) {
+		fill(bytes, sizeof(bytes), 8192, value);
+		check(h.driver.write(h.wal, bytes, sizeof(bytes), 8192) == 0 &&
+		      h.driver.flush(h.wal, 0, UINT64_MAX) == 0);
+		if (value == 1)
+			check(pthread_create(&thread, NULL, apply, h.wal) == 0);
+		while (!reading)
+			pause_ms(1);
+	}
+	futex_lock(&h.wal->lock);
+	overlay_reclaim(h.wal);
+	used = overlay_has_bit(overlay_group(h.wal, 0)->used, 0);
+	futex_unlock(&h.wal->lock);
+	check(used);
+	written = true;
+	pthread_join(thread, NULL);
 	close_store(&h);
 }
