@@ -351,6 +351,9 @@ check-nomove: tests
 # Runs suites on kernels before Linux 6.8, in a virtual machine.
 check-kernels: all tests
 	tests/check-kernels $B
+# Builds and tests on other releases of Debian, in trees from debootstrap.
+check-distros:
+	tests/check-distros
 # Runs MPI programs on simulated machines, which takes too long for `make check`.
 check-mpi-machines: all tests
 	tests/run $B mpi-machines
@@ -366,7 +369,7 @@ check-cuts: tests
 # Runs all checks, also if some fail.
 ALL = check check-long check-cuts check-asan check-tsan check-mutants check-model check-ports \
 	check-nomove \
-	check-kernels check-mpi-machines \
+	check-kernels check-distros check-mpi-machines \
 	check-deb tidy fuzz
 check-all:
 	@failed=; for what in $(ALL); do $(MAKE) $$what || failed="$$failed $$what"; done; \
@@ -510,5 +513,5 @@ clean:
 .PHONY: all lib tools completions tests check check-long check-layers check-style check-calls \
 	check-settings settings check-man check-install check-plugins check-gdb check-umrun \
 	check-asan check-tsan check-mutants check-model \
-	check-ports check-nomove check-kernels check-mpi-machines check-cuts check-deb check-all \
+	check-ports check-nomove check-kernels check-distros check-mpi-machines check-cuts check-deb check-all \
 	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean
