@@ -358,6 +358,9 @@ check-distros:
 check-mpi-machines: all tests
 	tests/run $B mpi-machines
 
+# Builds RPMs, and checks the recipes of other packages and of images.
+check-packaging:
+	tests/check-packaging
 # Builds the packages for Debian, and a program with them.
 check-deb:
 	tests/check-deb build/deb
@@ -370,7 +373,7 @@ check-cuts: tests
 ALL = check check-long check-cuts check-asan check-tsan check-mutants check-model check-ports \
 	check-nomove \
 	check-kernels check-distros check-mpi-machines \
-	check-deb tidy fuzz
+	check-deb check-packaging tidy fuzz
 check-all:
 	@failed=; for what in $(ALL); do $(MAKE) $$what || failed="$$failed $$what"; done; \
 	echo "check-all: $(words $(ALL)) targets,$${failed:- none} failed"; [ -z "$$failed" ]
@@ -513,5 +516,6 @@ clean:
 .PHONY: all lib tools completions tests check check-long check-layers check-style check-calls \
 	check-settings settings check-man check-install check-plugins check-gdb check-umrun \
 	check-asan check-tsan check-mutants check-model \
-	check-ports check-nomove check-kernels check-distros check-mpi-machines check-cuts check-deb check-all \
+	check-ports check-nomove check-kernels check-distros check-mpi-machines check-cuts \
+	check-deb check-packaging check-all \
 	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean

@@ -43,7 +43,8 @@ class PackLibrary(sdist):
 
     def make_release_tree(self, base_dir, files):
         # The list of files lies in the build folder, outside of this one.
-        super().make_release_tree(base_dir, [file for file in files if ".." not in Path(file).parts])
+        files = [file for file in files if ".." not in Path(file).parts]
+        super().make_release_tree(base_dir, files)
         shutil.copy("ummap/_ummap.h", Path(base_dir, "ummap"))
         for name in ("Makefile", "LICENSE", "lib", "drivers", "policies", "include", "clients",
                      "bindings/rules.mk", "packaging/wheel", "bench/field/rules.mk"):

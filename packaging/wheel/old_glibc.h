@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Included before each file of the library in a Python wheel (`make wheel`), so that the library
- * runs with glibc 2.28: each function that glibc replaced or moved since then is taken in the oldest
- * version, which later releases still have. */
+ * runs with glibc 2.28. Each function that glibc has replaced or moved since then is taken in its
+ * oldest version, which later releases still have. */
 #pragma once
 
 #include <sys/stat.h>
