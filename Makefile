@@ -49,8 +49,8 @@ DL = -ldl
 LIBS += $(if $(PMEM)$(URING),$(shell pkg-config --libs $(PMEM) $(URING))) $(DL)
 ABSENT_OBJ = $(ABSENT:%=$B/drivers/absent_%.o)
 LIB_OBJ = $(LIB_SRC:%.c=$B/%.o) $(ABSENT_OBJ)
-# `make PORTABLE=yes lib` builds the library of a Python wheel: it contains liburing, has no libpmem2,
-# and runs with glibc 2.28, where threads and dlopen(3) are in libraries of their own.
+# `make PORTABLE=yes lib` builds the library of a Python wheel: liburing is in it, libpmem2 is left
+# out, and it runs with glibc 2.28, where threads and dlopen(3) are in libraries of their own.
 PORTABLE ?=
 ifneq ($(PORTABLE),)
 PMEM =
