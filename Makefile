@@ -252,6 +252,7 @@ endef
 BENCH_KIT = $(patsubst %.c,$B/%.o,$(wildcard bench/kit/*.c))
 .SECONDARY: $(BENCH_KIT)
 $B/bench/%.o: override CPPFLAGS += -Ibench
+$B/bench/replay: $B/lib/paging/residency/transfer_size.o
 $B/bench/%: bench/%.c $(SO) $(BENCH_KIT)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Ibench $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $(filter %.c %.o,$^) \
