@@ -17,23 +17,21 @@
 #include <string.h>
 
 static _Atomic uint32_t turn; /* lock: its holder waits for the next fault */
-static _Thread_local bool has_turn __attribute__((tls_model("initial-exec")));
+_Thread_local bool messages_has_turn __attribute__((tls_model("initial-exec")));
 
-void messages_hand_off(void)
+void messages_release_turn(void)
 {
-	if (!has_turn)
-		return;
-	has_turn = false;
+	messages_has_turn = false;
 	futex_unlock(&turn);
 }
 
 bool messages_next(struct fault *fault, bool wait)
 {
-	if (!has_turn && wait)
+	if (!messages_has_turn && wait)
 		futex_lock(&turn);
-	else if (!has_turn && !futex_trylock(&turn))
+	else if (!messages_has_turn && !futex_trylock(&turn))
 		return false;
-	has_turn = true;
+	messages_has_turn = true;
 	return userfaultfd_next(&fault->addr, &fault->write, wait);
 }
 
