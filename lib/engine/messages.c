@@ -17,21 +17,23 @@
 #include <string.h>
 
 static _Atomic uint32_t turn; /* lock: its holder waits for the next fault */
-_Thread_local bool messages_has_turn __attribute__((tls_model("initial-exec")));
+static _Thread_local bool has_turn __attribute__((tls_model("initial-exec")));
 
 void messages_release_turn(void)
 {
-	messages_has_turn = false;
+	if (!has_turn)
+		return;
+	has_turn = false;
 	futex_unlock(&turn);
 }
 
 bool messages_next(struct fault *fault, bool wait)
 {
-	if (!messages_has_turn && wait)
+	if (!has_turn && wait)
 		futex_lock(&turn);
-	else if (!messages_has_turn && !futex_trylock(&turn))
+	else if (!has_turn && !futex_trylock(&turn))
 		return false;
-	messages_has_turn = true;
+	has_turn = true;
 	return userfaultfd_next(&fault->addr, &fault->write, wait);
 }
 

@@ -11,17 +11,15 @@ int messages_start(void);
 /* In a forked child: no thread has the turn. */
 void messages_forget(void);
 
-/* Whether the calling thread has the turn; and the slow part of messages_pass_turn. */
-extern _Thread_local bool messages_has_turn __attribute__((tls_model("initial-exec")));
-void messages_release_turn(void);
 /* Takes the next fault that must be served; waits for one if `wait`. Returns false if there is none
  * at the moment, or another thread has the turn. */
 bool messages_next(struct fault *fault, bool wait);
-/* A serving thread calls this before it may wait for long, so that another thread takes the next
- * fault. Any thread may call it. */
-static inline void messages_pass_turn(void)
+/* A thread that serves an access by the engine calls this before it may wait for long, so that
+ * another thread takes the next fault. If the engine sends no messages, no thread has the turn. */
+void messages_release_turn(void);
+static inline void messages_pass_turn(const struct engine *e)
 {
-	if (messages_has_turn)
+	if (e->wake)
 		messages_release_turn();
 }
 

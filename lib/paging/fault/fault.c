@@ -295,7 +295,7 @@ static void submit_loads(struct server *v)
 /* Ends all loads. */
 static void drain_loads(struct server *v)
 {
-	messages_pass_turn();
+	messages_release_turn();
 	while (v->in_use > 0) {
 		if (v->unsent_count)
 			submit_loads(v);
@@ -387,7 +387,7 @@ void *fault_by_message(void *unused)
 		if (v.unsent_count)
 			submit_loads(&v);
 		if (v.in_use < MIN_LOADS_TO_WAIT)
-			messages_pass_turn();
+			messages_release_turn();
 		if (v.in_use > v.unsent_count)
 			await_loads(&v);
 	}

@@ -61,7 +61,7 @@ static int read_segment(struct mapping *map, size_t i, struct seg *s, char *buf,
 
 	if (!seg_request(map, i, s, buf, blank, &io))
 		return 0;
-	messages_pass_turn();
+	messages_pass_turn(map->engine);
 	if (!io_overlaps(store) || io_begin(store, &one, 1) == 0)
 		return io_run(store, &io, 1, false, &map->stat.io);
 	/* While the read is in flight, make up for the frame that was taken. */
@@ -423,7 +423,7 @@ int seg_fault(struct mapping *map, size_t i, bool write)
 	int err;
 
 	if (!seg_trylock(s)) {
-		messages_pass_turn();
+		messages_pass_turn(map->engine);
 		seg_lock(s);
 	}
 	do

@@ -465,7 +465,7 @@ static bool make_room(struct request *r, struct account *giver)
 	    deactivate_one(r->map, giver, CACHE_RESIDENT_CLEAN))
 		return true;
 	/* d. There is no clean segment: a dirty inactive one is written. */
-	messages_pass_turn();
+	messages_pass_turn(r->map->engine);
 	if (writeback_inactive(giver, NULL))
 		return true;
 	/* e. A segment that was read ahead and not used yet gives its frame. */

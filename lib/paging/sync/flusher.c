@@ -112,7 +112,8 @@ static void make_round(void)
 	if (sys_look_for_locks())
 		unlock_memory();
 	for (size_t n = 0; (map = map_nth(n)); n++) {
-		for (int i = 0; i < MAX_WRITES_PER_ROUND && writeback_inactive(map_account(map), map); i++)
+		for (int i = 0; i < MAX_WRITES_PER_ROUND &&
+				writeback_inactive(map_account(map), map); i++)
 			;
 		flush_old(map);
 		stall_look(map);

@@ -7,8 +7,8 @@
 
 /* All functions return 0 or -errno. Segments that could not be written stay dirty and in memory. */
 
-/* Writes the segments of [*at, last) that became dirty before the time `before` (ms), until the time
- * `until` (sys_now) or until all are written, but one run at least. *at: where it stopped. */
+/* Writes the segments of [*at, last) that became dirty before the time `before` (ms), until the
+ * time `until` (sys_now) or until all are written, but one run at least. *at: where it stopped. */
 int writeback_scan(struct mapping *map, size_t *at, size_t last, uint64_t before, uint64_t until);
 /* The same for all segments of [first, last); and for those that are dirty now. */
 static inline int writeback_range(struct mapping *map, size_t first, size_t last, uint64_t before)
