@@ -18,6 +18,7 @@
 #include "engine/engine.h"
 #include "cache/group.h"
 #include "paging/mapping/inplace.h"
+#include "paging/mapping/shared_copy.h"
 #include "paging/mapping/lock.h"
 #include "base/log.h"
 #include "paging/mapping/lookup.h"
@@ -41,7 +42,8 @@
 #define BESIDE_MAX ((size_t)1 << 60)
 /* An arena has at least 16 frames and must fit into the address space. */
 #define SEG_SIZE_MAX ((size_t)1 << 38)
-#define FLAGS (UMMAP_CREATE | UMMAP_KERNEL | UMMAP_SHARED | UMMAP_BLANK | UMMAP_WRITERS | UMMAP_GROWS)
+#define FLAGS (UMMAP_CREATE | UMMAP_KERNEL | UMMAP_SHARED | UMMAP_BLANK | UMMAP_WRITERS | UMMAP_GROWS | \
+	       UMMAP_NODE)
 
 /* A store that the caller has opened: the arguments of ummap_open_handle. */
 struct opened {
@@ -62,6 +64,7 @@ struct plan {
 	struct ummap_attr attr;
 	size_t wanted_seg_size; /* requested size of the segments */
 	bool writers;         /* other mappings write to the same bytes (UMMAP_WRITERS) */
+	bool node;            /* processes share the segments (UMMAP_NODE) */
 	const struct engine *engine;
 };
 
@@ -161,6 +164,13 @@ static int check_plan(struct plan *p, void **addr)
 		return fail(EINVAL, "cannot create the mapping: UMMAP_BLANK (read_file 0) excludes "
 			    "UMMAP_WRITERS, because other writers may change the bytes that have "
 			    "to read as zeros");
+	if (a->flags & UMMAP_NODE && p->prot & PROT_WRITE)
+		return fail(EINVAL, "cannot create the mapping: UMMAP_NODE is for mappings with "
+			    "PROT_READ only");
+	if (a->flags & UMMAP_NODE && p->opened)
+		return fail(EINVAL, "cannot create the mapping: UMMAP_NODE needs a URI or a "
+			    "descriptor, because other processes find the store by its file");
+	p->node = a->flags & UMMAP_NODE;
 	if (a->flags & UMMAP_SHARED && a->seg_size > SHARED_POOL_MAX_FRAME)
 		return fail(EINVAL, "cannot create the mapping: segments of %zu bytes are too "
 			    "large for UMMAP_SHARED. Try at most %zu", a->seg_size,
@@ -319,6 +329,8 @@ static int demolish(struct mapping *map, bool complete, void *pages)
 {
 	int moved = 0, closed;
 
+	if (map->copy)
+		copy_leave(map);
 	seg_hide(map);
 	teardown(map, 0);
 	seg_show(map);
@@ -361,15 +373,32 @@ static const char *driver_for(int fd)
 static int choose_engine(struct plan *p)
 {
 	struct engine_wish wish = { .wanted = p->attr.engine, .kernel = p->attr.flags & UMMAP_KERNEL,
-				    .shared = p->attr.flags & UMMAP_SHARED,
+				    .shared = p->attr.flags & UMMAP_SHARED, .node = p->node,
 				    .seg_size = p->wanted_seg_size };
 
 	return engine_choose(&wish, &p->engine);
 }
 
+/* The store was opened after its key was made. If the key is the same now, it belongs to this very
+ * store. */
+static int enter_copy(const struct plan *p, struct mapping *map, const struct copy_key *key)
+{
+	struct copy_key now;
+	int err = copy_identify(p->uri, p->fd, (uint64_t)p->offset, p->size, p->attr.seg_size,
+				&now);
+
+	if (err)
+		return err;
+	if (strcmp(now.text, key->text) != 0)
+		return fail(EAGAIN, "cannot create the mapping: the store '%s' changes while it is "
+			    "opened. Try again", map->name);
+	return copy_enter(map, key);
+}
+
 static int make_mapping(struct plan *p, void **addr)
 {
 	struct mapping *map;
+	struct copy_key key;
 	int err = start_library();
 
 	if (!err)
@@ -380,13 +409,18 @@ static int make_mapping(struct plan *p, void **addr)
 		return err;
 	if (!p->uri)
 		p->uri = driver_for(p->fd);
+	if (p->node)
+		err = copy_identify(p->uri, p->fd, (uint64_t)p->offset, p->size, p->attr.seg_size,
+				    &key);
+	if (err)
+		return err;
 	map = map_alloc();
 	if (!map)
 		return fail(ENOMEM, "cannot create the mapping: no memory");
 	map_name(map, p->uri, p->fd);
 	err = build(map, p);
 	if (!err) {
-		err = inplace_enter(map);
+		err = p->node ? enter_copy(p, map, &key) : inplace_enter(map);
 		if (!err && map->in_place && map->shared)
 			err = fail(EOPNOTSUPP, "cannot use UMMAP_SHARED: the store '%s' is mapped "
 				   "in place. Try to map the store in the other processes, too",
