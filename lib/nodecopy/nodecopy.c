@@ -6,6 +6,7 @@
  */
 #include "nodecopy/nodecopy.h"
 
+#include "base/config.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "common/try_lock.h"
@@ -44,25 +45,26 @@ struct directory {
 /* ---- The file of holders ---- */
 
 /* The user and the PID namespace, by whose numbers holders are found. */
-static void begin_path(char path[96])
+static void begin_path(char path[NODECOPY_PATH_LEN])
 {
 	struct stat space;
 
 	if (stat("/proc/self/ns/pid", &space) < 0)
 		space.st_ino = 0;
-	snprintf(path, 96, FOLDER "/ummapcopy-%u-%llu-", (unsigned)geteuid(),
+	snprintf(path, NODECOPY_PATH_LEN, FOLDER "/ummapcopy-%u-%llu-", (unsigned)geteuid(),
 		 (unsigned long long)space.st_ino);
 }
 
-static void make_path(char path[96], const char *key)
+static void make_path(char path[NODECOPY_PATH_LEN], const char *key)
 {
 	XXH128_hash_t hash = XXH3_128bits(key, strlen(key));
 	size_t len;
 
 	begin_path(path);
 	len = strlen(path);
-	snprintf(path + len, 96 - len, "%016llx%016llx", (unsigned long long)hash.high64,
-		 (unsigned long long)hash.low64);
+	snprintf(path + len, NODECOPY_PATH_LEN - len, "%016llx%016llx%s%s",
+		 (unsigned long long)hash.high64, (unsigned long long)hash.low64,
+		 config.group ? "-" : "", config.group ? config.group : "");
 }
 
 static int check_file(int fd, const char *path)
@@ -277,7 +279,7 @@ static void drop(const struct nodecopy_view *view, uint64_t segment)
 /* Removes files that killed processes have left. */
 static void sweep(void)
 {
-	char begin[96], path[96];
+	char begin[NODECOPY_PATH_LEN], path[NODECOPY_PATH_LEN];
 	const struct dirent *entry;
 	DIR *folder = opendir(FOLDER);
 

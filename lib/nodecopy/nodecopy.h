@@ -3,13 +3,15 @@
  * Finding and joining a node copy (table.h). A file in /dev/shm, named after the key of the store,
  * has the holders: the processes that map the copy, each with a descriptor of its memory. The
  * memory itself has no name: another process opens it through /proc, and the kernel frees it with
- * the last holder, however that process ends. Only processes of one user and one PID namespace find
- * one another.
+ * the last holder, however that process ends. Only processes of one user, one PID namespace and one
+ * memory group find one another.
  */
 #ifndef NODECOPY_H
 #define NODECOPY_H
 
 #include "nodecopy/table.h"
+
+#define NODECOPY_PATH_LEN 128
 
 struct nodecopy {
 	struct nodecopy_view view;
@@ -17,7 +19,7 @@ struct nodecopy {
 	int control;                   /* its descriptor, with the lock of this holder */
 	int memory;                    /* descriptor of the table and the segments */
 	unsigned holder;               /* number of this holder */
-	char path[96];
+	char path[NODECOPY_PATH_LEN];
 };
 
 /*
