@@ -136,7 +136,7 @@ int umunmap_onto(void *addr, int sync, void *pages);
 #define UMMAP_BLANK 8u    /* segments that this mapping has not written read as zeros */
 #define UMMAP_WRITERS 16u /* several mappings write: write only bytes that were stored */
 #define UMMAP_GROWS 32u   /* with UMMAP_CREATE: the file grows as segments are written */
-#define UMMAP_NODE 64u    /* read-only: processes of the user that map the same bytes share memory */
+#define UMMAP_NODE 64u    /* read-only: processes that map the same bytes share memory */
 
 /* ummap_attr.engine: how the library detects accesses to segments that are not resident. */
 enum {

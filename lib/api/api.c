@@ -45,6 +45,9 @@
 #define FLAGS (UMMAP_CREATE | UMMAP_KERNEL | UMMAP_SHARED | UMMAP_BLANK | UMMAP_WRITERS | UMMAP_GROWS | \
 	       UMMAP_NODE)
 
+/* Flags of mappings that UMMAP_NODE_CACHE leaves alone. */
+#define ALONE (UMMAP_KERNEL | UMMAP_SHARED | UMMAP_BLANK)
+
 /* A store that the caller has opened: the arguments of ummap_open_handle. */
 struct opened {
 	const struct ummap_driver *driver;
@@ -170,7 +173,8 @@ static int check_plan(struct plan *p, void **addr)
 	if (a->flags & UMMAP_NODE && p->opened)
 		return fail(EINVAL, "cannot create the mapping: UMMAP_NODE needs a URI or a "
 			    "descriptor, because other processes find the store by its file");
-	p->node = a->flags & UMMAP_NODE;
+	p->node = a->flags & UMMAP_NODE || (config.node_cache && p->prot == PROT_READ &&
+		  !p->opened && !(a->flags & ALONE) && a->engine == UMMAP_ENGINE_DEFAULT);
 	if (a->flags & UMMAP_SHARED && a->seg_size > SHARED_POOL_MAX_FRAME)
 		return fail(EINVAL, "cannot create the mapping: segments of %zu bytes are too "
 			    "large for UMMAP_SHARED. Try at most %zu", a->seg_size,
@@ -370,13 +374,31 @@ static const char *driver_for(int fd)
 	return pmem && pmem->map ? pmem->scheme : config.driver;
 }
 
+/* Whether a failure to use a node copy is no error, because UMMAP_NODE_CACHE asks for one where it
+ * can be used. The mapping then has segments of its own. */
+static bool can_do_without_copy(struct plan *p, const char *name)
+{
+	if (!p->node || p->attr.flags & UMMAP_NODE)
+		return false;
+	log_line(LOG_INFO, "inplace", "%s. The store '%s' is mapped without a node copy",
+		 fail_message(), name);
+	fail_clear();
+	p->node = false;
+	return true;
+}
+
 static int choose_engine(struct plan *p)
 {
 	struct engine_wish wish = { .wanted = p->attr.engine, .kernel = p->attr.flags & UMMAP_KERNEL,
 				    .shared = p->attr.flags & UMMAP_SHARED, .node = p->node,
 				    .seg_size = p->wanted_seg_size };
+	int err = engine_choose(&wish, &p->engine);
 
-	return engine_choose(&wish, &p->engine);
+	if (err && can_do_without_copy(p, p->uri ? p->uri : "")) {
+		wish.node = false;
+		err = engine_choose(&wish, &p->engine);
+	}
+	return err;
 }
 
 /* The store was opened after its key was made. If the key is the same now, it belongs to this very
@@ -393,6 +415,16 @@ static int enter_copy(const struct plan *p, struct mapping *map, const struct co
 		return fail(EAGAIN, "cannot create the mapping: the store '%s' changes while it is "
 			    "opened. Try again", map->name);
 	return copy_enter(map, key);
+}
+
+/* Maps the node copy of the store, or its pages in place, if the one or the other is possible. */
+static int enter(struct plan *p, struct mapping *map, const struct copy_key *key)
+{
+	int err = p->node ? enter_copy(p, map, key) : 0;
+
+	if (err && can_do_without_copy(p, map->name))
+		err = 0;
+	return err || p->node ? err : inplace_enter(map);
 }
 
 static int make_mapping(struct plan *p, void **addr)
@@ -412,6 +444,8 @@ static int make_mapping(struct plan *p, void **addr)
 	if (p->node)
 		err = copy_identify(p->uri, p->fd, (uint64_t)p->offset, p->size, p->attr.seg_size,
 				    &key);
+	if (err && can_do_without_copy(p, p->uri))
+		err = choose_engine(p);
 	if (err)
 		return err;
 	map = map_alloc();
@@ -420,7 +454,7 @@ static int make_mapping(struct plan *p, void **addr)
 	map_name(map, p->uri, p->fd);
 	err = build(map, p);
 	if (!err) {
-		err = p->node ? enter_copy(p, map, &key) : inplace_enter(map);
+		err = enter(p, map, &key);
 		if (!err && map->in_place && map->shared)
 			err = fail(EOPNOTSUPP, "cannot use UMMAP_SHARED: the store '%s' is mapped "
 				   "in place. Try to map the store in the other processes, too",
