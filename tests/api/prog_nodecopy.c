@@ -173,6 +173,40 @@ static void test_refusals(void)
 	check(count_files() == 0);
 }
 
+/* ---- UMMAP_NODE_CACHE ---- */
+
+static bool shares_memory(const char *uri, int prot)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	size_t files;
+	void *addr;
+
+	attr.seg_size = SEG;
+	check(ummap_open(uri, SEG, 0, prot, &attr, &addr) == 0, "%s", uri);
+	files = count_files();
+	check(umunmap(addr, 0) == 0);
+	return files > 0;
+}
+
+static void use_setting(void *arg)
+{
+	char uri[400];
+
+	(void)arg;
+	set_env("UMMAP_NODE_CACHE", "1");
+	snprintf(uri, sizeof(uri), "error+%s", path);
+	check(shares_memory(path, PROT_READ));
+	check(!shares_memory(path, READ_WRITE));
+	check(!shares_memory(uri, PROT_READ));
+	check(!shares_memory("mem:1M", PROT_READ));
+}
+
+/* The setting applies where it can, and is no error elsewhere. */
+static void test_setting(void)
+{
+	check_exits(run_child(use_setting, NULL), 0);
+}
+
 /* ---- Fork ---- */
 
 static void use_in_child(void *arg)
@@ -200,6 +234,63 @@ static void test_fork(void)
 	check(umunmap(again, 0) == 0);
 	check(kill(child, SIGKILL) == 0);
 	check_killed(wait_child(child), SIGKILL);
+}
+
+/* ---- More readers than memory ---- */
+
+#define CROWD 6
+#define CROWD_READS 4000
+/* The least budget of a copy. */
+#define CROWD_BUDGET (16 * SEG)
+/* The table of the copy. */
+#define TABLE_BYTES (16 * KIB)
+
+/* Bytes of the memory of the copy, which this process has open. */
+static size_t copy_bytes(void)
+{
+	char link[64], target[64];
+	struct stat st;
+
+	for (int fd = 0; fd < 2048; fd++) {
+		ssize_t len;
+
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+		len = readlink(link, target, sizeof(target) - 1);
+		target[len < 0 ? 0 : len] = 0;
+		if (strstr(target, "ummap-copy") && fstat(fd, &st) == 0)
+			return (size_t)st.st_blocks * 512;
+	}
+	check(false, "the memory of the copy is not open");
+	return 0;
+}
+
+static void read_in_crowd(void *arg)
+{
+	uint64_t random = *(uint64_t *)arg;
+	uint8_t *addr = map_path(path, SIZE, CROWD_BUDGET);
+
+	for (int i = 0; i < CROWD_READS; i++) {
+		size_t at = next_random(&random) % (SIZE - 8) & ~(size_t)7;
+
+		check_bytes(addr + at, 8, at, SEED);
+	}
+	check(umunmap(addr, 0) == 0);
+}
+
+static void test_crowd(uint64_t random)
+{
+	uint8_t *addr = map_path(path, SIZE, CROWD_BUDGET);
+	pid_t children[CROWD];
+
+	for (int i = 0; i < CROWD; i++) {
+		uint64_t seed = next_random(&random);
+
+		children[i] = start_child(read_in_crowd, &seed);
+	}
+	for (int i = 0; i < CROWD; i++)
+		check_exits(wait_child(children[i]), 0);
+	check(copy_bytes() <= CROWD_BUDGET + TABLE_BYTES, "%zu bytes", copy_bytes());
+	check(umunmap(addr, 0) == 0);
 }
 
 /* ---- Kills ---- */
@@ -261,17 +352,21 @@ int main(int argc, char **argv)
 
 	snprintf(path, sizeof(path), "posix:%s", file);
 	set_group();
+	/* Only one engine shares pages, and a mapping with this flag chooses it. */
+	unsetenv("UMMAP_ENGINE");
 	printf("seed %" PRIu64 "\n", seed);
 	fflush(stdout);
 	file_fill(fd, 0, SIZE, 0, SEED);
 	close(fd);
 	report = mmap(NULL, sizeof(*report), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	check(report != MAP_FAILED);
+	test_setting();
 	test_small();
 	test_in_order();
 	test_change();
 	test_refusals();
 	test_fork();
+	test_crowd(seed);
 	kill_at_random(rounds, seed);
 	printf("prog_nodecopy: %u processes killed\n", rounds);
 	return 0;
