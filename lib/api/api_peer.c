@@ -13,8 +13,8 @@
 
 #include <string.h>
 
-/* Bytes of the intermediate buffer of a copy from or to a mapping of this process. */
-#define PIECE 4096
+/* Size in bytes of the intermediate buffer for a copy from or to a mapping of this process. */
+#define COPY_BUFFER_SIZE 4096
 
 int umexport(void *addr, struct umexport *offer)
 {
@@ -27,9 +27,9 @@ int umexport(void *addr, struct umexport *offer)
 		return api_leave(&g, fail(EINVAL, "cannot export the mapping: exported is NULL"));
 	map = map_find(addr);
 	if (!map)
-		return api_leave(&g, api_no_mapping(addr));
+		return api_leave(&g, api_fail_no_mapping(addr));
 	if (map->range != addr)
-		err = api_no_mapping(addr);
+		err = api_fail_no_mapping(addr);
 	else if (!map->export.head)
 		err = fail(EOPNOTSUPP, "cannot export the mapping at %p: it was made "
 			   "without UMMAP_SHARED", addr);
@@ -66,29 +66,30 @@ void umimport_close(struct umimport *peer)
  * accessing, while that process waits for the end of this access. Therefore the copy goes through
  * an intermediate buffer, and no mapping is touched during an access.
  */
-static size_t get_by_piece(struct umimport *peer, char *buf, size_t len, uint64_t offset)
+static size_t get_through_buffer(struct umimport *peer, char *buf, size_t len, uint64_t offset)
 {
-	char cluster[PIECE];
+	char between[COPY_BUFFER_SIZE];
 	size_t done = 0, n, got;
 
 	do {
-		n = min_size(len - done, sizeof(cluster));
-		got = import_get(peer, cluster, n, offset + done);
-		memcpy(buf + done, cluster, got);
+		n = min_size(len - done, sizeof(between));
+		got = import_get(peer, between, n, offset + done);
+		memcpy(buf + done, between, got);
 		done += got;
 	} while (got == n && done < len);
 	return done;
 }
 
-static size_t put_by_piece(struct umimport *peer, const char *buf, size_t len, uint64_t offset)
+static size_t put_through_buffer(struct umimport *peer, const char *buf, size_t len,
+				 uint64_t offset)
 {
-	char cluster[PIECE];
+	char between[COPY_BUFFER_SIZE];
 	size_t done = 0, n, got;
 
 	do {
-		n = min_size(len - done, sizeof(cluster));
-		memcpy(cluster, buf + done, n);
-		got = import_put(peer, cluster, n, offset + done);
+		n = min_size(len - done, sizeof(between));
+		memcpy(between, buf + done, n);
+		got = import_put(peer, between, n, offset + done);
 		done += got;
 	} while (got == n && done < len);
 	return done;
@@ -97,13 +98,15 @@ static size_t put_by_piece(struct umimport *peer, const char *buf, size_t len, u
 size_t umimport_get(struct umimport *peer, void *buf, size_t len, uint64_t offset)
 {
 	fail_clear();
-	return map_meets(buf, len) ? get_by_piece(peer, buf, len, offset) : import_get(peer, buf, len, offset);
+	return map_meets(buf, len) ? get_through_buffer(peer, buf, len, offset) :
+				     import_get(peer, buf, len, offset);
 }
 
 size_t umimport_put(struct umimport *peer, const void *buf, size_t len, uint64_t offset)
 {
 	fail_clear();
-	return map_meets(buf, len) ? put_by_piece(peer, buf, len, offset) : import_put(peer, buf, len, offset);
+	return map_meets(buf, len) ? put_through_buffer(peer, buf, len, offset) :
+				     import_put(peer, buf, len, offset);
 }
 
 int umimport_hold(struct umimport *peer, uint64_t offset, int store, struct umhold *hold)
