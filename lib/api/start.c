@@ -165,7 +165,7 @@ static int start_process(void)
 	err = budget_start();
 	if (err)
 		return err;
-	spare_keep();
+	spare_refill();
 	frame_start(max_frames());
 	err = engine_start(fault_by_signal, fault_by_message);
 	if (err)
@@ -207,7 +207,7 @@ int start_prepare(const struct mapping *map)
 		return err;
 	sys_forget_failure();
 	if (!frame_prepare(map->frames))
-		return sys_failure(&err) ?
+		return sys_first_failure(&err) ?
 		       engine_fail(map->engine, "prepare memory for frames", err) :
 		       fail(ENOMEM, "cannot prepare frames of %zu bytes: no address space. Try "
 			    "smaller segments, or a larger RLIMIT_AS (ulimit -v)", map->seg_size);

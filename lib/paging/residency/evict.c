@@ -140,7 +140,7 @@ static int discard_victim(struct mapping *wanted, bool *mapped)
  * that are kept as spare mappings. */
 bool evict_unmap_for_vma_limit(struct mapping *wanted)
 {
-	bool given = frames_are_whole(wanted->frames) && spare_give(), mapped = false;
+	bool given = frames_are_whole(wanted->frames) && spare_release(), mapped = false;
 	unsigned most = frames_are_whole(wanted->frames) ? MAX_VMA_DISCARDS : 1, discarded = 0;
 	int one = 0;
 
@@ -152,7 +152,7 @@ bool evict_unmap_for_vma_limit(struct mapping *wanted)
 	if (mapped) {
 		frame_restrict((uint32_t)max_size(frame_used() - frame_used() / VMA_RESERVE_PART,
 						  MIN_FRAMES_WITHOUT_VMAS));
-		spare_keep();
+		spare_refill();
 	}
 	return given || discarded;
 }
@@ -574,7 +574,7 @@ static void exceed_budget(struct request *r)
 	if (!r->charged) {
 		account_charge_beyond(map_account(r->map), r->map->seg_size);
 		r->charged = true;
-	} else if (!take_free(r, FRAME_ONE_MORE) && !spare_give()) {
+	} else if (!take_free(r, FRAME_ONE_MORE) && !spare_release()) {
 		sched_yield();
 	}
 }

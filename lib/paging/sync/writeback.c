@@ -140,7 +140,7 @@ static int make_readonly(struct run *run)
 		len = (size_t)(map_place(map, last) - range) + map_place_len(map, last);
 		do
 			err = map->engine->protect(map->engine, range, len, false);
-		while (err == -ENOMEM && spare_give());
+		while (err == -ENOMEM && spare_release());
 		if (err) {
 			/* Some of the rights may have changed. */
 			map->engine->protect(map->engine, range, len, true);
