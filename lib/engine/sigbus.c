@@ -36,10 +36,10 @@ static int share(char *range, size_t len, int object, int64_t off)
 {
 	if (raw_mmap(range, len, PROT_READ, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, object, off) ==
 	    MAP_FAILED)
-		return sys_failed("mmap(2)");
+		return sys_note_failure("mmap(2)");
 	/* A forked child would read zeros in place of pages that the object lacks. */
 	if (raw_madvise(range, len, MADV_DONTFORK) < 0)
-		return sys_failed("madvise(2) with MADV_DONTFORK");
+		return sys_note_failure("madvise(2) with MADV_DONTFORK");
 	return userfaultfd_register_object(&userfaultfd_signals, range, len);
 }
 

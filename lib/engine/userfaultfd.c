@@ -146,7 +146,7 @@ static int open_descriptor(struct userfaultfd *u)
 	err = read_features(u, &features);
 	if (err)
 		return err;
-	fd = sys_fd_away(open_one(u, &u->sees_kernel));
+	fd = sys_move_fd(open_one(u, &u->sees_kernel));
 	if (fd < 0)
 		return fd;
 	api.features = features;
@@ -223,7 +223,7 @@ static int register_range(const struct userfaultfd *u, void *p, size_t len, uint
 	struct uffdio_register r = { .range = range_of(p, len), .mode = mode };
 
 	return ioctl(u->fd, UFFDIO_REGISTER, &r) < 0 ?
-		       sys_failed("ioctl(2) with UFFDIO_REGISTER") : 0;
+		       sys_note_failure("ioctl(2) with UFFDIO_REGISTER") : 0;
 }
 
 int userfaultfd_register(const struct userfaultfd *u, void *p, size_t len, bool absent)
@@ -262,7 +262,7 @@ int userfaultfd_copy(const struct userfaultfd *u, void *to, const void *from, si
 			return 0;
 		}
 		if (!can_continue(c.copy, done))
-			return sys_failed("ioctl(2) with UFFDIO_COPY");
+			return sys_note_failure("ioctl(2) with UFFDIO_COPY");
 	}
 }
 
@@ -278,7 +278,7 @@ int userfaultfd_move(const struct userfaultfd *u, void *to, void *from, size_t l
 			return 0;
 		}
 		if (!can_continue(m.move, done))
-			return sys_failed("ioctl(2) with UFFDIO_MOVE");
+			return sys_note_failure("ioctl(2) with UFFDIO_MOVE");
 	}
 }
 
@@ -289,7 +289,7 @@ int userfaultfd_protect(const struct userfaultfd *u, void *p, size_t len, bool p
 
 	while (ioctl(u->fd, UFFDIO_WRITEPROTECT, &w) < 0) {
 		if (errno != EAGAIN)
-			return sys_failed("ioctl(2) with UFFDIO_WRITEPROTECT");
+			return sys_note_failure("ioctl(2) with UFFDIO_WRITEPROTECT");
 		sched_yield();
 	}
 	return 0;

@@ -31,7 +31,7 @@
 #define JOIN_TRIES 100
 
 struct holder {
-	_Atomic uint32_t generation;   /* counts the processes that had this place; never 0 in use */
+	_Atomic uint32_t generation;   /* number of processes that had this place, and have it */
 	int32_t pid;                   /* 0: free */
 	int32_t memory;                /* descriptor of the memory in that process */
 };
@@ -93,7 +93,7 @@ static int open_away(const char *path, int flags)
 {
 	int fd = open(path, flags | O_RDWR | O_CLOEXEC, 0600);
 
-	return fd < 0 ? -errno : sys_fd_away(fd);
+	return fd < 0 ? -errno : sys_move_fd(fd);
 }
 
 /* Opens and locks the file of holders, and makes it if it is missing. */
@@ -139,7 +139,7 @@ static int map_file(struct nodecopy *c)
 
 /* ---- Holders ---- */
 
-/* Whether another holder than this one has one of n places from place k on: the lock of its byte. */
+/* Whether another holder has one of n places from place k on: it has the lock of a byte. */
 static bool is_held(int control, unsigned k, unsigned n)
 {
 	struct flock bytes = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = k, .l_len = n };
@@ -198,7 +198,7 @@ static int make_memory(struct nodecopy *c, uint64_t segments, size_t seg_size, u
 	struct stat st;
 	int err;
 
-	c->memory = sys_fd_away(sys_object("ummap-copy", data + segments * seg_size));
+	c->memory = sys_move_fd(sys_create_memfd("ummap-copy", data + segments * seg_size));
 	if (c->memory < 0)
 		return fail(-c->memory, "cannot create memory for a node copy of %llu segments: %s",
 			    (unsigned long long)segments, strerror(-c->memory));

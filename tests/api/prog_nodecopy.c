@@ -46,7 +46,7 @@ static size_t count_files(void)
 
 /* ---- Reading ---- */
 
-/* What a process has read, in memory that all share. */
+/* Counters of all processes, in memory that they share. */
 struct report {
 	_Atomic uint64_t read_bytes, done, started;
 };
@@ -86,7 +86,7 @@ static void test_in_order(void)
 	check(report->read_bytes < PROCESSES * SIZE);
 }
 
-/* What fits into the budget is read by the first process only. */
+/* Bytes that fit into the budget are read by the first process only. */
 static void read_small(void *arg)
 {
 	uint8_t *addr = map_path(path, BUDGET, BUDGET);

@@ -113,7 +113,7 @@ static int make_buffers(struct mapping *map, struct shared_copy *c)
 {
 	c->load_bytes = max_size(map->seg_size, min_size(MAX_LOAD_BYTES, config.readahead));
 	c->load_bytes = round_up(c->load_bytes, map->seg_size);
-	c->buffers = sys_lazy(BUFFERS * c->load_bytes);
+	c->buffers = sys_map_anonymous(BUFFERS * c->load_bytes);
 	return c->buffers ? 0 : fail(ENOMEM, "cannot use UMMAP_NODE: no address space for the "
 				     "buffers of loads. Try a larger RLIMIT_AS (ulimit -v)");
 }
