@@ -163,6 +163,8 @@ struct mapping {
 	bool blank;              /* whether UMMAP_BLANK or ummap's read_file 0 was given */
 	bool in_place;           /* whether the mapped range is the store: no segment is ever valid
 				    (inplace.c) */
+	struct shared_copy *copy; /* the node copy whose memory the mapped range has, if it is in
+				    place (shared_copy.c); or NULL */
 	bool bus_when_full;      /* whether a store that would have to wait for storage raises
 				    SIGBUS */
 	int flush_interval;      /* seconds; 0: never */
@@ -344,7 +346,7 @@ static inline bool map_in_order(const struct mapping *map)
  * before VALID or DIRTY is cleared. */
 static inline void map_await(const struct mapping *map, const struct seg *s)
 {
-	export_await(&map->export, s);
+	export_wait(&map->export, s);
 }
 
 /* Whether absent segment s is read from storage; otherwise it is zeros. */
