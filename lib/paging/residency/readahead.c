@@ -426,53 +426,6 @@ static void catch_up(struct mapping *map, size_t i)
 		load_range(map, i, min_size(cluster - i % cluster, map->segs - i), 1);
 }
 
-/* Notes a cluster that could not be dropped. If there is no room for it, eviction takes it
- * later. */
-static void note_missed(struct mapping *map, size_t first)
-{
-	for (size_t k = 0; k < MAX_MISSED_CLUSTERS; k++) {
-		size_t none = 0;
-
-		if (atomic_compare_exchange_strong(&map->residency.missed[k], &none, first + 1))
-			return;
-	}
-}
-
-/* Tries again to drop the clusters whose locks other threads held: the thread that had served a
- * fault there may have lost its processor for long. */
-static void drop_missed(struct mapping *map, size_t cluster, bool all)
-{
-	for (size_t k = 0; k < MAX_MISSED_CLUSTERS; k++) {
-		size_t first = map->residency.missed[k];
-
-		if (!first ||
-		    !atomic_compare_exchange_strong(&map->residency.missed[k], &first, 0))
-			continue;
-		if (first - 1 + cluster <= map->segs &&
-		    !seg_drop_behind(map, first - 1, cluster, all))
-			note_missed(map, first - 1);
-	}
-}
-
-/* Drops the clusters that lie behind segment i; `all`: also those that their policy would keep. */
-static void drop_behind(struct mapping *map, size_t i, size_t cluster, bool all)
-{
-	drop_missed(map, cluster, all);
-	i -= i % cluster;
-	for (size_t k = FIRST_DROPPED_BEHIND; k <= LAST_DROPPED_BEHIND && k * cluster <= i; k++) {
-		if (!seg_drop_behind(map, i - k * cluster, cluster, all) &&
-		    k == LAST_DROPPED_BEHIND)
-			note_missed(map, i - k * cluster);
-	}
-}
-
-/* Whether the run has left more segments behind than stay there. */
-static bool is_long(const struct mapping *map, const struct stream *r, size_t i)
-{
-	return r->stride == 1 && i > r->began &&
-	       i - r->began >= RECYCLE_DISTANCE_BYTES >> map->shift;
-}
-
 /* Loads the steps (from, to] of a run from segment i on. */
 static void post_steps(struct mapping *map, size_t i, long stride, long from, long to)
 {
@@ -508,7 +461,7 @@ static size_t follow_run(struct mapping *map, size_t i, bool *far)
 	}
 	if (stride && is_run(map, r)) {
 		in_jobs = stride == 1 && r->window >= job_segs(map);
-		*far = is_long(map, r, i);
+		*far = recycle_is_far(map, r, i);
 		overtaken = in_jobs && i <= r->until;
 		enlarge_window(map, r, &from, &to);
 		/* The run ends with the mapping. */
@@ -533,7 +486,8 @@ void readahead_fault(struct mapping *map, size_t i)
 	size_t cluster = follow_run(map, i, &far);
 
 	if (cluster && map->residency.advice == UMMAP_ADV_SEQUENTIAL)
-		drop_behind(map, i, cluster, true);
-	else if (cluster && far && recycle_now(map))
-		drop_behind(map, i - (RECYCLE_DISTANCE_BYTES >> map->shift), cluster, false);
+		recycle_drop_behind(map, i, cluster, true);
+	else if (cluster && far && recycle_is_wanted(map))
+		recycle_drop_behind(map, i - (RECYCLE_DISTANCE_BYTES >> map->shift), cluster,
+				    false);
 }
