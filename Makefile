@@ -38,7 +38,9 @@ JEMALLOC := $(filter /%,$(shell $(CC) -print-file-name=libjemalloc_pic.a))
 # Whether the libraries that libummap-object needs are there. The rule for all tests uses this.
 OBJECT := $(if $(URING),$(and $(shell pkg-config --exists hdf5-serial libprotobuf-c 2> /dev/null \
 	&& echo yes),$(shell command -v protoc-c)))
-LEFT_OUT = $(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c) %/skeleton.c \
+# Whether the library that the drivers http and https need is there. They are plug-ins.
+CURL := $(shell pkg-config --exists 'libcurl >= 7.85' 2> /dev/null && echo libcurl)
+LEFT_OUT = drivers/http/%.c $(if $(CURL),,tests/http/%.c) $(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c) %/skeleton.c \
 	%/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
 	$(if $(URING),,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
 ABSENT = $(if $(PMEM),,pmem) $(if $(URING),,uring)
@@ -123,7 +125,7 @@ COMMANDS = $(CONFORM) $(TOP) $(BESIDE) $(CAF) $(IOCACHE) $(INFO) $(SCRIPTS)
 TOOLS = $(MAIN) $B/umtop $(COMMANDS)
 
 .DEFAULT_GOAL := all
-all: lib mpi umalloc umrun object bindings tools completions $(EXAMPLES) $(BENCHES)
+all: lib http mpi umalloc umrun object bindings tools completions $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
 tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PLUGINS) \
@@ -252,6 +254,7 @@ $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
+include drivers/http/rules.mk
 include clients/rules.mk
 include clients/umalloc/rules.mk
 include clients/umrun/rules.mk

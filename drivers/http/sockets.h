@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The sockets of the process's loop, so that a forked child can close its copies of them. */
+#ifndef DRIVERS_HTTP_SOCKETS_H
+#define DRIVERS_HTTP_SOCKETS_H
+
+#include <curl/curl.h>
+
+/* Makes libcurl open and close sockets by this file. */
+void sockets_watch(CURL *easy);
+/* In a forked child: closes all sockets of the parent. The parent keeps its own. */
+void sockets_close_all(void);
+
+#endif
