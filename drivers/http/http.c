@@ -163,6 +163,8 @@ static int http_close(void *h)
 
 	if (is_foreign)
 		remote->idle = NULL;
+	else
+		loop_drain(remote);
 	free_remote(remote);
 	if (!is_foreign)
 		loop_leave();

@@ -35,7 +35,7 @@ struct remote {
 	char *shown;                   /* URL without its query, for messages */
 	const char *scheme;            /* scheme of the URL and of its redirects */
 	struct http_keys keys;
-	unsigned generation;           /* generation of the loop at opening (loop.h) */
+	pid_t owner;                   /* process that has opened it */
 	int fd;                        /* temporary file of a whole object; -1: none */
 	struct validator object;       /* state of the object at opening */
 	char *current_url;             /* URL after redirects; NULL: unknown */

@@ -9,7 +9,8 @@
  * threads. The word changes after the state of a request.
  *
  * Lock: `starting`, for the number of open handles and the start of the thread. It is held during
- * fork(2). In the child, there is no loop; its first open handle starts another one.
+ * fork(2). In the child, there is no loop; its first open handle starts another one. The library
+ * closes the handles of the parent before the handler of this file runs in the child.
  */
 #include "loop.h"
 
@@ -27,6 +28,7 @@
 #include <unistd.h>
 
 #define MAX_REQUESTS 256
+#define MAX_STREAMS 128L        /* exchanges in one HTTP/2 connection */
 #define MAX_WORDS 16            /* words that threads wait on; power of two */
 #define MAX_POLL_MS 1000        /* longest wait of the thread while requests wait for a time */
 #define IDLE_POLL_MS 600000     /* longest wait of the thread without requests */
@@ -39,14 +41,12 @@ static struct request *_Atomic sent;     /* requests that threads have sent, the
 static int wake_fd = -1;                 /* eventfd that the thread polls */
 
 static _Atomic uint32_t starting;
-static unsigned generation;              /* number of the process in a row of forks */
 static unsigned open_count;              /* open handles */
 static bool is_running;                  /* whether there is a thread */
 static pthread_t thread;
 static _Atomic bool must_end;            /* whether the thread must end */
 static _Atomic bool has_ended;           /* whether it has ended, because the process exits */
 static pthread_t exit_thread;            /* thread that called exit(3) */
-static _Atomic bool has_no_handles;      /* whether connections can be closed */
 
 /* The loop's own state. */
 static CURLM *multi;
@@ -186,22 +186,39 @@ unsigned loop_collect(const struct remote *remote, struct ummap_io **done, unsig
 	}
 }
 
-int loop_await(struct request *request)
+/* Waits until a request is done. */
+static void await(struct request *request)
 {
 	_Atomic uint32_t *word = word_of(request->owner);
-	int res;
 
 	for (;;) {
 		uint32_t seen = *word;
 
 		end_abandoned(request);
 		if (request->state == REQUEST_DONE)
-			break;
+			return;
 		await_word(word, seen);
 	}
+}
+
+int loop_await(struct request *request)
+{
+	int res;
+
+	await(request);
 	res = request->res;
 	request->state = REQUEST_FREE;
 	return res;
+}
+
+void loop_drain(const struct remote *remote)
+{
+	for (struct request *r = requests; r < requests + MAX_REQUESTS; r++) {
+		if (r->state < REQUEST_BUSY || r->remote != remote)
+			continue;
+		await(r);
+		r->state = REQUEST_FREE;
+	}
 }
 
 /* ---- The thread: requests and their transfers ---- */
@@ -425,23 +442,6 @@ static void expire_queued(int64_t now)
 
 /* ---- The thread: its life ---- */
 
-static void close_connections(void)
-{
-	if (multi)
-		curl_multi_cleanup(multi);
-	multi = NULL;
-}
-
-/* Connections end with the last handle. */
-static bool prepare_multi(void)
-{
-	if (atomic_exchange(&has_no_handles, false) && !transfers && !queue)
-		close_connections();
-	if (!multi && (multi = curl_multi_init()))
-		curl_multi_setopt(multi, CURLMOPT_MAX_CONCURRENT_STREAMS, 128L);
-	return multi;
-}
-
 static void drain_wake(void)
 {
 	uint64_t count;
@@ -467,16 +467,24 @@ static void run_once(void)
 		drain_wake();
 }
 
+/* At exit, there may be transfers, which stay as they are. */
 static void *run_loop(void *unused)
 {
 	(void)unused;
-	while (!must_end) {
-		if (prepare_multi())
-			run_once();
-		else
-			futex_wait(&words[0], words[0], FREE_WAIT_MS);
-	}
+	while (!must_end)
+		run_once();
+	if (!transfers)
+		sockets_close_multi(multi);
 	return NULL;
+}
+
+static void end_thread(void)
+{
+	must_end = true;
+	loop_wake();
+	pthread_join(thread, NULL);
+	must_end = false;
+	is_running = false;
 }
 
 /* Runs before the handlers by which TLS libraries free what the thread uses. */
@@ -485,9 +493,7 @@ static void end_at_exit(void)
 	if (!is_running)
 		return;
 	exit_thread = pthread_self();
-	must_end = true;
-	loop_wake();
-	pthread_join(thread, NULL);
+	end_thread();
 	has_ended = true;
 	for (unsigned i = 0; i < MAX_WORDS; i++) {
 		++words[i];
@@ -501,7 +507,6 @@ static void forget_parent(void)
 	if (wake_fd >= 0)
 		close(wake_fd);
 	wake_fd = -1;
-	generation++;
 	open_count = 0;
 	is_running = false;
 	sent = NULL;
@@ -527,12 +532,17 @@ static int start_locked(void)
 	wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (wake_fd < 0)
 		return -errno;
-	err = thread_start(&thread, run_loop, NULL);
-	if (err) {
-		close(wake_fd);
-		wake_fd = -1;
-	}
+	multi = sockets_open_multi();
+	err = multi ? thread_start(&thread, run_loop, NULL) : -ENOMEM;
 	is_running = !err;
+	if (!err) {
+		curl_multi_setopt(multi, CURLMOPT_MAX_CONCURRENT_STREAMS, MAX_STREAMS);
+		return 0;
+	}
+	if (multi)
+		sockets_close_multi(multi);
+	close(wake_fd);
+	wake_fd = -1;
 	return err;
 }
 
@@ -551,7 +561,7 @@ int loop_join(struct remote *remote)
 		err = start_locked();
 	if (!err)
 		open_count++;
-	remote->generation = generation;
+	remote->owner = getpid();
 	futex_unlock(&starting);
 	return err;
 }
@@ -559,13 +569,15 @@ int loop_join(struct remote *remote)
 void loop_leave(void)
 {
 	futex_lock(&starting);
-	if (--open_count == 0)
-		has_no_handles = true;
+	if (--open_count == 0 && is_running) {
+		end_thread();
+		close(wake_fd);
+		wake_fd = -1;
+	}
 	futex_unlock(&starting);
-	loop_wake();
 }
 
 bool loop_is_foreign(const struct remote *remote)
 {
-	return remote->generation != generation;
+	return remote->owner != getpid();
 }

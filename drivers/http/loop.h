@@ -6,8 +6,9 @@
 #include "http.h"
 
 /*
- * Starts the thread unless it runs, for one more open handle. loop_leave ends the use. Not in a
- * signal handler. Returns 0 or a negative errno value.
+ * Starts the thread unless it runs, for one more open handle. loop_leave ends the use; the last one
+ * ends the thread and its connections. Not in a signal handler. Returns 0 or a negative errno
+ * value.
  */
 int loop_join(struct remote *remote);
 void loop_leave(void);
@@ -32,6 +33,8 @@ void loop_await_free(void);
  */
 unsigned loop_collect(const struct remote *remote, struct ummap_io **done, unsigned max,
 		      unsigned min);
+/* Waits for all requests of a handle, whichever thread has sent them, and frees them. */
+void loop_drain(const struct remote *remote);
 /* Waits for a request, frees it and returns its result. */
 int loop_await(struct request *request);
 

@@ -5,6 +5,9 @@
 
 #include <curl/curl.h>
 
+/* Begins and ends a group of connections. NULL: no memory. */
+CURLM *sockets_open_multi(void);
+void sockets_close_multi(CURLM *multi);
 /* Makes libcurl open and close sockets by this file. */
 void sockets_watch(CURL *easy);
 /* In a forked child: closes all sockets of the parent. The parent keeps its own. */

@@ -9,6 +9,7 @@
 
 #include "loop.h"
 #include "options.h"
+#include "sockets.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -75,6 +76,7 @@ static CURL *make_easy(struct transfer *t, const struct remote *remote)
 	if (!easy)
 		return NULL;
 	options_set(easy, remote->scheme, &remote->keys);
+	sockets_watch(easy);
 	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_line);
 	curl_easy_setopt(easy, CURLOPT_HEADERDATA, t);
 	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_bytes);
@@ -191,9 +193,9 @@ static enum outcome repeat(struct transfer *t, CURLcode result)
 	if (t->tries++ < keys->retries && t->again_at < t->request->deadline)
 		return OUTCOME_AGAIN;
 	if (by_status)
-		return fail_with(t, -EIO, "the server answers with status %u, also after %u "
-				 "repetitions", t->answer.status, t->tries - 1);
-	return fail_with(t, -EIO, "%s. Tried %u times", error_text(t, result), t->tries);
+		return fail_with(t, -EIO, "the server answers with status %u (attempts: "
+				 "%u)", t->answer.status, t->tries);
+	return fail_with(t, -EIO, "%s (attempts: %u)", error_text(t, result), t->tries);
 }
 
 /* A redirect may lead to an address that is valid for some time only. Asks the URL itself again,
