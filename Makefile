@@ -40,7 +40,8 @@ OBJECT := $(if $(URING),$(and $(shell pkg-config --exists hdf5-serial libprotobu
 	&& echo yes),$(shell command -v protoc-c)))
 # Whether the library that the drivers http and https need is there. They are plug-ins.
 CURL := $(shell pkg-config --exists 'libcurl >= 7.85' 2> /dev/null && echo libcurl)
-LEFT_OUT = drivers/http/%.c $(if $(CURL),,tests/http/%.c) $(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c) %/skeleton.c \
+LEFT_OUT = drivers/http/%.c $(if $(CURL),,tests/http/%.c) \
+	$(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c) %/skeleton.c \
 	%/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
 	$(if $(URING),,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
 ABSENT = $(if $(PMEM),,pmem) $(if $(URING),,uring)
@@ -377,6 +378,7 @@ fuzz:
 	tests/run-fuzz build/fuzz $(FUZZ_SECONDS); fi
 fuzzers: $(FUZZERS)
 $B/fuzz/registry: $(filter-out %/main.o,$(TOP_OBJ))
+$B/fuzz/answer: $B/drivers/http/answer.o
 $B/fuzz/object: $(filter-out %/chunk.o,$(OBJECT_OBJ))
 $B/fuzz/object: private override CPPFLAGS += -Iclients -I$B/clients
 $B/fuzz/object: private LIBS += $(shell pkg-config --libs hdf5-serial libprotobuf-c liburing 2> \

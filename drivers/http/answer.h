@@ -26,7 +26,7 @@ struct answer {
 	char modified[MAX_DATE_BYTES]; /* Last-Modified; "": none */
 };
 
-/* What identifies one state of an object: its strong ETag; if it has none, Last-Modified. */
+/* Identifies one state of an object by its strong ETag; if it has none, by Last-Modified. */
 struct validator {
 	char etag[MAX_ETAG_BYTES];
 	char modified[MAX_DATE_BYTES];
@@ -34,7 +34,7 @@ struct validator {
 };
 
 enum verdict {
-	ANSWER_GOOD,                   /* the body has the bytes of the request, from the first on */
+	ANSWER_GOOD,                   /* the body has bytes of the request, from the first on */
 	ANSWER_REPEAT,                 /* the server cannot serve the request now */
 	ANSWER_CHANGED,                /* the object is not the one of the validator */
 	ANSWER_MISSING,                /* there is no such object */

@@ -114,7 +114,7 @@ static void describe(const struct remote *remote, struct ummap_geom *geom)
 	geom->optimal = OPTIMAL_BYTES;
 	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE;
 	if (remote->fd < 0)
-		geom->caps |= UMMAP_CAP_ASYNC;
+		geom->caps |= UMMAP_CAP_ASYNC | UMMAP_CAP_REMOTE;
 	if (!has_validator(remote))
 		return;
 	geom->id[0] = checksum(remote->url, strlen(remote->url), 0) | 1;
@@ -129,7 +129,7 @@ static int http_open(const struct ummap_uri *uri, int oflags, void **h, struct u
 
 	if (oflags & UMMAP_O_WRITE)
 		return keys_refuse(geom, EACCES, "cannot write to an object at a URL. Try "
-				   "cow+" SCHEME ", which keeps the changes in a file");
+				   WRITING_FILTER SCHEME ", which keeps the changes in a file");
 	remote = calloc(1, sizeof(*remote));
 	if (!remote)
 		return -ENOMEM;

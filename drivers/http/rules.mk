@@ -17,13 +17,15 @@ $(HTTP_DRIVERS): $B/plugins/ummap-driver-%.so: $B/drivers/http/scheme_%.o $(HTTP
 	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(filter %.o,$^) $(COMMON) \
 		$(shell pkg-config --libs libcurl)
 
-HTTP_TESTS = $(if $(CURL),$(patsubst tests/http/%.c,$B/tests/%,$(wildcard tests/http/prog_*.c)))
+HTTP_TESTS = $(if $(CURL),$(patsubst tests/http/%.c,$B/tests/%,$(wildcard \
+	tests/http/prog_*.c)))
 $(HTTP_TESTS): | $(HTTP_DRIVERS)
 $(HTTP_TESTS): override CPPFLAGS += -Itests/http -DHTTP_PLUGINS='"$(abspath $B)/plugins"'
 
 http: $(HTTP_DRIVERS)
 install: $(if $(CURL),install-http)
-install-HTTP_TESTS = $(if $(CURL),$(patsubst tests/http/%.c,$B/tests/%,$(wildcard tests/http/prog_*.c)))
+$(HTTP_TESTS): override CPPFLAGS += -Itests/http \
+	-DHTTP_PLUGINS='"$(abspath $B)/plugins"'
 $(HTTP_TESTS): | $(HTTP_DRIVERS)
 $(HTTP_TESTS): override CPPFLAGS += -Itests/http -DHTTP_PLUGINS='"$(abspath $B)/plugins"'
 

@@ -23,7 +23,7 @@ struct transfer {
 	char error[CURL_ERROR_SIZE];   /* message of libcurl */
 };
 
-/* What follows the end of an exchange. */
+/* The consequence of the end of an exchange. */
 enum outcome {
 	OUTCOME_DONE,                  /* all bytes of the transfer are there */
 	OUTCOME_AGAIN,                 /* repeat the transfer at again_at */

@@ -170,6 +170,7 @@ static void check_bad_servers(void)
 	check_bad("endless", "", "not have the bytes", 2);
 	check_bad("lying", "", "not have the bytes", 2);
 	check_bad("encoded", "", "compressed", 2);
+	check_bad("short", "retries=3", "attempts: 4", 4);
 	check_bad("garbage", "retries=1", "", 3);
 	check_bad("silence", "timeout=8&retries=1", "attempts: 2", 8);
 	check_bad("silence", "timeout=1", "", 3);

@@ -16,7 +16,8 @@
  *	changed, longer     another ETag, another length of the object
  *	unmatched           status 412
  *	shifted             Content-Range is that of the bytes after the requested ones
- *	short, long, endless  fewer or more bytes than the range; the length says the same as the range
+ *	short               fewer bytes than Content-Length
+ *	long, endless       more bytes than the range
  *	lying               Content-Length is that of other bytes
  *	trickle             one byte each tenth of a second
  *	encoded             Content-Encoding: gzip
@@ -304,7 +305,8 @@ static inline void server_start(void)
 
 static inline void server_uri(const char *path, const char *keys, char uri[static 400])
 {
-	snprintf(uri, 400, "http://127.0.0.1:%d/%s%s%s", server->port, path, *keys ? "?" : "", keys);
+	snprintf(uri, 400, "http://127.0.0.1:%d/%s%s%s", server->port, path, *keys ? "?" : "",
+		 keys);
 }
 
 #endif
