@@ -20,16 +20,12 @@ $(HTTP_DRIVERS): $B/plugins/ummap-driver-%.so: $B/drivers/http/scheme_%.o $(HTTP
 HTTP_TESTS = $(if $(CURL),$(patsubst tests/http/%.c,$B/tests/%,$(wildcard \
 	tests/http/prog_*.c)))
 $(HTTP_TESTS): | $(HTTP_DRIVERS)
-$(HTTP_TESTS): override CPPFLAGS += -Itests/http -DHTTP_PLUGINS='"$(abspath $B)/plugins"'
+$(HTTP_TESTS): override CPPFLAGS += -Itests/http \
+	-DHTTP_PLUGINS='"$(abspath $B)/plugins"'
 
 http: $(HTTP_DRIVERS)
 install: $(if $(CURL),install-http)
-$(HTTP_TESTS): override CPPFLAGS += -Itests/http \
-	-DHTTP_PLUGINS='"$(abspath $B)/plugins"'
-$(HTTP_TESTS): | $(HTTP_DRIVERS)
-$(HTTP_TESTS): override CPPFLAGS += -Itests/http -DHTTP_PLUGINS='"$(abspath $B)/plugins"'
-
-http: $(HTTP_DRIVERS)
+install-http: $(HTTP_DRIVERS)
 	install -d $(DESTDIR)$(PLUGINDIR)
 	install -m 755 $(HTTP_DRIVERS) $(DESTDIR)$(PLUGINDIR)
 .PHONY: http install-http
