@@ -140,6 +140,38 @@ static void check_tls(void)
 	check_not_open(url("https", nginx_tls_port, "insecure"), EIO, "http");
 }
 
+/* ---- A near file ---- */
+
+/* The second mapping asks the server for the first byte, and at most for the end, unless the object
+ * has changed. */
+static void check_cache(void)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char at[900], near[320];
+	uint8_t *bytes;
+	void *addr;
+
+	write_object("kept", SEED);
+	url("http", nginx_port, "kept");
+	snprintf(near, sizeof(near), "%s", in_dir("near"));
+	snprintf(at, sizeof(at), "cache+%s?cache.path=%s&cache.size=12M", uri, near);
+	attr.seg_size = SEG;
+	for (int i = 0; i < 2; i++) {
+		nginx_forget();
+		check(ummap_open(at, SIZE, 0, PROT_READ, &attr, &addr) == 0, "%s", umerrormsg());
+		bytes = addr;
+		check_bytes(bytes, SIZE, 0, SEED);
+		check(umunmap(bytes, 0) == 0, "%s", umerrormsg());
+		check(i == 0 ? nginx_count(" 206 ") > 5 : nginx_count(" 206 ") <= 2, "%d",
+		      nginx_count(" 206 "));
+	}
+	pause_ms(1100);
+	write_object("kept", SEED + 1);
+	check(ummap_open(at, SIZE, 0, PROT_READ, &attr, &addr) == -1 && errno == ESTALE);
+	check(strstr(umerrormsg(), "changed"), "%s", umerrormsg());
+	unlink(near);
+}
+
 /* ---- A changed object ---- */
 
 static void check_change(void)
@@ -253,6 +285,7 @@ int main(void)
 	check_write();
 	check_prefetch();
 	check_tls();
+	check_cache();
 	check_change();
 	check_ways();
 	check_fork();
