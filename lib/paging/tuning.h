@@ -113,8 +113,11 @@
 /* Runs of faults that are followed in a mapping at a time, one for each thread or array. Not
  * measured. */
 #define MAX_STREAMS 8
-/* Segments that a run reads ahead at first, and at least. It doubles from there. */
+/* Segments that a run reads ahead at first, and at least. The number grows by these factors with
+ * each fault. Where each fault waits for a network, it grows faster. */
 #define MIN_WINDOW_SEGMENTS 2
+#define WINDOW_GROWTH 2
+#define REMOTE_WINDOW_GROWTH 4
 /* Bytes that one job loads: a huge page, which then moves by one call. */
 #define READAHEAD_JOB_BYTES ((size_t)2 << 20)
 /* Faults in a row that make a run: two on neighbours. Two faults at another distance may be random
