@@ -119,7 +119,7 @@ int overlay_open(struct overlay *o, const struct overlay_opening *how, struct um
 int overlay_refuse_damaged(const struct overlay *o, struct ummap_geom *geom)
 {
 	return keys_refuse(geom, EUCLEAN, "cannot use '%.140s': it is damaged at byte %ju. Try "
-			   "`ummap %s` to show or drop it", o->file.path,
+			   "`ummap %s` to show or remove it", o->file.path,
 			   (uintmax_t)o->damaged_at, name_of(o->head.policy));
 }
 
