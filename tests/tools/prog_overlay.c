@@ -221,21 +221,22 @@ static void apply(const char *filter)
 /* In a copied folder, the overlay names the store of the first folder, which must not change. */
 static void apply_copy(void)
 {
+	const char *name = strrchr(store, '/') + 1;
 	char words[2000];
 
 	snprintf(words, sizeof(words), "cd '%s' && mkdir copied && cp '%s' '%s' copied && cp '%s' "
 		 "before", temp_dir(), store, overlay, store);
 	check(system(words) == 0);
-	snprintf(words, sizeof(words), "apply '%s/copied/%s'", temp_dir(), strrchr(overlay, '/') + 1);
+	snprintf(words, sizeof(words), "apply '%s/copied/%s.wal'", temp_dir(), name);
 	check_tool("overlay", words, 2, "is beside another file. Try --store");
-	snprintf(words, sizeof(words), "cmp '%s' '%s/before' && test -e '%s/copied/%s'", store,
-		 temp_dir(), temp_dir(), strrchr(overlay, '/') + 1);
+	snprintf(words, sizeof(words), "cmp '%s' '%s/before' && test -e '%s/copied/%s.wal'", store,
+		 temp_dir(), temp_dir(), name);
 	check(system(words) == 0);
-	snprintf(words, sizeof(words), "--store '%s/copied/%s' apply '%s/copied/%s'", temp_dir(),
-		 strrchr(store, '/') + 1, temp_dir(), strrchr(overlay, '/') + 1);
+	snprintf(words, sizeof(words), "--store '%s/copied/%s' apply '%s/copied/%s.wal'",
+		 temp_dir(), name, temp_dir(), name);
 	check_tool("overlay", words, 0, "and the overlay is removed");
 	snprintf(words, sizeof(words), "cmp '%s' '%s/before' && ! cmp -s '%s' '%s/copied/%s'",
-		 store, temp_dir(), store, temp_dir(), strrchr(store, '/') + 1);
+		 store, temp_dir(), store, temp_dir(), name);
 	check(system(words) == 0);
 }
 
