@@ -167,12 +167,13 @@
 
 /* residency/transfer_size.c. All percentages and counts below were chosen by bench/replay
  * --transfers: with them, its patterns take at most 1.1 times as long as with the best fixed size,
- * unless a comment says otherwise. The time of a read request, and that of a fault without I/O, in
- * times that storage takes to transfer a page: 45 us and 4 us, with 4 GB/s. */
-#define TRANSFER_LATENCY 45
-#define TRANSFER_RETURN 4
-/* Level at which a mapping begins: 64 KiB, where latency is the larger part of a load. */
-#define FIRST_TRANSFER_LEVEL 4
+ * unless a comment says otherwise. The time of a read request, bytes that storage transfers in a
+ * nanosecond, and the time of a fault without I/O: those of a local SSD. */
+#define REQUEST_NS 45000
+#define BYTES_PER_NS 4
+#define RETURN_NS 4000
+/* log2 of the bytes of the first transfers: 64 KiB, where latency is the larger part of a load. */
+#define FIRST_TRANSFER_SHIFT 16
 /* Part of memory that one load fills at most. */
 #define TRANSFER_MEMORY_PART 8
 /* log2 of the areas of which at most one is sampled; and areas of a sample of which memory holds as

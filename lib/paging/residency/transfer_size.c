@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Simulates caches of all block sizes, and chooses the best one. Takes no lock, and allocates
- * nothing. Time is counted in the time that storage takes to transfer one segment. */
+ * nothing. Time is counted in nanoseconds. */
 #include "paging/residency/transfer_size.h"
 
 #include "common/minmax.h"
@@ -14,10 +14,10 @@ static uint32_t count_room(const struct transfer_size *t, unsigned level)
 	return (uint32_t)max_size(t->memory >> t->sample_shift >> level, 1);
 }
 
-/* The largest level that leaves memory for several blocks. */
-static unsigned max_level(const struct transfer_size *t)
+/* Blocks leave memory for several others. */
+unsigned transfer_max_level(const struct transfer_size *t)
 {
-	unsigned level = TRANSFER_LEVELS - 1;
+	unsigned level = t->levels - 1;
 
 	while (level > 0 && (size_t)TRANSFER_MEMORY_PART << level > t->memory)
 		level--;
@@ -28,7 +28,7 @@ static unsigned max_level(const struct transfer_size *t)
  * are several of the mapping. */
 static unsigned choose_sample_shift(const struct transfer_size *t)
 {
-	size_t areas = t->segs >> TRANSFER_AREA_SHIFT, held = t->memory >> TRANSFER_AREA_SHIFT;
+	size_t areas = t->segs >> (t->levels - 1), held = t->memory >> (t->levels - 1);
 	unsigned shift = 0;
 
 	while (shift < MAX_SAMPLE_SHIFT && held >> shift >= 2 * MIN_SAMPLED_AREAS &&
@@ -37,14 +37,16 @@ static unsigned choose_sample_shift(const struct transfer_size *t)
 	return shift;
 }
 
-void transfer_begin(struct transfer_size *t, uint32_t *stamps, size_t segs, size_t memory)
+void transfer_begin(struct transfer_size *t, uint32_t *stamps, size_t segs, unsigned shift,
+		    size_t memory)
 {
 	memset(t, 0, sizeof(*t));
 	t->stamps = stamps;
+	t->levels = TRANSFER_AREA_SHIFT - shift + 1;
 	t->segs = segs;
 	t->memory = memory;
 	t->sample_shift = choose_sample_shift(t);
-	t->level = (uint32_t)min_size(FIRST_TRANSFER_LEVEL, max_level(t));
+	t->level = (uint32_t)min_size(FIRST_TRANSFER_SHIFT - shift, transfer_max_level(t));
 	t->resolution = t->level / 2;
 	t->hold_factor = 2;
 	t->gap = 1;
@@ -54,30 +56,36 @@ bool transfer_is_sampled(const struct transfer_size *t, size_t i)
 {
 	/* The high bits of the product depend on all bits of the number. Each smaller sample is a
 	 * part of the larger ones. */
-	uint32_t hash = (uint32_t)(i >> TRANSFER_AREA_SHIFT) * 0x9e3779b1u >> 8;
+	uint32_t hash = (uint32_t)(i >> (t->levels - 1)) * 0x9e3779b1u >> 8;
 
 	return i < t->segs && !(hash & ((1u << t->sample_shift) - 1));
 }
 
+/* Nanoseconds of the load of n segments. */
+static uint64_t load_time(const struct transfer_size *t, size_t n)
+{
+	return REQUEST_NS + ((uint64_t)n << (TRANSFER_AREA_SHIFT - t->levels + 1)) / BYTES_PER_NS;
+}
+
 void transfer_count_load(struct transfer_size *t, size_t n)
 {
-	atomic_fetch_add_explicit(&t->load_cost, TRANSFER_LATENCY + n, memory_order_relaxed);
+	atomic_fetch_add_explicit(&t->load_cost, load_time(t, n), memory_order_relaxed);
 }
 
 void transfer_count_return(struct transfer_size *t)
 {
-	atomic_fetch_add_explicit(&t->return_cost, TRANSFER_RETURN, memory_order_relaxed);
+	atomic_fetch_add_explicit(&t->return_cost, RETURN_NS, memory_order_relaxed);
 }
 
 /* Accesses segment i in all simulated caches. The stamps of an area are a heap: block b of level k
  * is number 2^(last level - k) + b. */
 static void simulate(struct transfer_size *t, size_t i)
 {
-	uint32_t *stamps = t->stamps + (i >> TRANSFER_AREA_SHIFT) * TRANSFER_AREA_STAMPS;
-	size_t in_area = i & (((size_t)1 << TRANSFER_AREA_SHIFT) - 1);
+	size_t last = t->levels - 1, in_area = i & (((size_t)1 << last) - 1);
+	uint32_t *stamps = t->stamps + (i >> last << t->levels);
 
-	for (unsigned k = 0; k < TRANSFER_LEVELS; k++) {
-		size_t first = (size_t)1 << (TRANSFER_AREA_SHIFT - k);
+	for (unsigned k = 0; k <= last; k++) {
+		size_t first = (size_t)1 << (last - k);
 		uint32_t *stamp = &stamps[first + (in_area >> k)];
 
 		if (*stamp && t->loads[k] - *stamp < count_room(t, k))
@@ -90,14 +98,14 @@ static void simulate(struct transfer_size *t, size_t i)
 
 static uint64_t cost_of(const struct transfer_size *t, unsigned level)
 {
-	return t->misses[level] * (uint64_t)(TRANSFER_LATENCY + (1u << level));
+	return t->misses[level] * load_time(t, (size_t)1 << level);
 }
 
 /* Chooses the cheapest level that the resolution shows. A larger block must be clearly better, and
  * so must a change. */
 static void choose_level(struct transfer_size *t)
 {
-	unsigned best = t->resolution, last = max_level(t);
+	unsigned best = t->resolution, last = transfer_max_level(t);
 
 	for (unsigned k = best + 1; k <= last; k++) {
 		if (cost_of(t, k) * 100 < cost_of(t, best) * MAX_COST_OF_LARGER_PERCENT)
@@ -117,7 +125,7 @@ static void age_misses(struct transfer_size *t)
 {
 	while (t->touches > MAX_RECENT_TOUCHES) {
 		t->touches /= 2;
-		for (unsigned k = 0; k < TRANSFER_LEVELS; k++)
+		for (unsigned k = 0; k < t->levels; k++)
 			t->misses[k] /= 2;
 	}
 }
@@ -133,7 +141,7 @@ static bool begin_exploration(struct transfer_size *t)
 {
 	size_t len = exploration_len(t, EXPLORATION_FILLINGS);
 
-	if (!t->resolution || t->credit < len * TRANSFER_RETURN * t->gap / 4)
+	if (!t->resolution || t->credit < len * RETURN_NS * t->gap / 4)
 		return false;
 	t->credit = 0;
 	t->exploring = len;
