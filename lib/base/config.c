@@ -21,7 +21,6 @@
 #include <ummap.h>
 #include <unistd.h>
 
-#define DEFAULT_SEG_SIZE ((size_t)2 << 20)
 #define DEFAULT_READAHEAD ((size_t)16 << 20)
 #define DEFAULT_MEM_SHARE 0.8
 /* Each thread waits for storage by itself, so this is also the number of its requests in flight. */
@@ -103,7 +102,9 @@ static int load_seg_size(const char *text)
 	uint64_t n = DEFAULT_SEG_SIZE;
 
 	config.seg_size_text = text;
-	if (text && (size_parse(text, &n) < 0 || n < sys_page() || (n & (n - 1))))
+	if (text && strcmp(text, "auto") == 0)
+		n = UMMAP_SEG_AUTO;
+	else if (text && (size_parse(text, &n) < 0 || n < sys_page() || (n & (n - 1))))
 		return REFUSED;
 	config.seg_size = n;
 	return 0;

@@ -8,59 +8,86 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
-/* So many are kept; more are unmapped when they have been used. */
-#define IDLE_MOST 64
+/* Pieces that are kept, as powers of two; more are unmapped when they have been used. A large piece
+ * may have as much memory as a fault loads at most. */
+#define MOST_IDLE_SHIFT 6
+#define MOST_IDLE_LARGE_SHIFT 2
 
-/* NULL: no piece here. */
-static char *_Atomic idle[IDLE_MOST];
+/* Pieces of one size that are not in use; NULL: there is none at this place. */
+static char *_Atomic small[1 << MOST_IDLE_SHIFT], *_Atomic large[1 << MOST_IDLE_LARGE_SHIFT];
 
-static char *map_piece(void)
+static const struct kind {
+	size_t size;             /* bytes of a piece */
+	unsigned shift;          /* log2 of the number of places */
+	char *_Atomic *idle;     /* places */
+} smalls = { SCRATCH_SIZE, MOST_IDLE_SHIFT, small },
+  larges = { SCRATCH_LARGE, MOST_IDLE_LARGE_SHIFT, large };
+
+static char *map_piece(size_t size)
 {
 	size_t guard = sys_page();
-	char *p = sys_bare(NULL, guard + SCRATCH_SIZE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *p = sys_bare(NULL, guard + size, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (p == MAP_FAILED)
 		return NULL;
-	if (mprotect(p + guard, SCRATCH_SIZE, PROT_READ | PROT_WRITE) < 0) {
-		raw_munmap(p, guard + SCRATCH_SIZE);
+	if (mprotect(p + guard, size, PROT_READ | PROT_WRITE) < 0) {
+		raw_munmap(p, guard + size);
 		return NULL;
 	}
 	return p + guard;
 }
 
 /* Threads begin at different places, and each comes back to its own. */
-static unsigned first_place(const void *near)
+static char *_Atomic *nth_place(const struct kind *kind, const void *near, unsigned n)
 {
-	return (unsigned)((uintptr_t)near >> 12) * 0x9e3779b1u >> 26;
+	unsigned first = (unsigned)((uintptr_t)near >> 12) * 0x9e3779b1u >> (32 - kind->shift);
+
+	return &kind->idle[(first + n) % (1u << kind->shift)];
 }
 
-_Static_assert(IDLE_MOST == 1 << (32 - 26), "all places are first ones");
-
-char *scratch_take(const void *near)
+static char *take(const struct kind *kind, const void *near)
 {
-	unsigned first = first_place(near);
 	char *made;
 
-	for (unsigned k = 0; k < IDLE_MOST; k++) {
-		char *_Atomic *place = &idle[(first + k) % IDLE_MOST];
-		char *piece = atomic_load_explicit(place, memory_order_relaxed) ? atomic_exchange(place, NULL) : NULL;
+	for (unsigned k = 0; k < 1u << kind->shift; k++) {
+		char *_Atomic *place = nth_place(kind, near, k);
+		char *piece = atomic_load_explicit(place, memory_order_relaxed) ?
+				      atomic_exchange(place, NULL) : NULL;
 
 		if (piece)
 			return piece;
 	}
-	made = map_piece();
-	return made || !spare_give() ? made : map_piece();
+	made = map_piece(kind->size);
+	return made || !spare_give() ? made : map_piece(kind->size);
+}
+
+static void give(const struct kind *kind, const void *near, char *piece)
+{
+	for (unsigned k = 0; k < 1u << kind->shift; k++) {
+		char *none = NULL;
+
+		if (atomic_compare_exchange_strong(nth_place(kind, near, k), &none, piece))
+			return;
+	}
+	raw_munmap(piece - sys_page(), sys_page() + kind->size);
+}
+
+char *scratch_take(const void *near)
+{
+	return take(&smalls, near);
 }
 
 void scratch_give(const void *near, char *piece)
 {
-	unsigned first = first_place(near);
+	give(&smalls, near, piece);
+}
 
-	for (unsigned k = 0; k < IDLE_MOST; k++) {
-		char *none = NULL;
+char *scratch_take_large(const void *near)
+{
+	return take(&larges, near);
+}
 
-		if (atomic_compare_exchange_strong(&idle[(first + k) % IDLE_MOST], &none, piece))
-			return;
-	}
-	raw_munmap(piece - sys_page(), sys_page() + SCRATCH_SIZE);
+void scratch_give_large(const void *near, char *piece)
+{
+	give(&larges, near, piece);
 }

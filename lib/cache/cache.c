@@ -384,11 +384,13 @@ unsigned cache_label(const struct member *m, struct seg *s)
 	return label;
 }
 
-void cache_note_absent(struct member *m, struct seg *s)
+void cache_note_absent(struct member *m, struct seg *s, bool used)
 {
 	struct group *g = m->group;
 
-	if (!g->policy->gone)
+	if (!used)
+		s->node = (struct ummap_node){ NULL, NULL };
+	if (!used || !g->policy->gone)
 		return;
 	futex_lock(&lock);
 	g->policy->gone(g->p, &s->node, seg_label(s));

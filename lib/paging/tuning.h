@@ -180,6 +180,8 @@
  * many at least. */
 #define MAX_SAMPLE_SHIFT 10
 #define MIN_SAMPLED_AREAS 4
+/* Part of an account's frames that neighbors may have which were not accessed. */
+#define MAX_AHEAD_PART 8
 /* Accesses to the sample between two decisions, and those that count in full. */
 #define TOUCHES_PER_DECISION 32
 #define MAX_RECENT_TOUCHES 512

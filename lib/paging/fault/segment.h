@@ -57,6 +57,9 @@ int seg_unmap_all(struct mapping *map, size_t first, size_t last);
 /* Makes the request that reads segment i into `frame`, which is in the pool and writable (io->owner
  * is the segment). Returns false if the segment is zeros, which the frame has then. */
 bool seg_request(struct mapping *map, size_t i, struct seg *s, uint32_t frame, struct ummap_io *io);
+/* Reads from a store, and meanwhile evicts segments for the next loads of n segments, if memory is
+ * short. */
+int seg_read(struct mapping *map, struct store *store, struct ummap_io *io, size_t n);
 /* Removes the poison of a slot. */
 int seg_unpoison(struct mapping *map, size_t i, struct seg *s);
 /* Moves the frames of n neighbors, which are resident, in no list and consecutive in the pool, back
@@ -73,7 +76,6 @@ int seg_deactivate(struct mapping *map, size_t i, struct seg *s);
  * changed. */
 int seg_deactivate_cluster(struct mapping *map, size_t i, struct seg **list, unsigned n);
 /* Puts a resident segment back into the list of its policy, as one that was just mapped. */
-void seg_put_back(struct mapping *map, struct seg *s);
 void seg_put_back(struct mapping *map, struct seg *s);
 
 #endif

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "engine/engine.h"
 #include "paging/mapping/lookup.h"
+#include "paging/residency/neighbors.h"
 #include "paging/residency/pagecache.h"
 #include "paging/sync/flush.h"
 #include "paging/sync/writeback.h"
@@ -104,6 +105,7 @@ void stats_map(const struct mapping *map, struct umstat *st)
 	add_counters(map, st);
 	st->budget_bytes = budget ? budget : budget_bytes();
 	st->engine = map->in_place ? 0 : map->engine->number;
+	st->transfer_bytes = map->in_place ? 0 : neighbors_transfer_bytes(map);
 	st->kernel = map->in_place || engine_sees_kernel(map->engine);
 }
 
