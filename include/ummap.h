@@ -47,8 +47,9 @@ enum {
 	UMMAP_PTYPE_FIFO = 7     /* the segment that was loaded first */
 };
 
-/* Size of segments that are as small as possible, while the number of neighbors that are loaded
- * together, up to 2 MiB, follows from the accesses of the program: see ummap-concepts(7). */
+/* A segment size: segments are pages, and the library finds from the accesses of the program how
+ * many of them a fault loads together, up to 2 MiB. With engines other than sigbus, segments have
+ * 2 MiB. See ummap-concepts(7). */
 #define UMMAP_SEG_AUTO ((size_t)1)
 
 /*

@@ -19,7 +19,7 @@
 static _Atomic uint32_t turn; /* lock: its holder waits for the next fault */
 static _Thread_local bool has_turn __attribute__((tls_model("initial-exec")));
 
-void messages_hand_off(void)
+void messages_release_turn(void)
 {
 	if (!has_turn)
 		return;

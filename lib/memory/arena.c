@@ -96,6 +96,8 @@ uint32_t arena_add(const struct frame_type *type, bool shared, size_t len, uint3
 	a->split = (_Atomic bool *)(a->blank + n);
 	a->len = len;
 	a->frames = (uint32_t)n;
+	a->tracked = type->whole && arena_per_huge(len) <= ARENA_MAX_TRACKED ?
+		     arena_per_huge(len) : 1;
 	a->unpopulated = 0;
 	a->older = older;
 	return arena_count++;
@@ -112,12 +114,12 @@ void arena_drop(uint32_t frame, size_t len)
 		sys_drop(pool, len);
 }
 
-bool arena_open(const struct arena *a, uint32_t first)
+bool arena_open(const struct arena *a)
 {
-	size_t off = first * a->len;
+	size_t off = a->unpopulated * a->len;
 	size_t end = min_size(round_up(off + a->len, HUGE_PAGE), a->frames * a->len);
 
-	if (!a->type->copied || off % HUGE_PAGE != 0)
+	if (off % HUGE_PAGE != 0)
 		return true;
 	return mprotect(a->base + off, end - off, PROT_READ | PROT_WRITE) == 0;
 }

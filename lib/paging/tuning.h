@@ -182,9 +182,10 @@
 #define MIN_SAMPLED_AREAS 4
 /* Part of an account's frames that neighbors may have which were not accessed. */
 #define MAX_AHEAD_PART 8
-/* Accesses to the sample between two decisions, and those that count in full. */
+/* Accesses to the sample between two decisions; and misses of the current level in the sample after
+ * which all misses count half. */
 #define TOUCHES_PER_DECISION 32
-#define MAX_RECENT_TOUCHES 512
+#define MAX_RECENT_MISSES 128
 /* The cost of a larger block, and that of the size after a change, in percent of that of the
  * smaller one, and of the size before. */
 #define MAX_COST_OF_LARGER_PERCENT 93
@@ -194,9 +195,10 @@
 #define MAX_EXPLORATION_PERCENT 3
 /* Length of an exploration, in fillings of memory, of which the first does not count. */
 #define EXPLORATION_FILLINGS 4
-/* Longest time between explorations in vain, in quarters of the time that their cost requires; and
- * the longest hold after one that was not. */
+/* Longest time between explorations in vain, in quarters of the time that their cost requires; the
+ * levels by which another one must lower the level to begin a hold; and the longest hold. */
 #define MAX_EXPLORATION_GAP 64
+#define MIN_HOLD_LEVELS 4
 #define MAX_HOLD_FILLINGS 8
 
 /* ---- residency: page-cache mappings ---- */

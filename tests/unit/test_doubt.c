@@ -220,7 +220,7 @@ static void *write_slowly(void *m)
 	struct mapping *map = map_find(m);
 
 	check(seg_unmap_all(map, 0, 1) == 0);
-	check(writeback_inactive(map));
+	check(writeback_inactive(map_account(map), map));
 	map_leave(map);
 	return NULL;
 }

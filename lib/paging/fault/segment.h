@@ -54,11 +54,11 @@ int seg_unmap_all(struct mapping *map, size_t first, size_t last);
 
 /* ---- Steps, for segments that the caller has locked ---- */
 
-/* Makes the request that reads segment i into `frame`, which is in the pool and writable (io->owner
- * is the segment). Returns false if the segment is zeros, which the frame has then. */
-bool seg_request(struct mapping *map, size_t i, struct seg *s, uint32_t frame, struct ummap_io *io);
-/* Reads from a store, and meanwhile evicts segments for the next loads of n segments, if memory is
- * short. */
+/* Makes the request that reads segment i into `buf`, which has zeros if it is blank (io->owner is
+ * the segment). Returns false if the segment is zeros, which the buffer has then. */
+bool seg_request(struct mapping *map, size_t i, struct seg *s, char *buf, bool blank,
+		 struct ummap_io *io);
+/* Reads from a store, and makes up for n frames that were taken while the read is in flight. */
 int seg_read(struct mapping *map, struct store *store, struct ummap_io *io, size_t n);
 /* Removes the poison of a slot. */
 int seg_unpoison(struct mapping *map, size_t i, struct seg *s);

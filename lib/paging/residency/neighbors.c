@@ -160,7 +160,7 @@ static int read_run(const struct run *run, char *buf)
 	struct ummap_io io = { .op = UMMAP_IO_READ, .buf = buf, .len = end - begin,
 			       .off = t->offset + begin };
 
-	memset(buf + io.len, 0, map_places_len(map, run->first, run->end - run->first) - io.len);
+	memset(buf + io.len, 0, map_slots_len(map, run->first, run->end - run->first) - io.len);
 	return seg_read(map, t->store, &io, run->end - run->first);
 }
 
@@ -178,8 +178,8 @@ static int map_run(const struct run *run, size_t first, size_t end, const char *
 		map_touch(map, i);
 		cache_insert(&map->member, s, i == run->at ? UMMAP_EV_READ : UMMAP_EV_AHEAD);
 	}
-	err = map->engine->copy_in(map->engine, map_place(map, first), buf,
-				   map_places_len(map, first, (unsigned)(end - first)), false);
+	err = map->engine->copy_in(map->engine, map_slot(map, first), buf,
+				   map_slots_len(map, first, (unsigned)(end - first)), false);
 	for (size_t i = first; i < end && err; i++) {
 		cache_remove(&map->member, map_seg(map, i));
 		map_await(map, map_seg(map, i));
@@ -197,7 +197,7 @@ static void keep_run(const struct run *run, size_t first, size_t end, const char
 		struct seg *s = map_seg(map, i);
 
 		frame_use_blank(s->frame);
-		memcpy(frame_addr(s->frame), buf, map_place_len(map, i));
+		memcpy(frame_addr(s->frame), buf, map_slot_len(map, i));
 		seg_change(s, 0, SEG_VALID | SEG_INACTIVE | SEG_AHEAD);
 		map_touch(map, i);
 		cache_deactivate(&map->member, s, INACTIVE_AHEAD);
@@ -267,7 +267,7 @@ static bool take_ahead(struct run *run, size_t i, struct seg *s)
 	cache_remove(&map->member, s);
 	seg_change(s, SEG_INACTIVE | SEG_AHEAD | SEG_EXPOSED, 0);
 	cache_insert(&map->member, s, UMMAP_EV_AHEAD);
-	if (map->engine->map(map->engine, map_place(map, i), frame_addr(s->frame), map->seg_size,
+	if (map->engine->map(map->engine, map_slot(map, i), frame_addr(s->frame), map->seg_size,
 			     true, false) < 0) {
 		cache_remove(&map->member, s);
 		map_await(map, s);

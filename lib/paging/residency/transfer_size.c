@@ -47,7 +47,7 @@ void transfer_begin(struct transfer_size *t, uint32_t *stamps, size_t segs, unsi
 	t->memory = memory;
 	t->sample_shift = choose_sample_shift(t);
 	t->level = (uint32_t)min_size(FIRST_TRANSFER_SHIFT - shift, transfer_max_level(t));
-	t->resolution = t->level / 2;
+	t->resolution = t->floor = t->level / 2;
 	t->hold_factor = 2;
 	t->gap = 1;
 }
@@ -93,7 +93,6 @@ static void simulate(struct transfer_size *t, size_t i)
 		*stamp = ++t->loads[k];
 		t->misses[k]++;
 	}
-	t->touches++;
 }
 
 static uint64_t cost_of(const struct transfer_size *t, unsigned level)
@@ -101,11 +100,17 @@ static uint64_t cost_of(const struct transfer_size *t, unsigned level)
 	return t->misses[level] * load_time(t, (size_t)1 << level);
 }
 
-/* Chooses the cheapest level that the resolution shows. A larger block must be clearly better, and
- * so must a change. */
+/* Accesses in which the sampled part of memory is filled n times. */
+static size_t count_fillings(const struct transfer_size *t, unsigned n)
+{
+	return n * (size_t)count_room(t, 0);
+}
+
+/* Chooses the cheapest level that has been seen. A larger block must be clearly better, and so must
+ * a change. */
 static void choose_level(struct transfer_size *t)
 {
-	unsigned best = t->resolution, last = transfer_max_level(t);
+	unsigned best = t->floor, last = transfer_max_level(t);
 
 	for (unsigned k = best + 1; k <= last; k++) {
 		if (cost_of(t, k) * 100 < cost_of(t, best) * MAX_COST_OF_LARGER_PERCENT)
@@ -113,78 +118,67 @@ static void choose_level(struct transfer_size *t)
 	}
 	if (best > t->level && t->hold)
 		return;
+	/* If an exploration finds a much lower level, memory holds what the program uses in passes.
+	 * Then accesses to resident segments are not seen, so that higher levels look better than
+	 * they are. */
+	if (t->exploring && best + MIN_HOLD_LEVELS <= t->level) {
+		t->hold = count_fillings(t, t->hold_factor);
+		t->hold_factor = (unsigned)min_size(2 * t->hold_factor, MAX_HOLD_FILLINGS);
+	}
 	if (t->level > last ||
 	    cost_of(t, best) * 100 < cost_of(t, t->level) * MAX_COST_OF_CHANGE_PERCENT)
 		t->level = best;
-	if (t->resolution >= t->level)
-		t->resolution = t->level ? t->level - 1 : 0;
 }
 
 /* Makes old accesses count half as much as new ones. */
 static void age_misses(struct transfer_size *t)
 {
-	while (t->touches > MAX_RECENT_TOUCHES) {
-		t->touches /= 2;
+	while (t->misses[t->level] > MAX_RECENT_MISSES) {
 		for (unsigned k = 0; k < t->levels; k++)
 			t->misses[k] /= 2;
 	}
 }
 
-/* Accesses of an exploration that lasts n fillings of the sampled memory. */
-static size_t exploration_len(const struct transfer_size *t, unsigned n)
-{
-	return n * (size_t)count_room(t, 0);
-}
-
-/* Begins an exploration if its returns take a small part of the time of the loads so far. */
-static bool begin_exploration(struct transfer_size *t)
-{
-	size_t len = exploration_len(t, EXPLORATION_FILLINGS);
-
-	if (!t->resolution || t->credit < len * RETURN_NS * t->gap / 4)
-		return false;
-	t->credit = 0;
-	t->exploring = len;
-	t->resolution = 0;
-	return true;
-}
-
-/* Accesses that find memory as it was before do not count. If a lower level is better, the level
- * stays for a time, in which accesses to resident segments are not seen, so that the higher levels
- * look better than they are. */
-static void explore(struct transfer_size *t)
-{
-	unsigned before = t->level;
-
-	if (--t->exploring == exploration_len(t, EXPLORATION_FILLINGS - 1)) {
-		memset(t->misses, 0, sizeof(t->misses));
-		t->touches = 0;
-	}
-	if (t->exploring)
-		return;
-	choose_level(t);
-	if (t->level < before) {
-		t->hold = exploration_len(t, t->hold_factor);
-		t->hold_factor = (unsigned)min_size(2 * t->hold_factor, MAX_HOLD_FILLINGS);
-	} else if (t->gap < MAX_EXPLORATION_GAP) {
-		t->gap *= 2;
-	}
-	t->resolution = t->level > 3 ? t->level - 3 : 0;
-	t->undecided = 0;
-	age_misses(t);
-}
-
 /* Makes the resolution finer or coarser, so that returns take a bounded part of the time. */
 static void tune_resolution(struct transfer_size *t, uint64_t load_cost, uint64_t return_cost)
 {
-	if (return_cost * 100 > load_cost * MAX_RETURN_PERCENT) {
+	if (t->resolution >= t->level || return_cost * 100 > load_cost * MAX_RETURN_PERCENT) {
 		if (t->resolution + 1 < t->level)
 			t->resolution++;
+		else
+			t->resolution = t->level ? t->level - 1 : 0;
 	} else if (return_cost * 200 < load_cost * MAX_RETURN_PERCENT && t->resolution) {
 		/* The finer level was not seen. Until it is, it counts as the worst possible. */
 		t->misses[t->resolution - 1] = 2 * t->misses[t->resolution];
 		t->resolution--;
 	}
+	t->floor = t->resolution;
+}
+
+/* Begins an exploration if its returns take a small part of the time of the loads so far. The finer
+ * levels are considered when the memory that is simulated for them has been filled. */
+static void begin_exploration(struct transfer_size *t)
+{
+	size_t len = count_fillings(t, EXPLORATION_FILLINGS);
+
+	if (!t->resolution || t->credit < len * RETURN_NS * t->gap / 4)
+		return;
+	t->credit = 0;
+	t->exploring = len;
+	t->explored_level = t->level;
+	t->resolution = 0;
+}
+
+static void continue_exploration(struct transfer_size *t)
+{
+	t->exploring -= min_size(t->exploring, TOUCHES_PER_DECISION);
+	if (t->exploring < count_fillings(t, EXPLORATION_FILLINGS - 1))
+		t->floor = 0;
+	if (t->exploring)
+		return;
+	if (t->level == t->explored_level && t->gap < MAX_EXPLORATION_GAP)
+		t->gap *= 2;
+	t->resolution = t->level > 3 ? t->level - 3 : 0;
 }
 
 static void decide(struct transfer_size *t)
@@ -196,19 +190,20 @@ static void decide(struct transfer_size *t)
 	t->hold -= min_size(t->hold, TOUCHES_PER_DECISION);
 	t->credit += load_cost * MAX_EXPLORATION_PERCENT / 100;
 	t->sample_shift = choose_sample_shift(t);
-	if (begin_exploration(t))
-		return;
 	choose_level(t);
-	tune_resolution(t, load_cost, return_cost);
 	age_misses(t);
+	if (t->exploring)
+		continue_exploration(t);
+	else
+		tune_resolution(t, load_cost, return_cost);
+	if (!t->exploring)
+		begin_exploration(t);
 }
 
 void transfer_touch(struct transfer_size *t, size_t i, size_t memory)
 {
 	t->memory = memory;
 	simulate(t, i);
-	if (t->exploring)
-		explore(t);
-	else if (++t->undecided >= TOUCHES_PER_DECISION)
+	if (++t->undecided >= TOUCHES_PER_DECISION)
 		decide(t);
 }

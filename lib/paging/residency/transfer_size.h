@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The transfer size of a mapping with small segments: how many neighbors a fault brings in, from one
- * segment to 2 MiB. This module only computes; other files load and evict.
+ * The transfer size of a mapping with small segments: how many neighbors a fault brings in, from
+ * one segment to 2 MiB. This module only computes; other files load and evict.
  *
  * A block of level k is 2^k segments, aligned to their number. A fault loads the absent segments of
  * the block of the current level around it. For each level, the module simulates a cache that loads
@@ -48,17 +48,18 @@ struct transfer_size {
 	size_t memory;             /* segments for which the mapping has memory */
 	uint32_t loads[TRANSFER_LEVELS]; /* clocks: loads of each simulated cache */
 	uint32_t misses[TRANSFER_LEVELS];/* recent loads of each simulated cache */
-	uint32_t touches;          /* recent accesses, halved together with `misses` */
+	unsigned floor;            /* lowest level that is considered */
 	uint32_t undecided;        /* accesses since the last decision */
 	size_t exploring;          /* accesses until the end of the exploration; 0: none */
+	unsigned explored_level;   /* level when the exploration began */
 	size_t hold;               /* accesses for which the level does not rise */
 	unsigned hold_factor;      /* length of the next hold, in fillings of memory */
 	unsigned gap;              /* factor of the time between explorations, in quarters */
 	uint64_t credit;           /* time that explorations may take */
 };
 
-/* Bytes of zeroed memory for the stamps of a mapping of `segs` segments of 2^shift bytes, at most an
- * area. Only the part for sampled areas is used. */
+/* Bytes of zeroed memory for the stamps of a mapping of `segs` segments of 2^shift bytes, which are
+ * at most an area. Only the part for sampled areas is used. */
 static inline size_t transfer_stamps_len(size_t segs, unsigned shift)
 {
 	size_t areas = (segs >> (TRANSFER_AREA_SHIFT - shift)) + 1;

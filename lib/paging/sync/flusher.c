@@ -66,7 +66,7 @@ static void flush_old(struct mapping *map)
  * short segment keeps it, because the pool has a part of its contents. */
 static int drop_pool_memory(struct mapping *map, size_t i, struct seg *s)
 {
-	if (!seg_has(s, SEG_INACTIVE) && map_place_len(map, i) == map->seg_size)
+	if (!seg_has(s, SEG_INACTIVE) && map_slot_len(map, i) == map->seg_size)
 		frame_drop_memory(s->frame);
 	return 0;
 }
@@ -112,7 +112,8 @@ static void make_round(void)
 	if (sys_look_for_locks())
 		unlock_memory();
 	for (size_t n = 0; (map = map_nth(n)); n++) {
-		for (int i = 0; i < MAX_WRITES_PER_ROUND && writeback_inactive(map); i++)
+		for (int i = 0; i < MAX_WRITES_PER_ROUND &&
+				writeback_inactive(map_account(map), map); i++)
 			;
 		flush_old(map);
 		stall_look(map);
