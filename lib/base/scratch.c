@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Takes no lock: idle pieces are taken and returned by an exchange of one pointer. */
+/* Takes no lock: an exchange of one pointer takes or returns an idle buffer. */
 #include "base/scratch.h"
 
 #include "base/spare.h"
@@ -8,86 +8,91 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
-/* Pieces that are kept, as powers of two; more are unmapped when they have been used. A large piece
- * may have as much memory as a fault loads at most. */
-#define MOST_IDLE_SHIFT 6
-#define MOST_IDLE_LARGE_SHIFT 2
+/* log2 of the numbers of idle buffers; further ones are unmapped after use. A large buffer may keep
+ * as much memory as a fault loads at most. */
+#define IDLE_SHIFT 6
+#define IDLE_LARGE_SHIFT 2
 
-/* Pieces of one size that are not in use; NULL: there is none at this place. */
-static char *_Atomic small[1 << MOST_IDLE_SHIFT], *_Atomic large[1 << MOST_IDLE_LARGE_SHIFT];
+/* Slots for idle buffers; NULL: an empty slot. */
+static char *_Atomic idle[1 << IDLE_SHIFT], *_Atomic idle_large[1 << IDLE_LARGE_SHIFT];
 
-static const struct kind {
-	size_t size;             /* bytes of a piece */
-	unsigned shift;          /* log2 of the number of places */
-	char *_Atomic *idle;     /* places */
-} smalls = { SCRATCH_SIZE, MOST_IDLE_SHIFT, small },
-  larges = { SCRATCH_LARGE, MOST_IDLE_LARGE_SHIFT, large };
+/* Buffers of one size. */
+struct kind {
+	size_t size;            /* bytes of a buffer */
+	unsigned shift;         /* log2 of the number of slots */
+	char *_Atomic *idle;    /* slots */
+};
 
-static char *map_piece(size_t size)
+static const struct kind small = { SCRATCH_SIZE, IDLE_SHIFT, idle };
+static const struct kind large = { SCRATCH_LARGE_SIZE, IDLE_LARGE_SHIFT, idle_large };
+
+static char *map_buffer(size_t size)
 {
-	size_t guard = sys_page();
-	char *p = sys_bare(NULL, guard + size, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	size_t guard = sys_page(), len = guard + size;
+	char *p = sys_map_inaccessible(NULL, len, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+				       0);
 
 	if (p == MAP_FAILED)
 		return NULL;
 	if (mprotect(p + guard, size, PROT_READ | PROT_WRITE) < 0) {
-		raw_munmap(p, guard + size);
+		raw_munmap(p, len);
 		return NULL;
 	}
 	return p + guard;
 }
 
-/* Threads begin at different places, and each comes back to its own. */
-static char *_Atomic *nth_place(const struct kind *kind, const void *near, unsigned n)
+/* Threads begin at different slots, and each thread returns to its own slot. */
+static char *_Atomic *nth_slot(const struct kind *kind, const void *near, unsigned n)
 {
 	unsigned first = (unsigned)((uintptr_t)near >> 12) * 0x9e3779b1u >> (32 - kind->shift);
 
 	return &kind->idle[(first + n) % (1u << kind->shift)];
 }
 
-static char *take(const struct kind *kind, const void *near)
+static char *take_buffer(const struct kind *kind, const void *near)
 {
-	char *made;
+	char *buffer;
 
 	for (unsigned k = 0; k < 1u << kind->shift; k++) {
-		char *_Atomic *place = nth_place(kind, near, k);
-		char *piece = atomic_load_explicit(place, memory_order_relaxed) ?
-				      atomic_exchange(place, NULL) : NULL;
+		char *_Atomic *slot = nth_slot(kind, near, k);
 
-		if (piece)
-			return piece;
+		buffer = atomic_load_explicit(slot, memory_order_relaxed);
+		if (buffer)
+			buffer = atomic_exchange(slot, NULL);
+		if (buffer)
+			return buffer;
 	}
-	made = map_piece(kind->size);
-	return made || !spare_give() ? made : map_piece(kind->size);
+	buffer = map_buffer(kind->size);
+	return buffer || !spare_release() ? buffer : map_buffer(kind->size);
 }
 
-static void give(const struct kind *kind, const void *near, char *piece)
+static void give_buffer(const struct kind *kind, const void *near, char *buffer)
 {
 	for (unsigned k = 0; k < 1u << kind->shift; k++) {
 		char *none = NULL;
 
-		if (atomic_compare_exchange_strong(nth_place(kind, near, k), &none, piece))
+		if (atomic_compare_exchange_strong(nth_slot(kind, near, k), &none, buffer))
 			return;
 	}
-	raw_munmap(piece - sys_page(), sys_page() + kind->size);
+	raw_munmap(buffer - sys_page(), sys_page() + kind->size);
 }
 
 char *scratch_take(const void *near)
 {
-	return take(&smalls, near);
+	return take_buffer(&small, near);
 }
 
-void scratch_give(const void *near, char *piece)
+void scratch_give(const void *near, char *buffer)
 {
-	give(&smalls, near, piece);
+	give_buffer(&small, near, buffer);
 }
 
 char *scratch_take_large(const void *near)
 {
-	return take(&larges, near);
+	return take_buffer(&large, near);
 }
 
-void scratch_give_large(const void *near, char *piece)
+void scratch_give_large(const void *near, char *buffer)
 {
-	give(&larges, near, piece);
+	give_buffer(&large, near, buffer);
 }

@@ -82,7 +82,7 @@ static size_t find_span(uintptr_t p)
 static bool grow_spans(void)
 {
 	size_t capacity = span_capacity ? span_capacity * 2 : 256;
-	struct span *bigger = sys_lazy(capacity * sizeof(*bigger));
+	struct span *bigger = sys_map_anonymous(capacity * sizeof(*bigger));
 
 	if (!bigger)
 		return false;

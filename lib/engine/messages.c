@@ -43,7 +43,7 @@ int messages_start(void)
 	int err = 0;
 
 	while (running < config.fault_threads && !err) {
-		err = sys_thread(engine_serve_messages, NULL);
+		err = sys_start_thread(engine_serve_messages, NULL);
 		running += !err;
 	}
 	return running ? 0 : fail(-err, "cannot start a thread to serve accesses: %s"

@@ -170,7 +170,7 @@ inline unlock_seg(s) {
 byte visited = NO_FRAME;      /* the slot of the one line: the segment that is accessed */
 bit importer_lives;           /* the kernel holds the lock of the line for it */
 
-/* export_wait, wait_for and reap. */
+/* export_wait_for_slots, wait_for_slot and reap_line. */
 inline map_await(s) {
 	if
 	:: visited != s

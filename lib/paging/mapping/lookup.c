@@ -110,7 +110,7 @@ static void copy_entry(struct entry *to, const struct entry *from)
 static int grow_table(void)
 {
 	size_t more = capacity ? capacity * 2 : 256;
-	struct entry *bigger = sys_lazy(more * sizeof(*bigger));
+	struct entry *bigger = sys_map_anonymous(more * sizeof(*bigger));
 
 	if (!bigger)
 		return fail(ENOMEM, "cannot list the mapping: no memory for a table of %zu "

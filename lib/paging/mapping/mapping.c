@@ -34,7 +34,7 @@ static int make_headers(struct mapping *map, struct extent *e)
 		e->segs = map->export.segs;
 		return err;
 	}
-	e->segs = sys_lazy(e->count * sizeof(struct seg));
+	e->segs = sys_map_anonymous(e->count * sizeof(struct seg));
 	if (!e->segs)
 		return fail(ENOMEM, "cannot map %zu segments: no address space for their headers. "
 			    "Try a larger RLIMIT_AS (ulimit -v)", e->count);
@@ -51,7 +51,7 @@ static size_t twins_len(const struct mapping *map, const struct extent *e)
 
 static int make_twins(struct mapping *map, struct extent *e)
 {
-	e->twins = map->writers ? sys_lazy(twins_len(map, e)) : NULL;
+	e->twins = map->writers ? sys_map_anonymous(twins_len(map, e)) : NULL;
 	if (map->writers && !e->twins)
 		return fail(ENOMEM, "cannot map %zu segments with UMMAP_WRITERS: no address space "
 			    "for the records of changes. Try a larger RLIMIT_AS (ulimit -v)",
@@ -116,7 +116,7 @@ static void drop_marks(struct mapping *map)
 static int make_marks(struct mapping *map, size_t segs)
 {
 	size_t len = marks_bytes(segs);
-	_Atomic uint64_t *touched = sys_lazy(len), *dirty = sys_lazy(len);
+	_Atomic uint64_t *touched = sys_map_anonymous(len), *dirty = sys_map_anonymous(len);
 
 	if (!touched || !dirty) {
 		if (touched)

@@ -344,7 +344,7 @@ static inline bool map_in_order(const struct mapping *map)
  * before VALID or DIRTY is cleared. */
 static inline void map_await(const struct mapping *map, const struct seg *s)
 {
-	export_await(&map->export, s);
+	export_wait(&map->export, s);
 }
 
 /* Whether absent segment s is read from storage; otherwise it is zeros. */

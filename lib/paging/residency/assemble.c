@@ -49,7 +49,7 @@ static bool is_suitable(const struct mapping *map)
 {
 	return !map->in_place && frames_are_whole(map->frames) && !map->shared && !map->writers &&
 	       map->seg_size < HUGE_PAGE && per_huge(map) <= MAX_CLUSTER_SEGMENTS &&
-	       (uintptr_t)map->range % HUGE_PAGE == 0 && !sys_locks;
+	       (uintptr_t)map->range % HUGE_PAGE == 0 && !sys_memory_is_locked;
 }
 
 /* Returns the number of faults, loads and evictions. */

@@ -139,7 +139,7 @@ static int discard_victim(struct mapping *wanted, bool *mapped)
  * that are kept as spare mappings. */
 bool evict_unmap_for_vma_limit(struct mapping *wanted)
 {
-	bool given = frames_are_whole(wanted->frames) && spare_give(), mapped = false;
+	bool given = frames_are_whole(wanted->frames) && spare_release(), mapped = false;
 	unsigned most = frames_are_whole(wanted->frames) ? MAX_VMA_DISCARDS : 1, discarded = 0;
 	int one = 0;
 
@@ -151,7 +151,7 @@ bool evict_unmap_for_vma_limit(struct mapping *wanted)
 	if (mapped) {
 		frame_restrict((uint32_t)max_size(frame_used() - frame_used() / VMA_RESERVE_PART,
 						  MIN_FRAMES_WITHOUT_VMAS));
-		spare_keep();
+		spare_refill();
 	}
 	return given || discarded;
 }
@@ -577,7 +577,7 @@ static void exceed_budget(struct request *r)
 		return;
 	}
 	r->frame = frame_take(r->map->frames, FRAME_ONE_MORE);
-	if (r->frame == FRAME_NONE && !spare_give())
+	if (r->frame == FRAME_NONE && !spare_release())
 		sched_yield();
 }
 

@@ -36,7 +36,7 @@ static size_t count_memory(const struct mapping *map)
 int neighbors_begin(struct mapping *map)
 {
 	size_t len = transfer_stamps_len(map->segs, map->shift);
-	uint32_t *stamps = sys_lazy(len);
+	uint32_t *stamps = sys_map_anonymous(len);
 
 	if (!stamps)
 		return -ENOMEM;

@@ -129,7 +129,7 @@ static int make_readonly(struct run *run)
 		len = map_slots_len(map, run->at[k], n);
 		do
 			err = map->engine->protect(map->engine, range, len, false);
-		while (err == -ENOMEM && spare_give());
+		while (err == -ENOMEM && spare_release());
 		if (err) {
 			/* Some of the rights may have changed. */
 			map->engine->protect(map->engine, range, len, true);
