@@ -126,6 +126,19 @@ Test(automatic, stores)
 	check_bytes(m + 5 * PAGE, SIZE - 5 * PAGE, 5 * PAGE, 1);
 }
 
+/* A store to a page that came as a neighbor is noticed. */
+Test(automatic, neighbors)
+{
+	uint8_t *m = map_big(READ_WRITE);
+
+	check(umadvise(m, SIZE, UMMAP_ADV_SEQUENTIAL) == 0);
+	check(m[0] == pattern(0, 1));
+	fill(m + 5 * PAGE, PAGE, 0, 2);
+	check(stat_of(m).read_requests == 1 && stat_of(m).upgrade_faults == 1);
+	check(umsync(m, 1) == 0);
+	check_bytes(m + 5 * PAGE, PAGE, 0, 2);
+}
+
 /* If the neighbors cannot be read, the page is read alone; if it cannot, its access gets the error,
  * and a later one succeeds. */
 Test(automatic, errors)
