@@ -276,7 +276,7 @@ static int read_blocks(struct sum *s, char *bytes, size_t len, uint64_t off)
 			    s->file.path, strerror(-err));
 	if (err <= 0)
 		return err;
-	notice_give(&s->notice, "sum+: cannot read block %ju (4 KiB at byte %ju) of '%.150s': it "
+	notice_give(&s->notice, "sum+: cannot read block %ju (4 KiB at byte %ju) of %.150s: it "
 		    "differs from its checksum in '%.150s'", (uintmax_t)(bad / SUM_BLOCK),
 		    (uintmax_t)bad, s->name, s->file.path);
 	return -EIO;
@@ -302,8 +302,9 @@ static int verify(struct sum *s, char *bytes, size_t len, uint64_t off)
 }
 
 /* Makes the entries of blocks of one window from the store, with the draft of that window. Adds the
- * number of those that have changed to *changed. */
-static int renew_entries(struct sum *s, struct draft *d, size_t len, uint64_t off,
+ * number of those that have changed to *changed. Entries that have not changed are written, too,
+ * because a failed flush may have lost them; in a new file, they are holes, and remain so. */
+static int renew_entries(struct sum *s, struct draft *d, size_t len, uint64_t off, bool is_new,
 			 uint64_t *changed)
 {
 	uint64_t before[RUN], now[RUN], n_changed = 0;
@@ -318,8 +319,9 @@ static int renew_entries(struct sum *s, struct draft *d, size_t len, uint64_t of
 	for (size_t k = 0; k < n; k++)
 		n_changed += now[k] != before[k];
 	*changed += n_changed;
-	/* Holes of the file stay holes. */
-	return n_changed ? side_write(&s->file, now, n * sizeof(*now), entry_at(off)) : 0;
+	if (is_new && !n_changed)
+		return 0;
+	return side_write(&s->file, now, n * sizeof(*now), entry_at(off));
 }
 
 /* ---- Transfers ---- */
@@ -394,7 +396,7 @@ static int write_draft(struct sum *s, const struct part *p)
 		err = behind_write(&s->store, p->d->bytes + p->from, p->end - p->from,
 				   p->at + p->from - p->first);
 	/* A part of the bytes may have been written. */
-	renewing = err ? renew_entries(s, p->d, len, p->at, &changed) : 0;
+	renewing = err ? renew_entries(s, p->d, len, p->at, false, &changed) : 0;
 	if (renewing)
 		keep_doubt(s, renewing);
 	return err;
@@ -715,7 +717,8 @@ static int renew_doubtful(struct sum *s, const struct opening *how, uint64_t siz
 	for (; off < size && !err; off += SUM_WINDOW) {
 		off = how->is_new ? skip_holes(s, off, size) : off;
 		if (off < size && has_region(s->head.doubt, off / s->head.region % SUM_REGIONS))
-			err = renew_entries(s, s->drafts, SUM_WINDOW, off, &changed);
+			err = renew_entries(s, s->drafts, SUM_WINDOW, off, how->is_new,
+					    &changed);
 	}
 	if (!err && changed && !how->is_new)
 		keys_refuse(how->geom, 0, "the last writer of the store did not end normally: %ju "
