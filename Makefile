@@ -99,9 +99,9 @@ TOP = $Ctop
 TOP_SRC = $(filter-out $(if $(NCURSES),%/no_screen.c,%/screen.c),$(wildcard tools/top/*.c))
 TOP_OBJ = $(TOP_SRC:%.c=$B/%.o)
 
-# These commands read the files that the filters wal+, cow+ and cache+ keep beside stores, with the
-# filters' code.
-BESIDE = $Cwal $Ccow $Ccache $Coverlay
+# These commands read the files that the filters wal+, cow+, sum+ and cache+ keep beside stores,
+# with the filters' code.
+BESIDE = $Cwal $Ccow $Csum $Ccache $Coverlay
 BESIDE_OBJ = $(BESIDE:$C%=$B/tools/%/main.o)
 
 # These commands read files of the MPI library without MPI: those beside coarrays, and those of the
@@ -198,7 +198,8 @@ $(SCRIPTS): $C%: tools/% $B/make-settings
 	$B/make-settings help $* | sed -e '/^@OPTIONS@$$/{r /dev/stdin' -e 'd}' $< > $@
 	chmod 755 $@
 
-$B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_cache $B/tests/prog_overlay: | $(MAIN) $(BESIDE)
+$B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_sum $B/tests/prog_cache \
+$B/tests/prog_overlay: | $(MAIN) $(BESIDE)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_manifest: override CPPFLAGS += -Iclients
 $B/tests/test_%: test_%.c $(ROOMS)

@@ -380,7 +380,7 @@ static void begin(void)
 	setenv("UMMAP_LOG", "error", 1);
 	close(open("store", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
 	cuts_begin();
-	found = malloc(CAP);
+	found = malloc(CAP + SUM_BLOCK);
 }
 
 static void cut_workloads(size_t cuts, void (*check_one)(struct power_replay *, size_t),
