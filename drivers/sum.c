@@ -7,6 +7,7 @@
 #include "sum.h"
 
 #include "common/cursor.h"
+#include "common/fd_path.h"
 #include "common/futex.h"
 #include "common/memory_calls.h"
 #include "common/minmax.h"
@@ -27,9 +28,9 @@ extern const struct ummap_driver ummap_driver_sum;
 #define RUN (SUM_WINDOW / SUM_BLOCK)       /* blocks of a window */
 #define WORDS (SUM_REGIONS / 64)
 
-/* Memory for bytes of a window. The lock gives a thread all blocks of the windows that use the draft
- * (order 6). Bytes are copied there before their checksums are computed, because other threads and
- * devices may change the caller's memory. */
+/* Memory for bytes of a window. The lock gives a thread all blocks of the windows that use the
+ * draft (order 6). Bytes are copied there before their checksums are computed, because other
+ * threads and devices may change the caller's memory. */
 struct draft {
 	_Atomic uint32_t lock;
 	char *bytes;               /* memory of SUM_WINDOW bytes */
@@ -82,9 +83,9 @@ static bool has_any(const uint64_t set[WORDS])
 static void keep_doubt(struct sum *s, int err)
 {
 	if (!atomic_exchange(&s->unsure, true))
-		notice_give(&s->notice, "sum+: cannot keep the checksums in '%.150s': %s. Until the "
-			    "store is opened again, blocks near those that were written are not "
-			    "compared", s->file.path, strerror(abs(err)));
+		notice_give(&s->notice, "sum+: cannot keep the checksums in '%.150s': %s. Until "
+			    "the store is opened again, blocks near those that were written are "
+			    "not compared", s->file.path, strerror(abs(err)));
 }
 
 static int write_head(struct sum *s, const struct sum_head *head)
@@ -791,13 +792,13 @@ static int open_file(struct sum *s, struct opening *how, const struct stat *st)
 
 static int set_up(struct sum *s, struct opening *how, int fd)
 {
-	char opened[32];
-	struct stat st = { .st_mode = 0 };
 	static const char none[SUM_BLOCK];
+	struct stat st = { .st_mode = 0 };
+	char opened[FD_PATH_BYTES];
 	int err = parse_keys(how);
 
 	/* The path may be relative, and the descriptor is the caller's. */
-	snprintf(opened, sizeof(opened), "/proc/self/fd/%d", fd);
+	fd_path(opened, fd);
 	s->fd = open(fd < 0 ? how->uri->path : opened, O_PATH | O_CLOEXEC);
 	s->zeros = overlay_sum(none);
 	overlay_name_store(how->uri, s->name);

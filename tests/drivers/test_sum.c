@@ -197,6 +197,26 @@ Test(sum, killed)
 	close_store();
 }
 
+static void die_after_resize(void *unused)
+{
+	(void)unused;
+	open_store(UMMAP_O_WRITE, "");
+	check(h.driver.resize(h.sum, 2 * SIZE) == 0);
+	kill(getpid(), SIGKILL);
+}
+
+/* The new length does not count as a write without the filter. */
+Test(sum, killed_longer)
+{
+	make_store();
+	open_store(UMMAP_O_WRITE, "");
+	close_store();
+	check_killed(run_child(die_after_resize, NULL), SIGKILL);
+	open_store(UMMAP_O_WRITE, "");
+	check(read_at(0, SIZE) == 0);
+	close_store();
+}
+
 /* ---- Threads ---- */
 
 #define THREADS 6

@@ -288,7 +288,7 @@ static void check_damage(uint64_t at)
 	check(h.driver.read(h.sum, bytes, SUM_BLOCK, block) == 0);
 }
 
-/* What is written later is there, and damage is found. */
+/* Later writes succeed, and damage is found. */
 static void go_on(void)
 {
 	uint64_t off = next_random(&seed) % (CAP - 5000), len = 1 + next_random(&seed) % 5000, at;
@@ -407,4 +407,42 @@ Test(sum_cuts, recovery_is_cut_off)
 Test(sum_cuts, after_a_kill)
 {
 	cut_workloads(cuts_wanted() / 2, check_killed_before, 1);
+}
+
+/* ---- A write during the flush that removes doubt ---- */
+
+static bool writes_in_flush;
+
+/* The first write is that of another thread, after the flush of the store. */
+static void write_in_flush(const struct power_file *file)
+{
+	if (!writes_in_flush || strcmp(file->name, "sums") != 0)
+		return;
+	writes_in_flush = false;
+	check(h.driver.write(h.sum, moments[0].bytes + 100, 5000, 300) == 0);
+}
+
+Test(sum_cuts, written_during_flush)
+{
+	begin();
+	make_store(true);
+	power_record_begin(&record);
+	open_store();
+	check(h.driver.write(h.sum, moments[0].bytes, 5000, 300) == 0);
+	power_before_flush = write_in_flush;
+	for (unsigned i = 1; i <= 2 * SUM_CLEAR_FLUSHES; i++) {
+		writes_in_flush = i == 2 * SUM_CLEAR_FLUSHES;
+		check(h.driver.flush(h.sum, 0, UINT64_MAX) == 0);
+	}
+	check(!writes_in_flush, "the last flush has removed no doubt");
+	power_before_flush = NULL;
+	for (uint64_t cut = 0; cut < 20; cut++) {
+		struct power_replay replay;
+
+		power_replay_begin(&replay, &record);
+		power_cut(&replay, record.n, cut);
+		power_replay_end(&replay);
+		open_store();
+		read_store();
+	}
 }
