@@ -354,7 +354,7 @@ check-deb:
 # Simulates power loss at ten thousand requests.
 check-cuts: tests
 	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cow_cuts test_cache_cuts \
-		test_sum_cuts
+		test_sum_cuts test_stack_cuts
 
 # Runs all checks, also if some fail.
 ALL = check check-long check-cuts check-asan check-tsan check-mutants check-model check-ports \

@@ -15,7 +15,9 @@
 
 #include "common.h"
 
+#ifndef POWER_FILES
 #define POWER_FILES 2
+#endif
 #ifndef POWER_CAP
 #define POWER_CAP MIB          /* of a file */
 #endif
