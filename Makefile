@@ -38,7 +38,10 @@ JEMALLOC := $(filter /%,$(shell $(CC) -print-file-name=libjemalloc_pic.a))
 # Whether the libraries that libummap-object needs are there. The rule for all tests uses this.
 OBJECT := $(if $(URING),$(and $(shell pkg-config --exists hdf5-serial libprotobuf-c 2> /dev/null \
 	&& echo yes),$(shell command -v protoc-c)))
-LEFT_OUT = $(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c) %/skeleton.c \
+# Whether the library that the drivers http and https need is there. They are plug-ins.
+CURL := $(shell pkg-config --exists 'libcurl >= 7.85' 2> /dev/null && echo libcurl)
+LEFT_OUT = drivers/http/%.c $(if $(CURL),,tests/http/%.c) \
+	$(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c) %/skeleton.c \
 	%/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
 	$(if $(URING),,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
 ABSENT = $(if $(PMEM),,pmem) $(if $(URING),,uring)
@@ -49,6 +52,15 @@ DL = -ldl
 LIBS += $(if $(PMEM)$(URING),$(shell pkg-config --libs $(PMEM) $(URING))) $(DL)
 ABSENT_OBJ = $(ABSENT:%=$B/drivers/absent_%.o)
 LIB_OBJ = $(LIB_SRC:%.c=$B/%.o) $(ABSENT_OBJ)
+# `make PORTABLE=yes lib` builds the library of a Python wheel: liburing is in it, libpmem2 is left
+# out, and it runs with glibc 2.28, where threads and dlopen(3) are in libraries of their own.
+PORTABLE ?=
+ifneq ($(PORTABLE),)
+PMEM =
+LIBS = $(if $(URING),-l:liburing.a) -Wl,--push-state,--no-as-needed -l:libpthread.so.0 \
+	-l:libdl.so.2 -Wl,--pop-state
+$(LIB_OBJ): override CPPFLAGS += -include packaging/wheel/old_glibc.h
+endif
 SONAME = libummap.so.$(SOMAJOR)
 SO = $B/libummap.so.$(VERSION)
 A = $B/libummap.a
@@ -62,7 +74,7 @@ ROOMS = $B/librooms.a
 # 77 a skip, others a failure. Their names are unique, because all are built in one folder.
 vpath test_%.c tests/unit tests/api tests/drivers tests/tools
 vpath prog_%.c tests/engine tests/unit tests/api tests/drivers tests/tools tests/umalloc \
-	tests/umrun tests/object
+	tests/umrun tests/object tests/http
 SUITES = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(LEFT_OUT),$(wildcard tests/*/test_*.c))))
 # A sanitizer must be in the program that loads the library, and has replacements of its own.
 PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_hooks.c \
@@ -123,7 +135,7 @@ COMMANDS = $(CONFORM) $(TOP) $(BESIDE) $(CAF) $(IOCACHE) $(INFO) $(SCRIPTS)
 TOOLS = $(MAIN) $B/umtop $(COMMANDS)
 
 .DEFAULT_GOAL := all
-all: lib mpi umalloc umrun object bindings tools completions $(EXAMPLES) $(BENCHES)
+all: lib http mpi umalloc umrun object bindings tools completions $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
 tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PLUGINS) \
@@ -240,8 +252,9 @@ define MAKE_PLUGIN
 $(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $(@:.so=.d) -fPIC -shared $(LDFLAGS) -o $@ $<
 endef
 
-# Code that the benchmarks share.
-BENCH_KIT = $(patsubst %.c,$B/%.o,$(wildcard bench/kit/*.c))
+# Code that the benchmarks share, and a part of the library that one of them simulates.
+BENCH_KIT = $(patsubst %.c,$B/%.o,$(wildcard bench/kit/*.c)) \
+	$B/lib/paging/residency/transfer_size.o
 .SECONDARY: $(BENCH_KIT)
 $B/bench/%.o: override CPPFLAGS += -Ibench
 $B/bench/%: bench/%.c $(SO) $(BENCH_KIT)
@@ -253,6 +266,7 @@ $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
+include drivers/http/rules.mk
 include clients/rules.mk
 include clients/umalloc/rules.mk
 include clients/umrun/rules.mk
@@ -343,10 +357,16 @@ check-nomove: tests
 # Runs suites on kernels before Linux 6.8, in a virtual machine.
 check-kernels: all tests
 	tests/check-kernels $B
+# Builds and tests on other releases of Debian, in trees from debootstrap.
+check-distros:
+	tests/check-distros
 # Runs MPI programs on simulated machines, which takes too long for `make check`.
 check-mpi-machines: all tests
 	tests/run $B mpi-machines
 
+# Builds RPMs, and checks the recipes of other packages and of images.
+check-packaging:
+	tests/check-packaging
 # Builds the packages for Debian, and a program with them.
 check-deb:
 	tests/check-deb build/deb
@@ -359,8 +379,8 @@ check-cuts: tests
 # Runs all checks, also if some fail.
 ALL = check check-long check-cuts check-asan check-tsan check-mutants check-model check-ports \
 	check-nomove \
-	check-kernels check-mpi-machines \
-	check-deb tidy fuzz
+	check-kernels check-distros check-mpi-machines \
+	check-deb check-packaging tidy fuzz
 check-all:
 	@failed=; for what in $(ALL); do $(MAKE) $$what || failed="$$failed $$what"; done; \
 	echo "check-all: $(words $(ALL)) targets,$${failed:- none} failed"; [ -z "$$failed" ]
@@ -376,6 +396,7 @@ fuzz:
 	tests/run-fuzz build/fuzz $(FUZZ_SECONDS); fi
 fuzzers: $(FUZZERS)
 $B/fuzz/registry: $(filter-out %/main.o,$(TOP_OBJ))
+$B/fuzz/answer: $B/drivers/http/answer.o
 $B/fuzz/object: $(filter-out %/chunk.o,$(OBJECT_OBJ))
 $B/fuzz/object: private override CPPFLAGS += -Iclients -I$B/clients
 $B/fuzz/object: private LIBS += $(shell pkg-config --libs hdf5-serial libprotobuf-c liburing 2> \
@@ -503,5 +524,6 @@ clean:
 .PHONY: all lib tools completions tests check check-long check-layers check-style check-calls \
 	check-settings settings check-man check-install check-plugins check-gdb check-umrun \
 	check-asan check-tsan check-mutants check-model \
-	check-ports check-nomove check-kernels check-mpi-machines check-cuts check-deb check-all \
+	check-ports check-nomove check-kernels check-distros check-mpi-machines check-cuts \
+	check-deb check-packaging check-all \
 	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean

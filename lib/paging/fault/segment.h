@@ -35,10 +35,6 @@ void seg_evict(struct mapping *map, size_t first, size_t last);
 /* Makes the segments of [first, last) of a blank mapping as if they had never been accessed. Pinned
  * segments stay, and the call returns -EBUSY. */
 int seg_discard(struct mapping *map, size_t first, size_t last);
-/* Evicts those of `count` segments from `first` on that are clean and not locked; unless `all`,
- * only those of which their policy expects no other use. Their frames are the next to be taken.
- * Returns false if another thread holds the lock of a segment that might be evicted. */
-bool seg_drop_behind(struct mapping *map, size_t first, size_t count, bool all);
 /* Migrates the segments of [first, last) that are in the older backing store to the current one, in
  * ascending or descending order. */
 int seg_migrate(struct mapping *map, size_t first, size_t last, bool descending);
@@ -54,9 +50,10 @@ int seg_unmap_all(struct mapping *map, size_t first, size_t last);
 
 /* ---- Steps, for segments that the caller has locked ---- */
 
-/* Makes the request that reads segment i into `frame`, which is in the pool and writable (io->owner
- * is the segment). Returns false if the segment is zeros, which the frame has then. */
-bool seg_request(struct mapping *map, size_t i, struct seg *s, uint32_t frame, struct ummap_io *io);
+/* Makes the request that reads segment i into `buf`, which has zeros if it is blank (io->owner is
+ * the segment). Returns false if the segment is zeros, which the buffer has then. */
+bool seg_request(struct mapping *map, size_t i, struct seg *s, char *buf, bool blank,
+		 struct ummap_io *io);
 /* Removes the poison of a slot. */
 int seg_unpoison(struct mapping *map, size_t i, struct seg *s);
 /* Moves the frames of n neighbors, which are resident, in no list and consecutive in the pool, back
@@ -73,7 +70,6 @@ int seg_deactivate(struct mapping *map, size_t i, struct seg *s);
  * changed. */
 int seg_deactivate_cluster(struct mapping *map, size_t i, struct seg **list, unsigned n);
 /* Puts a resident segment back into the list of its policy, as one that was just mapped. */
-void seg_put_back(struct mapping *map, struct seg *s);
 void seg_put_back(struct mapping *map, struct seg *s);
 
 #endif

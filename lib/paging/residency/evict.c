@@ -37,11 +37,6 @@ struct request {
 	uint32_t frame;
 };
 
-static size_t frame_limit(const struct mapping *map)
-{
-	return budget_frame_limit(map->member.least);
-}
-
 /* Step 7 of the cycle in STATES.md: a segment that is in no list becomes absent. Its contents are
  * in the store or are not needed. Returns its frame, which stays charged. */
 static uint32_t release_frame(struct mapping *map, struct seg *s)
@@ -74,7 +69,7 @@ static int unmap_segment(struct mapping *map, size_t i, struct seg *s)
 		return 0; /* writing the segment has deactivated it */
 	if (map->engine->refuses_pinned)
 		return seg_unmap(map, i, &s, 1);
-	err = map->engine->discard(map_place(map, i), map_place_len(map, i));
+	err = map->engine->discard(map_slot(map, i), map_slot_len(map, i));
 	if (!err)
 		add(map->stat.evictions, 1);
 	return err;
@@ -140,7 +135,7 @@ static int discard_victim(struct mapping *wanted, bool *mapped)
  * that are kept as spare mappings. */
 bool evict_unmap_for_vma_limit(struct mapping *wanted)
 {
-	bool given = frames_are_whole(wanted->frames) && spare_give(), mapped = false;
+	bool given = frames_are_whole(wanted->frames) && spare_release(), mapped = false;
 	unsigned most = frames_are_whole(wanted->frames) ? MAX_VMA_DISCARDS : 1, discarded = 0;
 	int one = 0;
 
@@ -152,7 +147,7 @@ bool evict_unmap_for_vma_limit(struct mapping *wanted)
 	if (mapped) {
 		frame_restrict((uint32_t)max_size(frame_used() - frame_used() / VMA_RESERVE_PART,
 						  MIN_FRAMES_WITHOUT_VMAS));
-		spare_keep();
+		spare_refill();
 	}
 	return given || discarded;
 }
@@ -201,31 +196,26 @@ static int deactivate_segment(struct mapping *map, struct seg *s, struct account
 	return err ? err : 1;
 }
 
-/* Deactivates a victim of an account. Returns 1 or -errno; 0: there is none. */
-static int deactivate_victim(struct mapping *wanted, struct account *giver, enum cache_kind kind)
+/* Returns whether something has changed, so that a frame may be found now (done: 1, 0 or -errno).
+ * If VMAs are short, some are freed. */
+static bool has_progress(struct mapping *wanted, int done)
+{
+	return done == -ENOMEM ? evict_unmap_for_vma_limit(wanted) : done > 0;
+}
+
+/* Deactivates a victim of an account. Returns whether something has changed. */
+static bool deactivate_victim(struct mapping *wanted, struct account *giver, enum cache_kind kind)
 {
 	struct member *m;
 	struct seg *s = cache_take_segment(giver, kind, &wanted->member, &m);
 	int done;
 
 	if (!s)
-		return 0;
+		return false;
 	done = deactivate_segment(map_of(m), s, giver, should_drop_clean(wanted, giver));
 	free_frame_if_dropped(map_of(m), s);
 	seg_unlock(s);
-	return done;
-}
-
-/* Returns whether something has changed, so that a frame may be found now. If VMAs are short, some
- * are freed. */
-static bool handle_deactivation_result(struct mapping *wanted, int done)
-{
-	return done == -ENOMEM ? evict_unmap_for_vma_limit(wanted) : done > 0;
-}
-
-static bool deactivate_one(struct mapping *wanted, struct account *giver, enum cache_kind kind)
-{
-	return handle_deactivation_result(wanted, deactivate_victim(wanted, giver, kind));
+	return has_progress(wanted, done);
 }
 
 /*
@@ -368,29 +358,13 @@ static int replenish_inactive(struct mapping *wanted, struct account *giver, uns
 	return bytes ? deactivate_batch(wanted, giver, bytes, n, false) : 1;
 }
 
-/* While segments are dropped, frees the frames of a few that have been inactive longest. */
-static void expire_inactive(struct mapping *wanted, struct account *giver, size_t leaving)
-{
-	unsigned n = leaving / EXPIRE_PART +
-		     (giver->arrivals % EXPIRE_PART < leaving % EXPIRE_PART);
-	struct member *m;
-	struct seg *s;
-
-	for (; n > 0 && (s = cache_take_segment(giver, CACHE_CLEAN, &wanted->member, &m)); n--) {
-		frame_free(evict_release_frame(map_of(m), s));
-		seg_unlock(s);
-	}
-}
-
 /* Drops clean segments, so that the next faults find free frames. Returns 1 or -errno; 0: there are
  * none. */
 static int drop_batch(struct mapping *wanted, struct account *giver)
 {
 	size_t bytes = min_size(account_frames(giver) / DROP_PART, MAX_DROP_BYTES);
-	int done = deactivate_batch(wanted, giver, bytes, DROP_BATCH, true);
 
-	expire_inactive(wanted, giver, min_size(bytes / wanted->seg_size, DROP_BATCH));
-	return done;
+	return deactivate_batch(wanted, giver, bytes, DROP_BATCH, true);
 }
 
 /* Whether resident segments are dropped before an inactive one gives its frame: inactive segments
@@ -411,7 +385,7 @@ static void replenish_job(void *arg, uint64_t giver_address, uint64_t none)
 
 	(void)none;
 	while (!map_is_frozen(map) && !has_supply(giver, INACTIVE_PART) &&
-	       handle_deactivation_result(map, replenish_inactive(map, giver, EVICTION_BATCH)))
+	       has_progress(map, replenish_inactive(map, giver, EVICTION_BATCH)))
 		;
 	giver->supplying = false;
 	map_leave(map);
@@ -437,7 +411,7 @@ static struct account *choose_giver(const struct mapping *map, bool room)
 	return room ? account_choose_giver(mine, map->member.least) : mine;
 }
 
-void evict_expect(struct mapping *map)
+void evict_prepare_readahead(struct mapping *map)
 {
 	bool room = account_has_room(map_account(map), map->seg_size);
 
@@ -452,7 +426,7 @@ static bool make_room(struct request *r, struct account *giver)
 
 	/* a. A clean inactive segment gives its frame, unless resident ones are dropped first. */
 	if (!r->ahead && should_drop_first(r->map, giver) &&
-	    handle_deactivation_result(r->map, drop_batch(r->map, giver)))
+	    has_progress(r->map, drop_batch(r->map, giver)))
 		return true;
 	if (reclaim_inactive(r, giver, CACHE_CLEAN))
 		return true;
@@ -464,14 +438,14 @@ static bool make_room(struct request *r, struct account *giver)
 	/* c. A resident segment is dropped or becomes inactive. With a backlog, only a clean
 	 * one. */
 	if (should_drop_clean(r->map, giver) && !has_backlog(giver) &&
-	    handle_deactivation_result(r->map, drop_batch(r->map, giver)))
+	    has_progress(r->map, drop_batch(r->map, giver)))
 		return true;
-	if ((!has_backlog(giver) && deactivate_one(r->map, giver, CACHE_RESIDENT)) ||
-	    deactivate_one(r->map, giver, CACHE_RESIDENT_CLEAN))
+	if ((!has_backlog(giver) && deactivate_victim(r->map, giver, CACHE_RESIDENT)) ||
+	    deactivate_victim(r->map, giver, CACHE_RESIDENT_CLEAN))
 		return true;
 	/* d. There is no clean segment: a dirty inactive one is written. */
-	messages_hand_off();
-	if (writeback_account(giver))
+	messages_pass_turn(r->map->engine);
+	if (writeback_inactive(giver, NULL))
 		return true;
 	/* e. A segment that was read ahead and not used yet gives its frame. */
 	if (reclaim_inactive(r, giver, CACHE_AHEAD))
@@ -480,7 +454,7 @@ static bool make_room(struct request *r, struct account *giver)
 	if (giver->dirty_inactive && writeback_wait())
 		return true;
 	/* g. A dirty resident segment becomes inactive in spite of the backlog. */
-	return deactivate_one(r->map, giver, CACHE_RESIDENT);
+	return deactivate_victim(r->map, giver, CACHE_RESIDENT);
 }
 
 /* Waits a moment for other threads, which load or write the segments that an account could give up.
@@ -559,13 +533,6 @@ static bool evict_step(struct request *r)
 	return writeback_wait();
 }
 
-static bool take_free(struct request *r, size_t limit)
-{
-	if (r->charged)
-		r->frame = frame_take(r->map->frames, limit);
-	return r->frame != FRAME_NONE;
-}
-
 /* Exceeds the budget of the account; or, if that has room, the budget of the process, by one frame
  * and not by a huge page of frames. */
 static void exceed_budget(struct request *r)
@@ -574,9 +541,11 @@ static void exceed_budget(struct request *r)
 	if (!r->charged) {
 		account_charge_beyond(map_account(r->map), r->map->seg_size);
 		r->charged = true;
-	} else if (!take_free(r, FRAME_ONE_MORE) && !spare_give()) {
-		sched_yield();
+		return;
 	}
+	r->frame = frame_take(r->map->frames, FRAME_ONE_MORE);
+	if (r->frame == FRAME_NONE && !spare_release())
+		sched_yield();
 }
 
 /* Whether changes that storage refuses leave few frames for other segments. An instruction may need
@@ -599,8 +568,10 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 		/* 1. The account promises the bytes, if it has room for them. */
 		r.charged = r.charged || account_charge(map_account(map), map->seg_size);
 		/* 2. A free frame, within the budget of the process. */
-		limit = frame_limit(map);
-		if (limit && take_free(&r, limit))
+		limit = budget_frame_limit(map->member.least);
+		if (limit && r.charged)
+			r.frame = frame_take(map->frames, limit);
+		if (r.frame != FRAME_NONE)
 			break;
 		/* 3. The memory of free frames of other sizes. It may take many small ones. */
 		if (r.charged && frame_shrink(map->frames)) {
@@ -646,15 +617,13 @@ static void prepare_frame(struct mapping *map, struct account *giver)
 	frame_free(r.frame);
 }
 
-void evict_resupply(struct mapping *map, unsigned n)
+void evict_replenish(struct mapping *map, unsigned n)
 {
 	struct account *mine = map_account(map), *giver;
 	bool room = account_has_room(mine, map->seg_size);
 
-	if (room && frame_is_available(map->frames, frame_limit(map))) {
-		frame_stock(map->frames, frame_limit(map));
+	if (room && frame_stock(map->frames, budget_frame_limit(map->member.least)))
 		return;
-	}
 	giver = choose_giver(map, room);
 	if (!should_drop_clean(map, giver))
 		replenish_inactive(map, giver, n);
