@@ -6,12 +6,12 @@
  */
 #include <criterion/criterion.h>
 
-#define POWER_CAP ((size_t)3584 << 10)
+#define POWER_CAP ((size_t)1536 << 10)
 #include "drivers/sum.h"
 #include "cuts.h"
 
-#define CAP (2200 * KIB + 700)   /* bytes of the store: three windows */
-#define START (1500 * KIB + 300)
+#define CAP (1100 * KIB + 700)   /* bytes of the store: two windows */
+#define START (1030 * KIB + 300)
 #define EPOCHS 6
 #define MOMENTS 64
 #define URI "sum+power:store?sum.path=sums"
