@@ -111,9 +111,9 @@ TOP = $Ctop
 TOP_SRC = $(filter-out $(if $(NCURSES),%/no_screen.c,%/screen.c),$(wildcard tools/top/*.c))
 TOP_OBJ = $(TOP_SRC:%.c=$B/%.o)
 
-# These commands read the files that the filters wal+, cow+ and cache+ keep beside stores, with the
-# filters' code.
-BESIDE = $Cwal $Ccow $Ccache $Coverlay
+# These commands read the files that the filters wal+, cow+, sum+ and cache+ keep beside stores,
+# with the filters' code.
+BESIDE = $Cwal $Ccow $Csum $Ccache $Coverlay
 BESIDE_OBJ = $(BESIDE:$C%=$B/tools/%/main.o)
 
 # These commands read files of the MPI library without MPI: those beside coarrays, and those of the
@@ -210,7 +210,8 @@ $(SCRIPTS): $C%: tools/% $B/make-settings
 	$B/make-settings help $* | sed -e '/^@OPTIONS@$$/{r /dev/stdin' -e 'd}' $< > $@
 	chmod 755 $@
 
-$B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_cache $B/tests/prog_overlay: | $(MAIN) $(BESIDE)
+$B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_sum $B/tests/prog_cache \
+$B/tests/prog_overlay: | $(MAIN) $(BESIDE)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_manifest: override CPPFLAGS += -Iclients
 $B/tests/test_%: test_%.c $(ROOMS)
@@ -372,7 +373,8 @@ check-deb:
 
 # Simulates power loss at ten thousand requests.
 check-cuts: tests
-	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cow_cuts test_cache_cuts
+	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cow_cuts test_cache_cuts \
+		test_sum_cuts test_stack_cuts
 
 # Runs all checks, also if some fail.
 ALL = check check-long check-cuts check-asan check-tsan check-mutants check-model check-ports \
