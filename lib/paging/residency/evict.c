@@ -42,7 +42,7 @@ struct request {
 static uint32_t release_frame(struct mapping *map, struct seg *s)
 {
 	if (seg_has(s, SEG_AHEAD))
-		readahead_wasted(map);
+		readahead_note_waste(map);
 	map_await(map, s);
 	flush_leaves(map, s);
 	if (map->writers)
