@@ -351,10 +351,17 @@ static size_t count_room(const struct mapping *map)
 	return account_readahead_room(map_account(map)) >> map->shift;
 }
 
+static bool is_remote(const struct mapping *map)
+{
+	return io_is_remote(map->backings[map->current].store);
+}
+
 /* Returns how far one run may be read ahead, in segments, if none of them are reclaimed unused. */
 static size_t max_window(const struct mapping *map)
 {
-	return min_size(max_size(config.readahead >> map->shift, MIN_WINDOW_SEGMENTS),
+	size_t most = is_remote(map) ? config.remote_readahead : config.readahead;
+
+	return min_size(max_size(most >> map->shift, MIN_WINDOW_SEGMENTS),
 			account_readahead_window(map_account(map)) >> map->shift);
 }
 
@@ -394,9 +401,10 @@ void readahead_note_waste(struct mapping *map)
 static void enlarge_window(const struct mapping *map, struct stream *r, long *from, long *to)
 {
 	size_t most = current_window(map);
+	size_t growth = is_remote(map) ? REMOTE_WINDOW_GROWTH : WINDOW_GROWTH;
 
 	*from = steps_ahead(r) > 0 ? steps_ahead(r) : 0;
-	r->window = min_size(r->window ? r->window * 2 : MIN_WINDOW_SEGMENTS, most);
+	r->window = min_size(r->window ? r->window * growth : MIN_WINDOW_SEGMENTS, most);
 	*to = (long)min_size(r->window, (size_t)*from + count_room(map));
 	/* Storage is kept busy, but with few small requests: if other runs have taken the room,
 	 * this run waits for more. */
