@@ -20,8 +20,8 @@
  * 32 segments of 64 KiB are a huge page. Clusters raised a sequential pass with 256 KiB from 803 to
  * 898 MiB/s from a disk, and from 1778 to 2212 MiB/s out of the page cache. */
 #define MAX_CLUSTER_SEGMENTS 32
-/* Segments that a mapping that ends unmaps while it holds the places. The number bounds how long
- * other threads wait for places, and contains whole clusters. Not measured. */
+/* Segments that a mapping that ends unmaps while it holds the addresses. The number bounds how long
+ * other threads wait for addresses, and contains whole clusters. Not measured. */
 #define TEARDOWN_BATCH_SEGMENTS 256
 /* Bytes. Zeros beyond the end of the store may never have been stored, and are not written; but if
  * fewer than this number are missing to the end of the mapping, they are written, because a number

@@ -201,9 +201,9 @@ static void become_resident(struct mapping *map, struct seg *s, bool write, enum
 	if (inactive)
 		add(*(ahead ? &map->stat.readahead_hits : &map->stat.inactive_hits), 1);
 	if (ahead)
-		readahead_used(map);
+		readahead_note_use(map);
 	else if (inactive)
-		readahead_pressed(map);
+		readahead_note_pressure(map);
 }
 
 int seg_unpoison(struct mapping *map, size_t i, struct seg *s)
@@ -409,7 +409,7 @@ static int load_segment(struct mapping *map, size_t i, struct seg *s, bool write
 		return -ENOMEM;
 	if (neighbors_come(map) && neighbors_load(map, i, s, frame, write))
 		return write ? allow_stores(map, i, s, &map->stat.write_faults) : 0;
-	recycle_look(map, s);
+	recycle_note_load(map, s);
 	/* If the engine copies the bytes to the slot, the frame needs no memory in the pool. */
 	if (map->engine->copy_in && map->seg_size <= SCRATCH_SIZE && frame_is_blank(frame))
 		scratch = scratch_take(&errno);
@@ -463,7 +463,7 @@ int seg_load_begin(struct mapping *map, size_t i, bool write, struct seg_load *l
 		err = serve_locked(map, i, s, write);
 	else if (frame == FRAME_NONE)
 		err = -EAGAIN;
-	else if (recycle_look(map, s), seg_request(map, i, s, frame_addr(frame),
+	else if (recycle_note_load(map, s), seg_request(map, i, s, frame_addr(frame),
 						   frame_use_blank(frame), &l->io))
 		err = 1;
 	else

@@ -46,7 +46,7 @@ static uint32_t release_frame(struct mapping *map, struct seg *s)
 	bool ahead = seg_has(s, SEG_AHEAD);
 
 	if (ahead)
-		readahead_wasted(map);
+		readahead_note_waste(map);
 	map_await(map, s);
 	flush_leaves(map, s);
 	if (map->writers)
