@@ -38,7 +38,11 @@ JEMALLOC := $(filter /%,$(shell $(CC) -print-file-name=libjemalloc_pic.a))
 # Whether the libraries that libummap-object needs are there. The rule for all tests uses this.
 OBJECT := $(if $(URING),$(and $(shell pkg-config --exists hdf5-serial libprotobuf-c 2> /dev/null \
 	&& echo yes),$(shell command -v protoc-c)))
-LEFT_OUT = $(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c) %/skeleton.c \
+# The package of HDF5, for libummap-hdf5.
+HDF5 := $(shell for name in hdf5-serial hdf5; do pkg-config --exists $$name 2> /dev/null && \
+	echo $$name && break; done)
+LEFT_OUT = $(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c) \
+	$(if $(HDF5),,tests/hdf5/%.c) %/skeleton.c \
 	%/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
 	$(if $(URING),,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
 ABSENT = $(if $(PMEM),,pmem) $(if $(URING),,uring)
@@ -62,7 +66,7 @@ ROOMS = $B/librooms.a
 # 77 a skip, others a failure. Their names are unique, because all are built in one folder.
 vpath test_%.c tests/unit tests/api tests/drivers tests/tools
 vpath prog_%.c tests/engine tests/unit tests/api tests/drivers tests/tools tests/umalloc \
-	tests/umrun tests/object
+	tests/umrun tests/object tests/hdf5
 SUITES = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(LEFT_OUT),$(wildcard tests/*/test_*.c))))
 # A sanitizer must be in the program that loads the library, and has replacements of its own.
 PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_hooks.c \
@@ -123,10 +127,10 @@ COMMANDS = $(CONFORM) $(TOP) $(BESIDE) $(CAF) $(IOCACHE) $(INFO) $(SCRIPTS)
 TOOLS = $(MAIN) $B/umtop $(COMMANDS)
 
 .DEFAULT_GOAL := all
-all: lib mpi umalloc umrun object bindings tools completions $(EXAMPLES) $(BENCHES)
+all: lib mpi umalloc umrun object hdf5 bindings tools completions $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
-tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PLUGINS) \
+tests: lib mpi-tests umalloc umrun object hdf5 bindings tools $(SUITES) $(PROGS) $(PLUGINS) \
 	$(OLD_KERNEL) \
 	$B/examples/wordcount
 
@@ -257,6 +261,7 @@ include clients/umalloc/rules.mk
 include clients/umrun/rules.mk
 include bindings/rules.mk
 include clients/object/rules.mk
+include clients/hdf5/rules.mk
 include bench/field/rules.mk
 
 # Generated from the help of all commands that are built.
