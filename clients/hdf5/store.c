@@ -31,13 +31,13 @@ static uint64_t size_for(const struct hdf5_store *s, uint64_t end)
 {
 	uint64_t least = max_u64(max_u64(end, 1), s->reserved ? 2 * s->reserved : 0);
 
-	return s->writable ? (least + s->step - 1) / s->step * s->step : max_u64(end, 1);
+	return s->grows ? (least + s->step - 1) / s->step * s->step : max_u64(end, 1);
 }
 
 /* Makes smaller steps if addresses are scarce (RLIMIT_AS). Returns whether to try again. */
 static bool can_step_less(struct hdf5_store *s)
 {
-	if (errno != ENOMEM || !s->writable || s->step <= RESERVE_STEP_MIN)
+	if (errno != ENOMEM || !s->grows || s->step <= RESERVE_STEP_MIN)
 		return false;
 	s->step /= 2;
 	return true;
@@ -121,7 +121,7 @@ static int open_store(struct hdf5_store *s, unsigned how, const struct ummap_att
 		return -1;
 	s->writable = how & HDF5_WRITE;
 	s->step = RESERVE_STEP;
-	s->fixed = !(geom.caps & UMMAP_CAP_GROW);
+	s->grows = s->writable && geom.caps & UMMAP_CAP_GROW;
 	s->stored = geom.size;
 	if (map_handle(s, &driver, h, &geom, attr) == -1) {
 		error = errno;
@@ -178,7 +178,7 @@ int hdf5_store_write(struct hdf5_store *s, const void *buf, size_t len, uint64_t
 {
 	if (len == 0)
 		return 0;
-	if (s->fixed && off + len > s->stored)
+	if (!s->grows && off + len > s->stored)
 		return umseterror(ENOSPC, "cannot write to byte %ju of '%s': the store has %ju "
 				  "bytes and cannot grow", (uintmax_t)(off + len), s->uri,
 				  (uintmax_t)s->stored);
@@ -258,7 +258,7 @@ static int end_mapping(struct hdf5_store *s, bool commits, uint64_t size)
 
 int hdf5_store_close(struct hdf5_store *s, bool commits, uint64_t size)
 {
-	bool is_longer = commits && !s->fixed && max_u64(s->stored, s->top) > size;
+	bool is_longer = commits && s->grows && max_u64(s->stored, s->top) > size;
 	struct hdf5_store **at = &open_stores;
 	int err;
 

@@ -20,7 +20,7 @@ struct hdf5_store {
 	unsigned users;          /* number of handles */
 	char *uri;               /* URI with which the store was opened */
 	bool writable;
-	bool fixed;              /* the store cannot become longer */
+	bool grows;              /* writes make the store longer */
 	int failed;              /* errno of the first write that failed, or 0: there are no commits
 				    from then on, because HDF5 may have lost what it wrote */
 	char *base;              /* address of the mapping */
