@@ -27,6 +27,11 @@ HDF5_TESTS = $(if $(HDF5),$(patsubst tests/hdf5/%.c,$B/tests/%,$(wildcard tests/
 $(HDF5_TESTS): $(HDF5_ALL)
 $(HDF5_TESTS): override CPPFLAGS += $(shell pkg-config --cflags $(HDF5) 2> /dev/null)
 $(HDF5_TESTS): LINK_SO = $(LINK_HDF5) -Wl,-rpath,$(abspath $B)
+# This test replaces the disk of the log, which the shared library does not show.
+$(if $(HDF5),$B/tests/prog_hdf5_cuts): tests/hdf5/prog_hdf5_cuts.c $(HDF5_OBJ) $(ROOMS)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests -I. $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $(filter %.c %.o,$^) \
+		$(ROOMS) $(shell pkg-config --libs $(HDF5)) $(LIBS)
 
 HDF5_EXAMPLES = $(if $(HDF5),$(patsubst examples/hdf5/%.c,$B/examples/hdf5-%,$(wildcard \
 	examples/hdf5/*.c)))
