@@ -2,16 +2,16 @@
 /*
  * The virtual file driver (H5FD) for HDF5.
  *
- * A flush commits only if it writes the whole file. H5Fflush and H5Fclose write everything, and call
- * `truncate` before `flush`. H5Dflush and its kind write the parts of one object, and call only
- * `flush`; other parts in memory may belong to them, so a commit could contain a file that cannot be
- * read. A single-writer program (SWMR) is the exception, because HDF5 then keeps the file readable
- * with each write.
+ * A flush commits only if it writes the whole file. H5Fflush and H5Fclose write everything, and
+ * call `truncate` before `flush`. H5Dflush and similar calls write one object, and call only
+ * `flush`. A commit could then contain a file that cannot be read, because other parts of the file
+ * are still in memory. A single-writer program (SWMR) is the exception, because HDF5 then keeps the
+ * file readable with each write.
  *
  * The driver has no `lock`, because a mapping locks its store. HDF5 marks the superblocks of files
  * whose driver locks, and would refuse to open them after a crash.
  */
-#include "plugin.h"
+#include "hdf5/plugin.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,9 +19,9 @@
 
 #include <ummap-hdf5.h>
 
-#include "name.h"
-#include "store.h"
-#include "superblock.h"
+#include "hdf5/name.h"
+#include "hdf5/store.h"
+#include "hdf5/superblock.h"
 
 #define DEFAULT_URI "wal+posix:"
 /* HDF5 writes small pieces of metadata in many places, and each commit writes whole segments. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The library is a plug-in of HDF5, too: HDF5_DRIVER=ummap loads it from HDF5_PLUGIN_PATH. */
-#include "plugin.h"
+#include "hdf5/plugin.h"
 
 #if H5_VERSION_GE(1, 13, 0)
 

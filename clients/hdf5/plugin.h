@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What differs between versions of HDF5. */
+/* Differences between versions of HDF5. */
 #ifndef HDF5_PLUGIN_H
 #define HDF5_PLUGIN_H
 

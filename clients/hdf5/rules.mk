@@ -10,7 +10,7 @@ HDF5_ALL = $(if $(HDF5),$(HDF5_SO) $(HDF5_PLUGIN))
 LINK_HDF5 = -L$B -lummap-hdf5 -lummap $(shell pkg-config --libs $(HDF5) 2> /dev/null)
 
 $(HDF5_OBJ): override CFLAGS += -fPIC
-$(HDF5_OBJ): override CPPFLAGS += $(shell pkg-config --cflags $(HDF5) 2> /dev/null)
+$(HDF5_OBJ): override CPPFLAGS += -Iclients $(shell pkg-config --cflags $(HDF5) 2> /dev/null)
 
 $(HDF5_SO): $(HDF5_OBJ) clients/hdf5/libummap-hdf5.map $(COMMON) $(SO)
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,libummap-hdf5.so.$(SOMAJOR) -Wl,-z,defs \
@@ -53,5 +53,8 @@ install-hdf5: $(HDF5_ALL)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' \
 		-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@HDF5@|$(HDF5)|' \
 		clients/hdf5/ummap-hdf5.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap-hdf5.pc
-.PHONY: hdf5 install-hdf5
+# Scripts ask for the flags of HDF5 by this target.
+print-hdf5:
+	@echo $(shell pkg-config --cflags $(HDF5) 2> /dev/null)
+.PHONY: hdf5 install-hdf5 print-hdf5
 -include $(HDF5_OBJ:.o=.d) $(HDF5_EXAMPLES:=.d)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A mapping that grows with an HDF5 file. The file may be longer than HDF5 needs: HDF5 finds its end
- * in the superblock. Therefore the store becomes longer before the commit that needs the length, and
- * shorter after the mapping has ended, when no log can restore the former contents.
+ * A mapping that grows with an HDF5 file. The file may be longer than HDF5 needs, because HDF5
+ * finds the end in the superblock. Therefore the store becomes longer before the commit that needs
+ * the length, and shorter after the mapping has ended, when no log has blocks behind the new end.
  */
-#include "store.h"
+#include "hdf5/store.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -13,8 +13,8 @@
 
 #include <ummap.h>
 
-/* A store is opened once in a process, even if HDF5 opens its file again: HDF5 then compares the two
- * handles, and closes one of them. */
+/* A store. It is opened once in a process, even if HDF5 opens its file again: HDF5 then compares
+ * the two handles, and closes one of them. */
 struct hdf5_store {
 	struct hdf5_store *next; /* next open store of the process */
 	unsigned users;          /* number of handles */
@@ -36,8 +36,8 @@ enum { HDF5_WRITE = 1, HDF5_CREATE = 2, HDF5_TRUNCATE = 4, HDF5_EXCLUSIVE = 8 };
 
 /* Opens the store that a URI names, or returns the one that is open; NULL on failure. */
 struct hdf5_store *hdf5_store_open(const char *uri, unsigned how, const struct ummap_attr *attr);
-/* Ends a use of the store. The last use makes the file `size` bytes long, and either commits or drops
- * the changes since the last commit. */
+/* Ends a use of the store. The last use makes the file `size` bytes long, and either commits or
+ * drops the changes since the last commit. */
 int hdf5_store_close(struct hdf5_store *s, bool commits, uint64_t size);
 /* Bytes that the store does not have read as zeros. */
 int hdf5_store_read(struct hdf5_store *s, void *buf, size_t len, uint64_t off);

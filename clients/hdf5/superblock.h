@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The superblock of an HDF5 file, version 3. In each commit it must look like that of a closed file:
- * HDF5 refuses a file whose superblock says that a program writes it, and reads no byte behind the
- * end that the superblock gives. Both are wrong after a crash of a single-writer/multiple-reader
- * (SWMR) program.
+ * The superblock of an HDF5 file, version 3. In each commit it must be that of a closed file: HDF5
+ * refuses a file whose superblock says that a program writes it, and reads no byte behind the end
+ * that the superblock gives. Both would be wrong after a crash of a program that writes as a single
+ * writer with multiple readers (SWMR).
  */
 #ifndef HDF5_SUPERBLOCK_H
 #define HDF5_SUPERBLOCK_H

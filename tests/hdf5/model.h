@@ -62,7 +62,8 @@ static inline void file_rows(hid_t file, struct dataset *d, unsigned first, unsi
 	check(H5Dclose(set) >= 0);
 }
 
-static inline void fill_rows(hid_t file, struct dataset *d, unsigned first, unsigned end, uint64_t r)
+static inline void fill_rows(hid_t file, struct dataset *d, unsigned first, unsigned end,
+			     uint64_t r)
 {
 	for (unsigned i = first; i < end; i++)
 		d->rows_of[i] = (int)(mix(r + i / 3) >> 8);
