@@ -4,7 +4,8 @@
 
 HDF5_OBJ = $(patsubst %.c,$B/%.o,$(wildcard clients/hdf5/*.c))
 HDF5_SO = $B/libummap-hdf5.so.$(VERSION)
-# HDF5 loads every library in the folder of its plug-ins, so this one has a folder of its own.
+# HDF5 loads every library in the folder of its plug-ins, so this one has a folder of its own, two
+# folders below that of the library.
 HDF5_PLUGIN = $B/plugins/hdf5/libummap-hdf5.so
 HDF5_ALL = $(if $(HDF5),$(HDF5_SO) $(HDF5_PLUGIN))
 LINK_HDF5 = -L$B -lummap-hdf5 -lummap $(shell pkg-config --libs $(HDF5) 2> /dev/null)
@@ -15,7 +16,8 @@ $(HDF5_OBJ): override CPPFLAGS += -Iclients $(shell pkg-config --cflags $(HDF5) 
 $(HDF5_SO): $(HDF5_OBJ) clients/hdf5/libummap-hdf5.map $(COMMON) $(SO)
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,libummap-hdf5.so.$(SOMAJOR) -Wl,-z,defs \
 		-Wl,--version-script=clients/hdf5/libummap-hdf5.map -o $@ $(HDF5_OBJ) $(COMMON) \
-		-L$B -lummap $(shell pkg-config --libs $(HDF5)) -Wl,-rpath,'$$ORIGIN'
+		-L$B -lummap $(shell pkg-config --libs $(HDF5)) \
+		-Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..'
 	ln -sf $(notdir $@) $B/libummap-hdf5.so.$(SOMAJOR)
 	ln -sf libummap-hdf5.so.$(SOMAJOR) $B/libummap-hdf5.so
 
