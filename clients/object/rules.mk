@@ -74,6 +74,7 @@ $(OBJECT_TESTS): LINK_SO = $(LINK_OBJECT) -Wl,-rpath,'$$ORIGIN/..'
 
 OBJECT_EXAMPLES = $(if $(OBJECT),$(patsubst examples/object/%.c,$B/examples/object-%,$(wildcard \
 	examples/object/*.c)))
+$B/tests/prog_umobject: | $(OBJECT_EXAMPLES)
 $(OBJECT_EXAMPLES): $B/examples/object-%: examples/object/%.c $(OBJECT_SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_OBJECT) \

@@ -146,7 +146,7 @@ static int open_descriptor(struct userfaultfd *u)
 	err = read_features(u, &features);
 	if (err)
 		return err;
-	fd = sys_fd_away(open_one(u, &u->sees_kernel));
+	fd = sys_move_fd(open_one(u, &u->sees_kernel));
 	if (fd < 0)
 		return fd;
 	api.features = features;
@@ -225,7 +225,7 @@ int userfaultfd_register(const struct userfaultfd *u, void *p, size_t len, bool 
 	if (absent)
 		r.mode |= UFFDIO_REGISTER_MODE_MISSING;
 	return ioctl(u->fd, UFFDIO_REGISTER, &r) < 0 ?
-		       sys_failed("ioctl(2) with UFFDIO_REGISTER") : 0;
+		       sys_note_failure("ioctl(2) with UFFDIO_REGISTER") : 0;
 }
 
 /* Counts the bytes of a call that has stopped early; a negative number is an error. Returns whether
@@ -253,7 +253,7 @@ int userfaultfd_copy(const struct userfaultfd *u, void *to, const void *from, si
 			return 0;
 		}
 		if (!can_continue(c.copy, done))
-			return sys_failed("ioctl(2) with UFFDIO_COPY");
+			return sys_note_failure("ioctl(2) with UFFDIO_COPY");
 	}
 }
 
@@ -269,7 +269,7 @@ int userfaultfd_move(const struct userfaultfd *u, void *to, void *from, size_t l
 			return 0;
 		}
 		if (!can_continue(m.move, done))
-			return sys_failed("ioctl(2) with UFFDIO_MOVE");
+			return sys_note_failure("ioctl(2) with UFFDIO_MOVE");
 	}
 }
 
@@ -280,7 +280,7 @@ int userfaultfd_protect(const struct userfaultfd *u, void *p, size_t len, bool p
 
 	while (ioctl(u->fd, UFFDIO_WRITEPROTECT, &w) < 0) {
 		if (errno != EAGAIN)
-			return sys_failed("ioctl(2) with UFFDIO_WRITEPROTECT");
+			return sys_note_failure("ioctl(2) with UFFDIO_WRITEPROTECT");
 		sched_yield();
 	}
 	return 0;

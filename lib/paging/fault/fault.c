@@ -40,7 +40,7 @@ static void poison_locked(struct mapping *map, size_t i, struct seg *s, int err)
 	seg_change(s, SEG_POISON_OLD, SEG_POISONED);
 	map_touch(map, i);
 	map->fault.poisoned = true;
-	map->engine->poison(map->engine, map_place(map, i), map_place_len(map, i));
+	map->engine->poison(map->engine, map_slot(map, i), map_slot_len(map, i));
 }
 
 /* Poisons the slot of segment i, which could not be loaded (err: -errno), and wakes the threads
@@ -52,7 +52,7 @@ static void poison_segment(struct mapping *map, size_t i, int err)
 	seg_lock(s);
 	/* Another thread may have mapped the segment in the meantime. */
 	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_INACTIVE))
-		engine_wake(map->engine, map_place(map, i), map_place_len(map, i));
+		engine_wake(map->engine, map_slot(map, i), map_slot_len(map, i));
 	else
 		poison_locked(map, i, s, err);
 	seg_unlock(s);
@@ -82,7 +82,7 @@ static void refuse_store(struct mapping *map, size_t i)
 	if (err)
 		seg_fault(map, i, true);
 	else
-		engine_wake(map->engine, map_place(map, i), map_place_len(map, i));
+		engine_wake(map->engine, map_slot(map, i), map_slot_len(map, i));
 }
 
 /* Returns the error with which loading segment i has failed, or 0, and removes the poison of its
@@ -144,7 +144,7 @@ static int serve_signal(struct mapping *map, size_t i, const struct fault *fault
 	bool unreadable = fault->signal == SIGBUS && seg_has(map_seg(map, i), SEG_PAGECACHE);
 	int err;
 
-	if (!fault->write && !unreadable && pagecache_map(map, i))
+	if (!fault->write && !unreadable && pagecache_may(map) && pagecache_map(map, i))
 		return 0;
 	err = map->engine->poison ? take_error(map, i) : 0;
 	if (err)
@@ -282,7 +282,7 @@ static void submit_loads(struct server *v)
 		v->unsent[k] = v->unsent[sent + k];
 	/* While the reads are in flight, replenish the inactive segments. */
 	if (sent)
-		evict_resupply(map, sent);
+		evict_replenish(map, sent);
 	if (v->in_use == v->unsent_count) {
 		struct ummap_io *io = v->unsent[--v->unsent_count];
 		struct io_count unused = { 0 };
@@ -295,7 +295,7 @@ static void submit_loads(struct server *v)
 /* Ends all loads. */
 static void drain_loads(struct server *v)
 {
-	messages_hand_off();
+	messages_release_turn();
 	while (v->in_use > 0) {
 		if (v->unsent_count)
 			submit_loads(v);
@@ -387,7 +387,7 @@ void *fault_by_message(void *unused)
 		if (v.unsent_count)
 			submit_loads(&v);
 		if (v.in_use < MIN_LOADS_TO_WAIT)
-			messages_hand_off();
+			messages_release_turn();
 		if (v.in_use > v.unsent_count)
 			await_loads(&v);
 	}

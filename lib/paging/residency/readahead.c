@@ -16,7 +16,6 @@
 #include "base/config.h"
 #include "base/worker.h"
 #include "budget/budget.h"
-#include "memory/freelist.h"
 #include "paging/residency/evict.h"
 #include "paging/residency/pagecache.h"
 #include "paging/residency/recycle.h"
@@ -26,7 +25,7 @@
 #include <string.h>
 #include <ummap.h>
 
-_Static_assert(FREELIST_MAX_FRAMES_PER_HUGE == MAX_CLUSTER_SEGMENTS,
+_Static_assert(ARENA_MAX_TRACKED == MAX_CLUSTER_SEGMENTS,
 	       "whole clusters find whole huge pages");
 
 /* ---- Loading ---- */
@@ -172,7 +171,8 @@ static unsigned prepare_batch(struct mapping *map, const struct wanted *w, size_
 	for (unsigned k = 0; k < n; k++) {
 		recycle_look(map, list[k]);
 		list[k]->frame = frames[k];
-		*requests += seg_request(map, nth_segment(w, at + k), list[k], frames[k],
+		*requests += seg_request(map, nth_segment(w, at + k), list[k],
+					 frame_addr(frames[k]), frame_use_blank(frames[k]),
 					 &io[*requests]);
 	}
 	return n;
