@@ -188,8 +188,8 @@ static int lengthen_store(struct mapping *map, uint64_t size)
 	int err;
 
 	if (!map->writable)
-		return fail(EACCES, "cannot make the store of '%s' longer: the mapping is read-only",
-			    map->name);
+		return fail(EACCES, "cannot make the store of '%s' longer: the mapping is "
+			    "read-only", map->name);
 	if (size > INT64_MAX)
 		return fail(EINVAL, "cannot make the store of '%s' %ju bytes long: no file is so "
 			    "long", map->name, (uintmax_t)size);
