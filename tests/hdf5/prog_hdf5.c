@@ -518,6 +518,66 @@ static void test_failed_flush(void *unused)
 	check(has_rows(file, "a", 1));
 }
 
+#define SETS 20
+
+static const char *set_name(int i)
+{
+	static char name[16];
+
+	snprintf(name, sizeof(name), "a%d", i);
+	return name;
+}
+
+/* Overwrites all datasets in a store whose reads fail from a certain one on. */
+static void overwrite_sets(const char *path, int nth, int first)
+{
+	char uri[100];
+	hid_t file;
+
+	snprintf(uri, sizeof(uri), "error+wal+posix:?error.op=read&error.times=always&"
+		 "error.nth=%d", nth);
+	H5E_BEGIN_TRY {
+		file = open_by(uri, path, H5F_ACC_RDWR);
+		for (int i = 0; i < SETS; i++) {
+			hid_t set = H5Dopen2(file, set_name(i), H5P_DEFAULT);
+			int data[ROWS];
+
+			for (int row = 0; row < ROWS; row++)
+				data[row] = first + i + row;
+			H5Dwrite(set, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, data);
+			H5Dclose(set);
+		}
+		H5Fflush(file, H5F_SCOPE_GLOBAL);
+		H5Fclose(file);
+	} H5E_END_TRY;
+}
+
+/* A write that fails may have lost something, so there is no commit after it: the file has all
+ * changes or none. */
+static void test_failed_write(void *unused)
+{
+	const char *path = path_of("write.h5");
+	hid_t file = create_file("wal+posix:", path);
+	int first = 0;
+
+	(void)unused;
+	for (int i = 0; i < SETS; i++)
+		put_rows(file, set_name(i), i);
+	close_file(file);
+	for (int nth = 1; nth < 16; nth++) {
+		overwrite_sets(path, nth, first + 1000);
+		file = open_by("wal+posix:", path, H5F_ACC_RDONLY);
+		check(file >= 0, "nth %d", nth);
+		if (has_rows(file, set_name(0), first + 1000))
+			first += 1000;
+		for (int i = 0; i < SETS; i++)
+			check(has_rows(file, set_name(i), first + i), "%s, nth %d", set_name(i),
+			      nth);
+		close_file(file);
+	}
+	check(first > 0, "the last rounds have no errors");
+}
+
 static void crash_on_full_disk(void *root)
 {
 	char path[64];
@@ -560,17 +620,25 @@ static void test_full_disk(void *root)
 	close_file(file);
 }
 
+/* Words of the names of the tests that run; NULL: all tests. */
+static const char *wanted;
+
 static void run(const char *name, void (*test)(void *), void *arg)
 {
-	int status = run_child(test, arg);
+	int status;
 
+	if (wanted && !strstr(name, wanted))
+		return;
+	status = run_child(test, arg);
 	check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s: status %#x", name, status);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	int root;
 
+	(void)argc;
+	wanted = argv[1];
 	set_group();
 	run("names", test_names, NULL);
 	run("access", test_access, NULL);
@@ -587,6 +655,7 @@ int main(void)
 	run("cow", test_cow, NULL);
 	run("fixed", test_fixed, NULL);
 	run("failed flush", test_failed_flush, NULL);
+	run("failed write", test_failed_write, NULL);
 	root = small_file_system();
 	if (root >= 0)
 		run("full disk", test_full_disk, &root);
