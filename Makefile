@@ -248,7 +248,7 @@ define MAKE_PLUGIN
 $(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $(@:.so=.d) -fPIC -shared $(LDFLAGS) -o $@ $<
 endef
 
-# Code that the benchmarks share.
+# Code that the benchmarks share, and a part of the library that one of them simulates.
 BENCH_KIT = $(patsubst %.c,$B/%.o,$(wildcard bench/kit/*.c)) \
 	$B/lib/paging/residency/transfer_size.o
 .SECONDARY: $(BENCH_KIT)

@@ -141,6 +141,11 @@ static int load_writers(const char *text)
 	return load_flag(text, "0", "1", false, &config.writers);
 }
 
+static int load_node_cache(const char *text)
+{
+	return load_flag(text, "0", "1", false, &config.node_cache);
+}
+
 static int load_cached(const char *text)
 {
 	static const char *const words[] = { "auto", "map", "copy", NULL };

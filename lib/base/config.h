@@ -24,6 +24,7 @@ struct config {
 	size_t readahead;          /* maximum readahead in bytes; 0: none */
 	bool lock;                 /* writable mappings lock their ranges of files */
 	bool writers;              /* all writable mappings have UMMAP_WRITERS */
+	bool node_cache;           /* read-only mappings have UMMAP_NODE where it can be used */
 	bool bus_when_full;        /* stores that would wait for failing writes raise SIGBUS */
 	size_t over_bytes;         /* maximum excess over a budget in bytes; 0: over_share counts */
 	double over_share;         /* maximum excess as a multiple of the budget */

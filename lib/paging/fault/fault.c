@@ -17,6 +17,7 @@
 #include "paging/residency/readahead.h"
 #include "paging/residency/evict.h"
 #include "paging/mapping/inplace.h"
+#include "paging/mapping/shared_copy.h"
 #include "paging/mapping/handover.h"
 #include "paging/residency/pagecache.h"
 #include "paging/mapping/lookup.h"
@@ -185,13 +186,16 @@ enum fault_answer fault_by_signal(struct fault *fault)
 		map_leave(map);
 		return FAULT_FOREIGN;
 	}
-	if (map->in_place) {
+	if (map->in_place && !map->copy) {
 		err = inplace_fault(map, fault->addr, fault->signal == SIGBUS);
 		map_leave(map);
 		return err ? FAULT_FOREIGN : FAULT_SERVED;
 	}
 	i = (size_t)((char *)fault->addr - map->range) >> map->shift;
-	if (fault->write && stall_must_wait(map, i)) {
+	if (map->copy) {
+		err = copy_load(map, i);
+		map_leave(map);
+	} else if (fault->write && stall_must_wait(map, i)) {
 		err = defer_own_store(map);
 	} else {
 		err = serve_signal(map, i, fault);

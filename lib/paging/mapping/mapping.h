@@ -165,6 +165,8 @@ struct mapping {
 	bool blank;              /* whether UMMAP_BLANK or ummap's read_file 0 was given */
 	bool in_place;           /* whether the mapped range is the store: no segment is ever valid
 				    (inplace.c) */
+	struct shared_copy *copy; /* the node copy whose memory the mapped range has, if it is in
+				    place (shared_copy.c); or NULL */
 	bool bus_when_full;      /* whether a store that would have to wait for storage raises
 				    SIGBUS */
 	int flush_interval;      /* seconds; 0: never */

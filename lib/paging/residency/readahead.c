@@ -482,6 +482,11 @@ static void post_steps(struct mapping *map, size_t i, long stride, long from, lo
 		post_loads(map, (size_t)first, (size_t)(to - from), (size_t)labs(stride));
 }
 
+bool readahead_is_wanted(const struct mapping *map)
+{
+	return config.readahead && map->residency.advice != UMMAP_ADV_RANDOM;
+}
+
 /* Reads ahead if segment i continues a run. Returns the number of segments in a cluster of that
  * run; 0: unknown. *far: whether the run has left many segments behind. */
 static size_t follow_run(struct mapping *map, size_t i, bool *far)
@@ -490,7 +495,7 @@ static size_t follow_run(struct mapping *map, size_t i, bool *far)
 	long from = 0, to = 0, stride = 0, end;
 	struct stream *r;
 
-	if (config.readahead == 0 || map->residency.advice == UMMAP_ADV_RANDOM)
+	if (!readahead_is_wanted(map))
 		return 1;
 	if (!futex_trylock(&map->residency.stream_lock))
 		return 0;
