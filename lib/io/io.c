@@ -15,6 +15,9 @@
 
 /* Threads that call drivers which must not run in a signal handler. */
 #define CALL_THREADS 4
+/* Threads for jobs of readahead, each of which waits for requests of 2 MiB, so that all of the
+ * readahead for a store behind a network can be in flight. */
+#define REMOTE_WORKERS 32
 
 /* Whether `word` is in `list`, whose words are separated by blanks. */
 static bool has_word(const char *list, const char *word)
@@ -121,6 +124,8 @@ static int prepare(struct store *s, int oflags)
 			    "write it", s->driver.scheme);
 	if (!(s->geom.caps & UMMAP_CAP_FAULTSAFE))
 		err = worker_start_calls(CALL_THREADS);
+	if (!err && io_is_remote(s))
+		err = worker_start(REMOTE_WORKERS);
 	if (!err && s->driver.set_notice)
 		s->driver.set_notice(s->handle, log_notice, NULL);
 	s->owners = 1;
@@ -467,6 +472,11 @@ static int lengthen(struct store *s, uint64_t size)
 	if (config.lock)
 		io_lock(s, GROWTH_BYTE, 1, UMMAP_LOCK_NONE, (char[160]){ "" });
 	return err == -EOPNOTSUPP ? 0 : err;
+}
+
+bool io_is_remote(const struct store *s)
+{
+	return s->geom.caps & UMMAP_CAP_REMOTE;
 }
 
 bool io_grows(const struct store *s)

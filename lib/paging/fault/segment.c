@@ -362,7 +362,7 @@ static int return_inactive(struct mapping *map, size_t i, struct seg *s, bool wr
 					 ahead ? INACTIVE_AHEAD : INACTIVE_CLEAN);
 	}
 	if (ahead && !err)
-		evict_expect(map);
+		evict_prepare_readahead(map);
 	return err;
 }
 
@@ -566,82 +566,6 @@ int seg_discard(struct mapping *map, size_t first, size_t last)
 		}
 	}
 	return err ? err : busy;
-}
-
-static bool is_idle(const struct seg *s)
-{
-	return seg_has(s, SEG_VALID) && !(seg_head(s) & (SEG_INACTIVE | SEG_DIRTY)) && !seg_pins(s);
-}
-
-/* Whether segment s can be unmapped together with `first`. */
-static bool is_idle_too(const struct seg *first, const struct seg *s)
-{
-	return is_idle(s) && seg_as_loaded(s) && seg_as_loaded(first);
-}
-
-/* Makes n locked segments from segment i on absent, behind a sequential run. */
-static void drop_segments(struct mapping *map, size_t i, struct seg **list, unsigned n)
-{
-	bool gone;
-
-	for (unsigned k = 0; k < n; k++)
-		cache_remove(&map->member, list[k]);
-	gone = (n > 1 ? seg_unmap(map, i, list, n) : seg_drop(map, i, list[0])) == 0;
-	/* The frame of the first segment is the next to be taken: the caches have it. */
-	for (unsigned k = n; k-- > 0;) {
-		if (!gone) {
-			seg_put_back(map, list[k]);
-			continue;
-		}
-		frame_free(evict_release_frame(map, list[k]));
-		recycle_leave(map, list[k]);
-	}
-}
-
-/* Locks the cluster that begins with list[0], which is locked. Unless `all`, the cluster ends
- * before the first segment of which the policy expects another use. Returns its number of segments,
- * which is 0 if list[0] is such a segment. */
-static unsigned lock_unneeded(struct mapping *map, size_t i, struct seg **list, size_t max,
-			      bool all)
-{
-	unsigned n, k = 0;
-
-	if (!all && cache_label(&map->member, list[0]))
-		return 0;
-	n = map_lock_cluster(map, i, list, max, is_idle_too);
-	do
-		k++;
-	while (k < n && (all || !cache_label(&map->member, list[k])));
-	for (; n > k; n--)
-		map_unlock(map, i + n - 1, list[n - 1]);
-	return n;
-}
-
-bool seg_drop_behind(struct mapping *map, size_t first, size_t count, bool all)
-{
-	struct seg *list[MAX_CLUSTER_SEGMENTS];
-	size_t end = first + count;
-	bool done = true;
-	unsigned n;
-
-	for (size_t i = first; i < end; i += n) {
-		list[0] = map_seg(map, i);
-		n = 1;
-		if (!is_idle(list[0]))
-			continue;
-		if (!seg_trylock(list[0])) {
-			done = false;
-			continue;
-		}
-		n = is_idle(list[0]) ? lock_unneeded(map, i, list, end - i, all) : 0;
-		if (n) {
-			drop_segments(map, i, list, n);
-			map_unlock_cluster(map, i, list, n);
-		}
-		map_unlock(map, i, list[0]);
-		n = n ? n : 1;
-	}
-	return done;
 }
 
 /* Loads an absent segment, and makes it inactive. */
