@@ -124,6 +124,7 @@ IOCACHE = $Ciocache
 IOCACHE_OBJ = $B/tools/iocache/main.o $B/clients/iocache/head.o $B/clients/iocache/part.o
 $(CAF_OBJ) $(IOCACHE_OBJ): override CPPFLAGS += -Iclients
 
+CP = $Ccp
 INFO = $Cinfo
 INFO_OBJ = $B/tools/info/main.o
 $(INFO_OBJ): $B/plugindir
@@ -131,7 +132,7 @@ $(INFO_OBJ): override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"' \
 	-DMULTIARCH='"$(shell $(CC) -print-multiarch 2> /dev/null)"'
 
 SCRIPTS = $Ctrace $Ctimeline $Ccafrun
-COMMANDS = $(CONFORM) $(TOP) $(BESIDE) $(CAF) $(IOCACHE) $(INFO) $(SCRIPTS)
+COMMANDS = $(CONFORM) $(TOP) $(BESIDE) $(CAF) $(IOCACHE) $(CP) $(INFO) $(SCRIPTS)
 TOOLS = $(MAIN) $B/umtop $(COMMANDS)
 
 .DEFAULT_GOAL := all
@@ -200,7 +201,8 @@ $(CAF): $(CAF_OBJ)
 $(IOCACHE): $(IOCACHE_OBJ)
 $(INFO): $(INFO_OBJ)
 $(BESIDE): $C%: $B/tools/%/main.o
-$(CONFORM) $(TOP) $(CAF) $(IOCACHE) $(INFO) $(BESIDE): $(ROOMS)
+$(CP): $B/tools/cp/main.o
+$(CONFORM) $(TOP) $(CAF) $(IOCACHE) $(CP) $(INFO) $(BESIDE): $(ROOMS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ROOMS) $(LIBS)
 
@@ -516,7 +518,8 @@ clean:
 	rm -rf build
 
 -include $(SETTINGS_OBJ:.o=.d) $(CONFORM_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TOP_OBJ:.o=.d) \
-	$(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(IOCACHE_OBJ:.o=.d) $(INFO_OBJ:.o=.d)
+	$(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(IOCACHE_OBJ:.o=.d) $(INFO_OBJ:.o=.d) \
+	$B/tools/cp/main.d
 -include $(LIB_OBJ:.o=.d) $(FUZZERS:=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) \
 	$(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tools completions tests check check-long check-layers check-style check-calls \
