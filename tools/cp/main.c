@@ -14,7 +14,7 @@
 
 #define EXIT_TROUBLE 2
 #define STEP_BYTES ((size_t)4 << 20)
-#define PROGRESS_NS 200000000
+#define PROGRESS_SECONDS 0.2
 
 TOOL_HELP(CP_OPTIONS, .usage =
 "usage: ummap cp [--force] [--quiet] SOURCE DESTINATION\n"
@@ -86,7 +86,9 @@ static void show_progress(size_t done, size_t size, const struct timespec *begin
 	static double shown;
 	double seconds = seconds_since(begin), mib = (double)done / (1 << 20);
 
-	if (quiet || !isatty(STDERR_FILENO) || (done < size && seconds - shown < 1e-9 * PROGRESS_NS))
+	if (quiet || !isatty(STDERR_FILENO))
+		return;
+	if (done < size && seconds - shown < PROGRESS_SECONDS)
 		return;
 	shown = seconds;
 	fprintf(stderr, "\r%.1f of %.1f MiB, %.1f MiB/s  %s", mib, (double)size / (1 << 20),
