@@ -30,7 +30,8 @@ static size_t count_memory(const struct mapping *map)
 
 	if (account_has_room(account, map->seg_size))
 		return budget;
-	return max_size(min_size(map->member.resident, budget), MIN_FRAMES);
+	return max_size(min_size(cache_count_bytes(&map->member).resident >> map->shift, budget),
+			MIN_FRAMES);
 }
 
 int neighbors_begin(struct mapping *map)
@@ -86,7 +87,9 @@ static void report_access(struct mapping *map, size_t i)
 {
 	if (!futex_trylock(&map->residency.stream_lock))
 		return;
-	transfer_touch(&map->residency.transfer, i, count_memory(map));
+	if (map->residency.transfer.undecided == 0)
+		transfer_set_memory(&map->residency.transfer, count_memory(map));
+	transfer_touch(&map->residency.transfer, i);
 	futex_unlock(&map->residency.stream_lock);
 }
 
