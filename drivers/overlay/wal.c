@@ -61,8 +61,19 @@ static int wal_push(void *h)
 	return 0;
 }
 
+/* A log without blocks and commits says nothing about the contents of the store. */
+static bool is_empty(struct overlay *o)
+{
+	bool empty;
+
+	futex_lock(&o->lock);
+	empty = overlay_is_empty(o) && o->newest.number == o->head.home;
+	futex_unlock(&o->lock);
+	return empty;
+}
+
 /* The store becomes longer at once, which shows no change of its contents. A store that became
- * shorter would. */
+ * shorter would, and the log may have blocks behind its new end. */
 static int wal_resize(void *h, uint64_t size)
 {
 	struct overlay *o = h;
@@ -70,10 +81,12 @@ static int wal_resize(void *h, uint64_t size)
 
 	if (size == o->size)
 		return 0;
-	if (size < o->size || !o->grows)
+	if (!o->grows || (size < o->size && !is_empty(o)))
 		return -EOPNOTSUPP;
 	err = behind_resize(&o->store, size);
-	if (!err)
+	if (!err && size < o->size)
+		o->size = size;
+	else if (!err)
 		overlay_grow(o, size);
 	return err;
 }
@@ -300,6 +313,18 @@ static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, in
 	return err;
 }
 
+/* Whether the log is the one that drivers look for beside a store. If it is not, they must not open
+ * a store beside which there is a log with other commits. */
+static bool is_beside_store(const struct keys *k, const struct ummap_uri *uri)
+{
+	struct stat own, found;
+	char beside[PATH_MAX];
+
+	return !*k->path || overlay_beside(beside, uri->path, WAL_SUFFIX) < 0 ||
+	       (stat(k->path, &own) == 0 && stat(beside, &found) == 0 &&
+		own.st_dev == found.st_dev && own.st_ino == found.st_ino);
+}
+
 static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h,
 		     struct ummap_geom *geom)
 {
@@ -309,10 +334,12 @@ static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h,
 
 	if (err)
 		return err;
+	if (is_beside_store(&k, uri))
+		oflags |= UMMAP_O_LOGGED;
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return -ENOMEM;
-	err = behind_open(&w->o.store, uri, fd, oflags | UMMAP_O_LOGGED, geom);
+	err = behind_open(&w->o.store, uri, fd, oflags, geom);
 	if (!err) {
 		err = set_up(w, &k, uri, fd, geom);
 		if (err)

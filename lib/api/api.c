@@ -416,6 +416,10 @@ static int enter_copy(const struct plan *p, struct mapping *map, const struct co
 
 	if (err)
 		return err;
+	if (!key->text[0] && !now.text[0]) {
+		err = copy_identify_remote(map, &now);
+		return err ? err : copy_enter(map, &now);
+	}
 	if (strcmp(now.text, key->text) != 0)
 		return fail(EAGAIN, "cannot create the mapping: the store '%s' changes while it is "
 			    "opened. Try again", map->name);

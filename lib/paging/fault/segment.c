@@ -201,9 +201,9 @@ static void become_resident(struct mapping *map, struct seg *s, bool write, enum
 	if (inactive)
 		add(*(ahead ? &map->stat.readahead_hits : &map->stat.inactive_hits), 1);
 	if (ahead)
-		readahead_used(map);
+		readahead_note_use(map);
 	else if (inactive)
-		readahead_pressed(map);
+		readahead_note_pressure(map);
 }
 
 int seg_unpoison(struct mapping *map, size_t i, struct seg *s)
@@ -376,7 +376,7 @@ static int return_inactive(struct mapping *map, size_t i, struct seg *s, bool wr
 	if (ahead && !err && neighbors_come(map))
 		neighbors_return(map, i);
 	else if (ahead && !err)
-		evict_expect(map);
+		evict_prepare_readahead(map);
 	return err;
 }
 
@@ -409,7 +409,7 @@ static int load_segment(struct mapping *map, size_t i, struct seg *s, bool write
 		return -ENOMEM;
 	if (neighbors_come(map) && neighbors_load(map, i, s, frame, write))
 		return write ? allow_stores(map, i, s, &map->stat.write_faults) : 0;
-	recycle_look(map, s);
+	recycle_note_load(map, s);
 	/* If the engine copies the bytes to the slot, the frame needs no memory in the pool. */
 	if (map->engine->copy_in && map->seg_size <= SCRATCH_SIZE && frame_is_blank(frame))
 		scratch = scratch_take(&errno);
@@ -463,7 +463,7 @@ int seg_load_begin(struct mapping *map, size_t i, bool write, struct seg_load *l
 		err = serve_locked(map, i, s, write);
 	else if (frame == FRAME_NONE)
 		err = -EAGAIN;
-	else if (recycle_look(map, s), seg_request(map, i, s, frame_addr(frame),
+	else if (recycle_note_load(map, s), seg_request(map, i, s, frame_addr(frame),
 						   frame_use_blank(frame), &l->io))
 		err = 1;
 	else
@@ -582,82 +582,6 @@ int seg_discard(struct mapping *map, size_t first, size_t last)
 		}
 	}
 	return err ? err : busy;
-}
-
-static bool is_idle(const struct seg *s)
-{
-	return seg_has(s, SEG_VALID) && !(seg_head(s) & (SEG_INACTIVE | SEG_DIRTY)) && !seg_pins(s);
-}
-
-/* Whether segment s can be unmapped together with `first`. */
-static bool is_idle_too(const struct seg *first, const struct seg *s)
-{
-	return is_idle(s) && seg_as_loaded(s) && seg_as_loaded(first);
-}
-
-/* Makes n locked segments from segment i on absent, behind a sequential run. */
-static void drop_segments(struct mapping *map, size_t i, struct seg **list, unsigned n)
-{
-	bool gone;
-
-	for (unsigned k = 0; k < n; k++)
-		cache_remove(&map->member, list[k]);
-	gone = (n > 1 ? seg_unmap(map, i, list, n) : seg_drop(map, i, list[0])) == 0;
-	/* The frame of the first segment is the next to be taken: the caches have it. */
-	for (unsigned k = n; k-- > 0;) {
-		if (!gone) {
-			seg_put_back(map, list[k]);
-			continue;
-		}
-		frame_free(evict_release_frame(map, list[k]));
-		recycle_leave(map, list[k]);
-	}
-}
-
-/* Locks the cluster that begins with list[0], which is locked. Unless `all`, the cluster ends
- * before the first segment of which the policy expects another use. Returns its number of segments,
- * which is 0 if list[0] is such a segment. */
-static unsigned lock_unneeded(struct mapping *map, size_t i, struct seg **list, size_t max,
-			      bool all)
-{
-	unsigned n, k = 0;
-
-	if (!all && cache_label(&map->member, list[0]))
-		return 0;
-	n = map_lock_cluster(map, i, list, max, is_idle_too);
-	do
-		k++;
-	while (k < n && (all || !cache_label(&map->member, list[k])));
-	for (; n > k; n--)
-		map_unlock(map, i + n - 1, list[n - 1]);
-	return n;
-}
-
-bool seg_drop_behind(struct mapping *map, size_t first, size_t count, bool all)
-{
-	struct seg *list[MAX_CLUSTER_SEGMENTS];
-	size_t end = first + count;
-	bool done = true;
-	unsigned n;
-
-	for (size_t i = first; i < end; i += n) {
-		list[0] = map_seg(map, i);
-		n = 1;
-		if (!is_idle(list[0]))
-			continue;
-		if (!seg_trylock(list[0])) {
-			done = false;
-			continue;
-		}
-		n = is_idle(list[0]) ? lock_unneeded(map, i, list, end - i, all) : 0;
-		if (n) {
-			drop_segments(map, i, list, n);
-			map_unlock_cluster(map, i, list, n);
-		}
-		map_unlock(map, i, list[0]);
-		n = n ? n : 1;
-	}
-	return done;
 }
 
 /* Loads an absent segment, and makes it inactive. */

@@ -46,7 +46,7 @@ static uint32_t release_frame(struct mapping *map, struct seg *s)
 	bool ahead = seg_has(s, SEG_AHEAD);
 
 	if (ahead)
-		readahead_wasted(map);
+		readahead_note_waste(map);
 	map_await(map, s);
 	flush_leaves(map, s);
 	if (map->writers)
@@ -201,31 +201,26 @@ static int deactivate_segment(struct mapping *map, struct seg *s, struct account
 	return err ? err : 1;
 }
 
-/* Deactivates a victim of an account. Returns 1 or -errno; 0: there is none. */
-static int deactivate_victim(struct mapping *wanted, struct account *giver, enum cache_kind kind)
+/* Returns whether something has changed, so that a frame may be found now (done: 1, 0 or -errno).
+ * If VMAs are short, some are freed. */
+static bool has_progress(struct mapping *wanted, int done)
+{
+	return done == -ENOMEM ? evict_unmap_for_vma_limit(wanted) : done > 0;
+}
+
+/* Deactivates a victim of an account. Returns whether something has changed. */
+static bool deactivate_victim(struct mapping *wanted, struct account *giver, enum cache_kind kind)
 {
 	struct member *m;
 	struct seg *s = cache_take_segment(giver, kind, &wanted->member, &m);
 	int done;
 
 	if (!s)
-		return 0;
+		return false;
 	done = deactivate_segment(map_of(m), s, giver, should_drop_clean(wanted, giver));
 	free_frame_if_dropped(map_of(m), s);
 	seg_unlock(s);
-	return done;
-}
-
-/* Returns whether something has changed, so that a frame may be found now. If VMAs are short, some
- * are freed. */
-static bool handle_deactivation_result(struct mapping *wanted, int done)
-{
-	return done == -ENOMEM ? evict_unmap_for_vma_limit(wanted) : done > 0;
-}
-
-static bool deactivate_one(struct mapping *wanted, struct account *giver, enum cache_kind kind)
-{
-	return handle_deactivation_result(wanted, deactivate_victim(wanted, giver, kind));
+	return has_progress(wanted, done);
 }
 
 /*
@@ -368,29 +363,13 @@ static int replenish_inactive(struct mapping *wanted, struct account *giver, uns
 	return bytes ? deactivate_batch(wanted, giver, bytes, n, false) : 1;
 }
 
-/* While segments are dropped, frees the frames of a few that have been inactive longest. */
-static void expire_inactive(struct mapping *wanted, struct account *giver, size_t leaving)
-{
-	unsigned n = leaving / EXPIRE_PART +
-		     (giver->arrivals % EXPIRE_PART < leaving % EXPIRE_PART);
-	struct member *m;
-	struct seg *s;
-
-	for (; n > 0 && (s = cache_take_segment(giver, CACHE_CLEAN, &wanted->member, &m)); n--) {
-		frame_free(evict_release_frame(map_of(m), s));
-		seg_unlock(s);
-	}
-}
-
 /* Drops clean segments, so that the next faults find free frames. Returns 1 or -errno; 0: there are
  * none. */
 static int drop_batch(struct mapping *wanted, struct account *giver)
 {
 	size_t bytes = min_size(account_frames(giver) / DROP_PART, MAX_DROP_BYTES);
-	int done = deactivate_batch(wanted, giver, bytes, DROP_BATCH, true);
 
-	expire_inactive(wanted, giver, min_size(bytes / wanted->seg_size, DROP_BATCH));
-	return done;
+	return deactivate_batch(wanted, giver, bytes, DROP_BATCH, true);
 }
 
 /* Whether resident segments are dropped before an inactive one gives its frame: inactive segments
@@ -411,7 +390,7 @@ static void replenish_job(void *arg, uint64_t giver_address, uint64_t none)
 
 	(void)none;
 	while (!map_is_frozen(map) && !has_supply(giver, INACTIVE_PART) &&
-	       handle_deactivation_result(map, replenish_inactive(map, giver, EVICTION_BATCH)))
+	       has_progress(map, replenish_inactive(map, giver, EVICTION_BATCH)))
 		;
 	giver->supplying = false;
 	map_leave(map);
@@ -437,7 +416,7 @@ static struct account *choose_giver(const struct mapping *map, bool room)
 	return room ? account_choose_giver(mine, map->member.least) : mine;
 }
 
-void evict_expect(struct mapping *map)
+void evict_prepare_readahead(struct mapping *map)
 {
 	bool room = account_has_room(map_account(map), map->seg_size);
 
@@ -457,7 +436,7 @@ static bool make_room(struct request *r, struct account *giver)
 		return true;
 	/* a. A clean inactive segment gives its frame, unless resident ones are dropped first. */
 	if (!r->ahead && should_drop_first(r->map, giver) &&
-	    handle_deactivation_result(r->map, drop_batch(r->map, giver)))
+	    has_progress(r->map, drop_batch(r->map, giver)))
 		return true;
 	if (reclaim_inactive(r, giver, CACHE_CLEAN))
 		return true;
@@ -469,10 +448,10 @@ static bool make_room(struct request *r, struct account *giver)
 	/* c. A resident segment is dropped or becomes inactive. With a backlog, only a clean
 	 * one. */
 	if (should_drop_clean(r->map, giver) && !has_backlog(giver) &&
-	    handle_deactivation_result(r->map, drop_batch(r->map, giver)))
+	    has_progress(r->map, drop_batch(r->map, giver)))
 		return true;
-	if ((!has_backlog(giver) && deactivate_one(r->map, giver, CACHE_RESIDENT)) ||
-	    deactivate_one(r->map, giver, CACHE_RESIDENT_CLEAN))
+	if ((!has_backlog(giver) && deactivate_victim(r->map, giver, CACHE_RESIDENT)) ||
+	    deactivate_victim(r->map, giver, CACHE_RESIDENT_CLEAN))
 		return true;
 	if (r->spare)
 		return reclaim_inactive(r, giver, CACHE_AHEAD);
@@ -487,7 +466,7 @@ static bool make_room(struct request *r, struct account *giver)
 	if (giver->dirty_inactive && writeback_wait())
 		return true;
 	/* g. A dirty resident segment becomes inactive in spite of the backlog. */
-	return deactivate_one(r->map, giver, CACHE_RESIDENT);
+	return deactivate_victim(r->map, giver, CACHE_RESIDENT);
 }
 
 /* Waits a moment for other threads, which load or write the segments that an account could give up.

@@ -30,6 +30,6 @@ void evict_replenish(struct mapping *map, unsigned n);
 bool evict_unmap_for_vma_limit(struct mapping *wanted);
 /* A fault has used a segment that was read ahead. Readahead of the next ones will need frames of
  * clean inactive segments, so a worker replenishes them. */
-void evict_expect(struct mapping *map);
+void evict_prepare_readahead(struct mapping *map);
 
 #endif

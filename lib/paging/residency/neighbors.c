@@ -139,7 +139,7 @@ static void unlock_run(const struct run *run)
 
 static bool take_absent(struct run *run, size_t i, struct seg *s)
 {
-	if (!readahead_wants(run->map, i) ||
+	if (!readahead_needs_load(run->map, i) ||
 	    seg_backing(s) != seg_backing(map_seg(run->map, run->at)))
 		return false;
 	s->frame = evict_take_spare(run->map);
