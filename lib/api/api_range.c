@@ -182,6 +182,41 @@ int umcommits(const void *addr, uint64_t *oldest, uint64_t *newest)
 	return api_leave(&g, err);
 }
 
+static int lengthen_store(struct mapping *map, uint64_t size)
+{
+	struct store *store = map->backings[map->current].store;
+	int err;
+
+	if (!map->writable)
+		return fail(EACCES, "cannot make the store of '%s' longer: the mapping is "
+			    "read-only", map->name);
+	if (size > INT64_MAX)
+		return fail(EINVAL, "cannot make the store of '%s' %ju bytes long: no file is so "
+			    "long", map->name, (uintmax_t)size);
+	err = io_lengthen(store, size);
+	if (!err && io_size(store) < size)
+		err = -EOPNOTSUPP;
+	return err ? fail(-err, "cannot make the store of '%s' %ju bytes long: %s", map->name,
+			  (uintmax_t)size, strerror(-err)) : 0;
+}
+
+/* No other thread uses the mapping during the call, so the store has no requests in flight. */
+int umlengthen(void *addr, uint64_t size)
+{
+	struct guard g;
+	struct mapping *map;
+	int err;
+
+	api_enter(&g);
+	map = map_find_alone(addr);
+	if (!map)
+		return api_leave(&g, api_fail_no_mapping(addr));
+	err = lengthen_store(map, size);
+	map_thaw(map);
+	map_leave(map);
+	return api_leave(&g, err);
+}
+
 /* Discards the segments that lie completely in the range. */
 static int discard_range(const struct range *r)
 {

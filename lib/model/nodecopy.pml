@@ -146,7 +146,8 @@ inline load(x) {
 inline access(x, p) {
 	do
 	:: page[2 * x + p] -> break
-	:: atomic { !page[2 * x + p] && (state[x] == ABSENT || (state[x] != RESIDENT && IS_ORPHAN(x))) ->
+	:: atomic { !page[2 * x + p] &&
+		    (state[x] == ABSENT || (state[x] != RESIDENT && IS_ORPHAN(x))) ->
 		    state[x] = LOADING; owner[x] = me; in_slot[x] = 0 }
 		load(x)
 	:: atomic { !page[2 * x + p] && state[x] == RESIDENT ->
