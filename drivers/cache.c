@@ -666,6 +666,17 @@ static int open_far(struct cache *c, const struct ummap_uri *uri, int fd, struct
 	return keys_refuse(geom, errno, "cannot examine '%.140s': %s", uri->path, strerror(errno));
 }
 
+/* A driver that cannot write, and whose stores are no files, has the state of the store in its
+ * identity: handles with one identity show the same bytes. */
+static bool take_validator(const struct cache *c, const struct ummap_geom *geom,
+			   struct cache_facts *facts)
+{
+	if (c->far_fd >= 0 || c->far.driver.write)
+		return false;
+	facts->seconds = geom->id[1];
+	return true;
+}
+
 static int open_facts(struct cache *c, struct keys *k, const struct ummap_uri *uri, int fd, struct ummap_geom *geom)
 {
 	char itself[PATH_MAX];
@@ -681,7 +692,8 @@ static int open_facts(struct cache *c, struct keys *k, const struct ummap_uri *u
 	if (err)
 		return err;
 	/* One that is of this process ends with it, and so does what is kept of it. */
-	c->lasts = cache_look_at_far(c, &k->wish.far) || !geom->id[0];
+	c->lasts = cache_look_at_far(c, &k->wish.far) || !geom->id[0] ||
+		   take_validator(c, geom, &k->wish.far);
 	k->wish.doubt = !c->lasts || has_commits(&c->far);
 	return 0;
 }

@@ -47,13 +47,18 @@ enum {
 	UMMAP_PTYPE_FIFO = 7     /* the segment that was loaded first */
 };
 
+/* A segment size: segments are pages, and the library finds from the accesses of the program how
+ * many of them a fault loads together, up to 2 MiB. With engines other than sigbus, segments have
+ * 2 MiB. See ummap-concepts(7). */
+#define UMMAP_SEG_AUTO ((size_t)1)
+
 /*
  * Maps the bytes [offset, offset + size) of a file or block device. The library duplicates fd, so
  * the caller may close it after the call. (Thesis, Section 6.1.2.)
  *
  * size            length of the mapping, greater than 0; it may reach beyond the end of the file
  * seg_size        bytes of a segment: a power of two and at least a page; 0: UMMAP_SEG_SIZE,
- *                 or 2 MiB
+ *                 or 2 MiB; or UMMAP_SEG_AUTO
  * prot            PROT_READ or PROT_READ | PROT_WRITE
  * offset          first byte of the file; it needs no alignment
  * flush_interval  seconds after which a dirty segment is written and made durable in the
@@ -136,6 +141,7 @@ int umunmap_onto(void *addr, int sync, void *pages);
 #define UMMAP_BLANK 8u    /* segments that this mapping has not written read as zeros */
 #define UMMAP_WRITERS 16u /* several mappings write: write only bytes that were stored */
 #define UMMAP_GROWS 32u   /* with UMMAP_CREATE: the file grows as segments are written */
+#define UMMAP_NODE 64u    /* read-only: processes that map the same bytes share memory */
 
 /* ummap_attr.engine: how the library detects accesses to segments that are not resident. */
 enum {
@@ -166,7 +172,7 @@ struct ummap_attr {
 	size_t seg_size;      /* bytes of a segment, as for ummap; 0: UMMAP_SEG_SIZE, or 2 MiB */
 	int flush_interval;   /* seconds until a dirty segment is made durable; 0: never */
 	int ptype;            /* policy UMMAP_PTYPE_*, if `policy` is NULL; 0: UMMAP_PTYPE_S3FIFO */
-	unsigned flags;       /* any of the flags UMMAP_CREATE to UMMAP_GROWS */
+	unsigned flags;       /* any of the flags UMMAP_CREATE to UMMAP_NODE */
 	const char *policy;   /* policy by name, "fifo" or "prnd:seed=7"; NULL: ptype */
 	size_t budget;        /* bytes that the mapping or its group may have in memory; 0: those of
 				 the process */
@@ -356,6 +362,7 @@ struct umstat {
 	uint64_t engine;          /* engine UMMAP_ENGINE_*; 0: mapped in place; mapping only */
 	uint64_t kernel;          /* 1: system calls may cause faults; mapping only */
 	uint64_t waiting_bytes;   /* dirty bytes of mappings whose last write failed, now */
+	uint64_t transfer_bytes;  /* bytes that a fault loads at most, now; mapping only */
 };
 
 /*

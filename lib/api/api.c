@@ -18,10 +18,12 @@
 #include "engine/engine.h"
 #include "cache/group.h"
 #include "paging/mapping/inplace.h"
+#include "paging/mapping/shared_copy.h"
 #include "paging/mapping/lock.h"
 #include "base/log.h"
 #include "paging/mapping/lookup.h"
 #include "paging/mapping/handover.h"
+#include "paging/residency/neighbors.h"
 #include "paging/residency/pagecache.h"
 #include "io/plugin.h"
 #include "paging/mapping/remap.h"
@@ -42,7 +44,9 @@
 /* Bytes. An arena has at least 16 frames and must fit into the address space. */
 #define MAX_SEG_SIZE ((size_t)1 << 38)
 #define KNOWN_FLAGS (UMMAP_CREATE | UMMAP_KERNEL | UMMAP_SHARED | UMMAP_BLANK | UMMAP_WRITERS | \
-		     UMMAP_GROWS)
+		     UMMAP_GROWS | UMMAP_NODE)
+/* Flags of mappings that UMMAP_NODE_CACHE leaves alone. */
+#define FLAGS_WITHOUT_COPY (UMMAP_KERNEL | UMMAP_SHARED | UMMAP_BLANK)
 
 /* A store that the caller has opened: the arguments of ummap_open_handle. */
 struct opened {
@@ -62,7 +66,9 @@ struct plan {
 	int prot;                    /* PROT_* */
 	struct ummap_attr attr;      /* attributes; seg_size is reduced for a small mapping */
 	size_t wanted_seg_size;      /* segment size before that reduction */
+	bool adapts;                 /* faults bring in neighbors (UMMAP_SEG_AUTO) */
 	bool writers;                /* other mappings write to the same bytes (UMMAP_WRITERS) */
+	bool node;                   /* processes share the segments (UMMAP_NODE) */
 	const struct engine *engine; /* engine that choose_engine has selected */
 };
 
@@ -135,6 +141,9 @@ static int check_plan(struct plan *p, void **addr)
 		return fail(EINVAL, "cannot create the mapping: the size is 0");
 	if (a->seg_size == 0)
 		a->seg_size = config.seg_size;
+	p->adapts = a->seg_size == UMMAP_SEG_AUTO;
+	if (p->adapts)
+		a->seg_size = sys_page();
 	if (a->seg_size < sys_page() || (a->seg_size & (a->seg_size - 1)))
 		return fail(EINVAL, "cannot create the mapping: the segment size is %zu. Try a "
 			    "power of two of at least %zu", a->seg_size, sys_page());
@@ -166,6 +175,15 @@ static int check_plan(struct plan *p, void **addr)
 		return fail(EINVAL, "cannot create the mapping: UMMAP_BLANK (read_file 0) excludes "
 			    "UMMAP_WRITERS, because other writers may change the bytes that have "
 			    "to read as zeros");
+	if (a->flags & UMMAP_NODE && p->prot & PROT_WRITE)
+		return fail(EINVAL, "cannot create the mapping: UMMAP_NODE is for mappings with "
+			    "PROT_READ only");
+	if (a->flags & UMMAP_NODE && p->opened)
+		return fail(EINVAL, "cannot create the mapping: UMMAP_NODE needs a URI or a "
+			    "descriptor, because other processes find the store by its file");
+	p->node = a->flags & UMMAP_NODE ||
+		  (config.node_cache && p->prot == PROT_READ && !p->opened &&
+		   !(a->flags & FLAGS_WITHOUT_COPY) && a->engine == UMMAP_ENGINE_DEFAULT);
 	if (a->flags & UMMAP_SHARED && a->seg_size > SHARED_POOL_MAX_FRAME)
 		return fail(EINVAL, "cannot create the mapping: segments of %zu bytes are too "
 			    "large for UMMAP_SHARED. Try at most %zu", a->seg_size,
@@ -318,6 +336,8 @@ static int destroy_mapping(struct mapping *map, bool complete, void *pages)
 {
 	int moved = 0, closed;
 
+	if (map->copy)
+		copy_leave(map);
 	seg_hide(map);
 	teardown(map, 0);
 	seg_show(map);
@@ -330,6 +350,7 @@ static int destroy_mapping(struct mapping *map, bool complete, void *pages)
 	} else {
 		engine_detach(map->engine, map->range, map->size);
 	}
+	neighbors_end(map);
 	map_destroy(map);
 	sync_close_older(map);
 	closed = close_backing(&map->backings[map->current], complete);
@@ -357,36 +378,107 @@ static const char *driver_for(int fd)
 	return pmem && pmem->map ? pmem->scheme : config.driver;
 }
 
+/* Whether a failure to use a node copy is no error, because UMMAP_NODE_CACHE asks for one where it
+ * can be used. The mapping then has segments of its own. */
+static bool can_do_without_copy(struct plan *p, const char *name)
+{
+	if (!p->node || p->attr.flags & UMMAP_NODE)
+		return false;
+	log_line(LOG_INFO, "inplace", "%s. The store '%s' is mapped without a node copy",
+		 fail_message(), name);
+	fail_clear();
+	p->node = false;
+	return true;
+}
+
 static int choose_engine(struct plan *p)
 {
 	struct engine_wish wish = { .wanted = p->attr.engine,
 				    .kernel = p->attr.flags & UMMAP_KERNEL,
-				    .shared = p->attr.flags & UMMAP_SHARED,
+				    .shared = p->attr.flags & UMMAP_SHARED, .node = p->node,
 				    .seg_size = p->wanted_seg_size };
+	int err = engine_choose(&wish, &p->engine);
 
-	return engine_choose(&wish, &p->engine);
+	if (err && can_do_without_copy(p, p->uri ? p->uri : "")) {
+		wish.node = false;
+		err = engine_choose(&wish, &p->engine);
+	}
+	return err;
+}
+
+/* The store was opened after its key was made. If the key is the same now, it belongs to this very
+ * store. */
+static int enter_copy(const struct plan *p, struct mapping *map, const struct copy_key *key)
+{
+	struct copy_key now;
+	int err = copy_identify(p->uri, p->fd, (uint64_t)p->offset, p->size, p->attr.seg_size,
+				&now);
+
+	if (err)
+		return err;
+	if (!key->text[0] && !now.text[0]) {
+		err = copy_identify_remote(map, &now);
+		return err ? err : copy_enter(map, &now);
+	}
+	if (strcmp(now.text, key->text) != 0)
+		return fail(EAGAIN, "cannot create the mapping: the store '%s' changes while it is "
+			    "opened. Try again", map->name);
+	return copy_enter(map, key);
+}
+
+/* Maps the node copy of the store, or its pages in place, if the one or the other is possible. */
+static int enter(struct plan *p, struct mapping *map, const struct copy_key *key)
+{
+	int err = p->node ? enter_copy(p, map, key) : 0;
+
+	if (err && can_do_without_copy(p, map->name))
+		err = 0;
+	return err || p->node ? err : inplace_enter(map);
+}
+
+/* Neighbors are mapped by one call only if frames are copied for this process. Otherwise, segments
+ * have the default size. */
+static int use_default_size(struct plan *p, void **addr)
+{
+	int err;
+
+	p->attr.seg_size = DEFAULT_SEG_SIZE;
+	err = check_plan(p, addr);
+	return err ? err : choose_engine(p);
 }
 
 static int make_mapping(struct plan *p, void **addr)
 {
 	struct mapping *map;
+	struct copy_key key;
 	int err = start_library();
 
 	if (!err)
 		err = check_plan(p, addr);
 	if (!err)
 		err = choose_engine(p);
+	if (!err && p->adapts && (p->node || !p->engine->copy_in))
+		err = use_default_size(p, addr);
 	if (err)
 		return err;
 	if (!p->uri)
 		p->uri = driver_for(p->fd);
+	if (p->node)
+		err = copy_identify(p->uri, p->fd, (uint64_t)p->offset, p->size, p->attr.seg_size,
+				    &key);
+	if (err && can_do_without_copy(p, p->uri))
+		err = choose_engine(p);
+	if (err)
+		return err;
 	map = map_alloc();
 	if (!map)
 		return fail(ENOMEM, "cannot create the mapping: no memory");
 	map_name(map, p->uri, p->fd);
 	err = build_mapping(map, p);
 	if (!err) {
-		err = inplace_enter(map);
+		err = enter(p, map, &key);
+		if (!err && p->adapts && !map->in_place)
+			err = neighbors_begin(map);
 		if (!err && map->in_place && map->shared)
 			err = fail(EOPNOTSUPP, "cannot use UMMAP_SHARED: the store '%s' is mapped "
 				   "in place. Try to map the store in the other processes, too",

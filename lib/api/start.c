@@ -19,6 +19,7 @@
 #include "paging/mapping/lock.h"
 #include "base/log.h"
 #include "paging/mapping/lookup.h"
+#include "paging/mapping/shared_copy.h"
 #include "paging/residency/pagecache.h"
 #include "budget/share.h"
 #include "node/node.h"
@@ -86,6 +87,7 @@ static uint32_t max_frames(void)
 static void forget_map(struct mapping *map)
 {
 	export_forget(&map->export);
+	copy_forget(map);
 	for (unsigned i = 0; i < SEG_BACKINGS; i++) {
 		if (map->backings[i].store)
 			io_close(map->backings[i].store);

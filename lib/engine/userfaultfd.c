@@ -218,14 +218,23 @@ static struct uffdio_range range_of(const void *p, size_t len)
 	return (struct uffdio_range){ .start = (uintptr_t)p, .len = len };
 }
 
-int userfaultfd_register(const struct userfaultfd *u, void *p, size_t len, bool absent)
+static int register_range(const struct userfaultfd *u, void *p, size_t len, uint64_t mode)
 {
-	struct uffdio_register r = { .range = range_of(p, len), .mode = UFFDIO_REGISTER_MODE_WP };
+	struct uffdio_register r = { .range = range_of(p, len), .mode = mode };
 
-	if (absent)
-		r.mode |= UFFDIO_REGISTER_MODE_MISSING;
 	return ioctl(u->fd, UFFDIO_REGISTER, &r) < 0 ?
 		       sys_note_failure("ioctl(2) with UFFDIO_REGISTER") : 0;
+}
+
+int userfaultfd_register(const struct userfaultfd *u, void *p, size_t len, bool absent)
+{
+	return register_range(u, p, len, UFFDIO_REGISTER_MODE_WP |
+			      (absent ? UFFDIO_REGISTER_MODE_MISSING : 0));
+}
+
+int userfaultfd_register_object(const struct userfaultfd *u, void *p, size_t len)
+{
+	return register_range(u, p, len, UFFDIO_REGISTER_MODE_MISSING);
 }
 
 /* Counts the bytes of a call that has stopped early; a negative number is an error. Returns whether

@@ -107,6 +107,7 @@ class Store:
         segment = choose_segment_bytes(options.segment, limit, options.advice, row)
         flags = _ummap.WRITERS if options.writers else 0
         flags |= _ummap.KERNEL if options.kernel else 0
+        flags |= _ummap.NODE if options.node_cache else 0
         arguments = dict(segment=segment, policy=options.policy, limit=limit,
                          engine=parse_engine(options.engine),
                          on_full=parse_on_full(options.on_full))
@@ -218,7 +219,7 @@ def open(store: Any, mode: str = "r", offset: int = 0, size: Size = None,  # noq
          *, limit: Size = None, segment: Size = None, policy: Optional[str] = None,
          advice: Optional[str] = None, writers: bool = False, kernel: bool = False,
          engine: Optional[str] = None, on_full: Optional[str] = None,
-         grows: bool = False) -> Any:
+         node_cache: bool = False, grows: bool = False) -> Any:
     """Map a file, or the store that a URI names, as bytes.
 
     Parameters
@@ -232,14 +233,14 @@ def open(store: Any, mode: str = "r", offset: int = 0, size: Size = None,  # noq
     size : int or str
         The number of bytes, ``1 << 30`` or ``"1G"``. None: all bytes to the end of the store. A
         writable mapping makes a shorter file longer.
-    limit, segment, policy, advice, writers, kernel, engine, on_full
+    limit, segment, policy, advice, writers, kernel, engine, on_full, node_cache
         As for `ummap.memmap`.
     grows : bool
         True: return a file object (`io.RawIOBase`) instead, which can become longer and shorter.
         `mode` is then 'r', 'r+', 'w+', or 'a', which creates a missing file and begins at its end.
         `flush` and `close` make all changes durable, with the filter wal+ in one commit. With
-        wal+, 'w+' keeps the former contents until then. `offset`, `size`, `advice`, `writers` and
-        `kernel` cannot be given.
+        wal+, 'w+' keeps the former contents until then. `offset`, `size`, `advice`, `writers`,
+        `kernel` and `node_cache` cannot be given.
 
     Returns
     -------
@@ -276,13 +277,14 @@ def open(store: Any, mode: str = "r", offset: int = 0, size: Size = None,  # noq
     if grows:
         from ._growing import GrowingFile
 
-        if offset or size is not None or advice is not None or writers or kernel:
-            raise ValueError("offset, size, advice, writers and kernel cannot be given with "
-                             "grows=True")
+        if offset or size is not None or advice is not None or writers or kernel or node_cache:
+            raise ValueError("offset, size, advice, writers, kernel and node_cache cannot be given "
+                             "with grows=True")
         return GrowingFile(store, mode, Options(limit, segment, policy, None, False, False, engine,
                                                 on_full))
     mode = parse_mode(mode)
-    options = Options(limit, segment, policy, advice, writers, kernel, engine, on_full)
+    options = Options(limit, segment, policy, advice, writers, kernel, engine, on_full,
+                      node_cache)
     if offset < 0 or offset % PAGE_BYTES:
         raise ValueError(f"offset is {offset}: it must be a multiple of the page size, "
                          f"{PAGE_BYTES} bytes")

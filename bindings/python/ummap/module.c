@@ -94,7 +94,7 @@ static const struct counter {
 	COUNTER(resident_bytes), COUNTER(inactive_bytes), COUNTER(dirty_bytes),
 	COUNTER(pinned_bytes), COUNTER(budget_bytes), COUNTER(pagecache_bytes),
 	COUNTER(lost_bytes), COUNTER(waiting_bytes),
-	MAPPING_COUNTER(kernel),
+	MAPPING_COUNTER(kernel), MAPPING_COUNTER(transfer_bytes),
 	PROCESS_COUNTER(held_bytes), PROCESS_COUNTER(over_budget_peak), PROCESS_COUNTER(mappings),
 };
 
@@ -300,7 +300,7 @@ static int add_all(PyObject *module)
 		int value;
 	} constants[] = {
 		{ "CREATE", UMMAP_CREATE }, { "KERNEL", UMMAP_KERNEL },
-		{ "WRITERS", UMMAP_WRITERS }, { "BLANK", UMMAP_BLANK },
+		{ "WRITERS", UMMAP_WRITERS }, { "NODE", UMMAP_NODE }, { "BLANK", UMMAP_BLANK },
 		{ "GROWS", UMMAP_GROWS },
 	};
 	PyObject *type = make_mapping_type(module);

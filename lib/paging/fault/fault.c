@@ -14,9 +14,11 @@
 #include "engine/engine.h"
 #include "engine/discard.h"
 #include "engine/messages.h"
+#include "paging/residency/neighbors.h"
 #include "paging/residency/readahead.h"
 #include "paging/residency/evict.h"
 #include "paging/mapping/inplace.h"
+#include "paging/mapping/shared_copy.h"
 #include "paging/mapping/handover.h"
 #include "paging/residency/pagecache.h"
 #include "paging/mapping/lookup.h"
@@ -149,7 +151,8 @@ static int serve_signal(struct mapping *map, size_t i, const struct fault *fault
 	err = map->engine->poison ? take_error(map, i) : 0;
 	if (err)
 		return err;
-	readahead_fault(map, i);
+	if (!neighbors_come(map))
+		readahead_fault(map, i);
 	return seg_fault(map, i, fault->write);
 }
 
@@ -185,13 +188,16 @@ enum fault_answer fault_by_signal(struct fault *fault)
 		map_leave(map);
 		return FAULT_FOREIGN;
 	}
-	if (map->in_place) {
+	if (map->in_place && !map->copy) {
 		err = inplace_fault(map, fault->addr, fault->signal == SIGBUS);
 		map_leave(map);
 		return err ? FAULT_FOREIGN : FAULT_SERVED;
 	}
 	i = (size_t)((char *)fault->addr - map->range) >> map->shift;
-	if (fault->write && stall_must_wait(map, i)) {
+	if (map->copy) {
+		err = copy_load(map, i);
+		map_leave(map);
+	} else if (fault->write && stall_must_wait(map, i)) {
 		err = defer_own_store(map);
 	} else {
 		err = serve_signal(map, i, fault);
