@@ -64,6 +64,12 @@
 	KEY("path", "the path of a file", "STORE.cow", "File of changes.")                         \
 	KEY("verify", "no or yes", "no", "Whether reads of changes compare their checksums.")
 
+#define SUM_KEYS(KEY)                                                                              \
+	KEY("path", "the path of a file", "STORE.sum", "File of checksums.")                       \
+	KEY("changed", "refuse, check or renew", "refuse",                                         \
+	    "If the store was written without the filter: refuse to open it, check the old "       \
+	    "checksums, or make new ones.")
+
 #define CACHE_KEYS(KEY)                                                                            \
 	KEY("path", "the path of a file or folder", "required", "Near file, or its folder.")       \
 	KEY("size", A_SIZE " of at least 1", "as it is",                                           \
@@ -111,6 +117,7 @@
 	DRIVER(trace, TRACE_KEYS, "trace.", "ummap-drivers(7)")                                    \
 	DRIVER(wal, WAL_KEYS, "wal.", "ummap-wal(7)")                                              \
 	DRIVER(cow, COW_KEYS, "cow.", "ummap-cow(7)")                                              \
+	DRIVER(sum, SUM_KEYS, "sum.", "ummap-sum(7)")                                              \
 	DRIVER(cache, CACHE_KEYS, "cache.", "ummap-cache(7)")                                      \
 	DRIVER(http, HTTP_KEYS, "http:? or https:?", "ummap-http(7)")
 

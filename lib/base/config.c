@@ -21,7 +21,6 @@
 #include <ummap.h>
 #include <unistd.h>
 
-#define DEFAULT_SEG_SIZE ((size_t)2 << 20)
 #define DEFAULT_READAHEAD ((size_t)16 << 20)
 /* The product of 1.3 GB/s and 50 ms. */
 #define DEFAULT_REMOTE_READAHEAD ((size_t)64 << 20)
@@ -98,7 +97,9 @@ static int load_seg_size(const char *text)
 	uint64_t n = DEFAULT_SEG_SIZE;
 
 	config.seg_size_text = text;
-	if (text && (size_parse(text, &n) < 0 || n < sys_page() || (n & (n - 1))))
+	if (text && strcmp(text, "auto") == 0)
+		n = UMMAP_SEG_AUTO;
+	else if (text && (size_parse(text, &n) < 0 || n < sys_page() || (n & (n - 1))))
 		return REFUSED;
 	config.seg_size = n;
 	return 0;

@@ -504,28 +504,6 @@ void io_forget(void)
 	lengthening = 0;
 }
 
-/* Only bytes that are data are remembered. If they have become a hole in the meantime, or if the
- * two numbers belong to different answers, this costs a read. A hole must not be remembered:
- * another process may have written to it since. */
-bool io_is_hole(struct store *s, uint64_t off, size_t len)
-{
-	uint64_t begin = 0, end = UINT64_MAX;
-
-	if (!s->driver.data || (off >= s->data_begin && off < s->data_end))
-		return false;
-	if (s->driver.data(s->handle, off, &begin, &end) < 0) {
-		begin = 0;
-		end = UINT64_MAX;
-	}
-	if (begin >= off + len)
-		return true;
-	if (begin <= off) {
-		s->data_begin = begin;
-		s->data_end = end;
-	}
-	return false;
-}
-
 bool io_maps(const struct store *s)
 {
 	return s->driver.map;

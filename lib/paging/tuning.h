@@ -20,8 +20,8 @@
  * 32 segments of 64 KiB are a huge page. Clusters raised a sequential pass with 256 KiB from 803 to
  * 898 MiB/s from a disk, and from 1778 to 2212 MiB/s out of the page cache. */
 #define MAX_CLUSTER_SEGMENTS 32
-/* Segments that a mapping that ends unmaps while it holds the places. The number bounds how long
- * other threads wait for places, and contains whole clusters. Not measured. */
+/* Segments that a mapping that ends unmaps while it holds the addresses. The number bounds how long
+ * other threads wait for addresses, and contains whole clusters. Not measured. */
 #define TEARDOWN_BATCH_SEGMENTS 256
 /* Bytes. Zeros beyond the end of the store may never have been stored, and are not written; but if
  * fewer than this number are missing to the end of the mapping, they are written, because a number
@@ -169,21 +169,25 @@
 
 /* residency/transfer_size.c. All percentages and counts below were chosen by bench/replay
  * --transfers: with them, its patterns take at most 1.1 times as long as with the best fixed size,
- * unless a comment says otherwise. The time of a read request, and that of a fault without I/O, in
- * times that storage takes to transfer a page: 45 us and 4 us, with 4 GB/s. */
-#define TRANSFER_LATENCY 45
-#define TRANSFER_RETURN 4
-/* Level at which a mapping begins: 64 KiB, where latency is the larger part of a load. */
-#define FIRST_TRANSFER_LEVEL 4
+ * unless a comment says otherwise. The time of a read request, bytes that storage transfers in a
+ * nanosecond, and the time of a fault without I/O: those of a local SSD. */
+#define REQUEST_NS 45000
+#define BYTES_PER_NS 4
+#define RETURN_NS 4000
+/* log2 of the bytes of the first transfers: 64 KiB, where latency is the larger part of a load. */
+#define FIRST_TRANSFER_SHIFT 16
 /* Part of memory that one load fills at most. */
 #define TRANSFER_MEMORY_PART 8
 /* log2 of the areas of which at most one is sampled; and areas of a sample of which memory holds as
  * many at least. */
 #define MAX_SAMPLE_SHIFT 10
 #define MIN_SAMPLED_AREAS 4
-/* Accesses to the sample between two decisions, and those that count in full. */
+/* Part of an account's frames that neighbors may have which were not accessed. */
+#define MAX_AHEAD_PART 8
+/* Accesses to the sample between two decisions; and misses of the current level in the sample after
+ * which all misses count half. */
 #define TOUCHES_PER_DECISION 32
-#define MAX_RECENT_TOUCHES 512
+#define MAX_RECENT_MISSES 128
 /* The cost of a larger block, and that of the size after a change, in percent of that of the
  * smaller one, and of the size before. */
 #define MAX_COST_OF_LARGER_PERCENT 93
@@ -193,9 +197,10 @@
 #define MAX_EXPLORATION_PERCENT 3
 /* Length of an exploration, in fillings of memory, of which the first does not count. */
 #define EXPLORATION_FILLINGS 4
-/* Longest time between explorations in vain, in quarters of the time that their cost requires; and
- * the longest hold after one that was not. */
+/* Longest time between explorations in vain, in quarters of the time that their cost requires; the
+ * levels by which another one must lower the level to begin a hold; and the longest hold. */
 #define MAX_EXPLORATION_GAP 64
+#define MIN_HOLD_LEVELS 4
 #define MAX_HOLD_FILLINGS 8
 
 /* ---- residency: page-cache mappings ---- */

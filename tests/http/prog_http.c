@@ -144,6 +144,44 @@ static void check_tls(void)
 
 /* The second mapping asks the server for the first byte, and at most for the end, unless the object
  * has changed. */
+/* Processes that map the same version of an object load it once together. */
+static void read_shared(void *arg)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	attr.seg_size = SEG;
+	attr.flags = UMMAP_NODE;
+	attr.engine = UMMAP_ENGINE_SIGBUS;
+	check(ummap_open(uri, SIZE, 0, PROT_READ, &attr, &addr) == 0, "%s", umerrormsg());
+	check_bytes(addr, SIZE, 0, *(uint64_t *)arg);
+	check(umunmap(addr, 0) == 0);
+}
+
+static void check_node_copy(void)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	uint64_t seed = SEED + 2;
+	void *addr;
+
+	attr.seg_size = SEG;
+	attr.flags = UMMAP_NODE;
+	attr.engine = UMMAP_ENGINE_SIGBUS;
+	write_object("shared", seed);
+	url("http", nginx_port, "shared");
+	check(ummap_open(uri, SIZE, 0, PROT_READ, &attr, &addr) == 0, "%s", umerrormsg());
+	check_bytes(addr, SIZE, 0, seed);
+	nginx_forget();
+	check_exits(run_child(read_shared, &seed), 0);
+	check(nginx_count(" 206 ") <= 1, "%d", nginx_count(" 206 "));
+	/* A later version is another copy. */
+	pause_ms(1100);
+	seed++;
+	write_object("shared", seed);
+	check_exits(run_child(read_shared, &seed), 0);
+	check(umunmap(addr, 0) == 0);
+}
+
 static void check_cache(void)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -286,6 +324,7 @@ int main(void)
 	check_prefetch();
 	check_tls();
 	check_cache();
+	check_node_copy();
 	check_change();
 	check_ways();
 	check_fork();

@@ -54,6 +54,8 @@ int seg_unmap_all(struct mapping *map, size_t first, size_t last);
  * the segment). Returns false if the segment is zeros, which the buffer has then. */
 bool seg_request(struct mapping *map, size_t i, struct seg *s, char *buf, bool blank,
 		 struct ummap_io *io);
+/* Reads from a store, and makes up for n frames that were taken while the read is in flight. */
+int seg_read(struct mapping *map, struct store *store, struct ummap_io *io, size_t n);
 /* Removes the poison of a slot. */
 int seg_unpoison(struct mapping *map, size_t i, struct seg *s);
 /* Moves the frames of n neighbors, which are resident, in no list and consecutive in the pool, back

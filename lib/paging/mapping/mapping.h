@@ -10,6 +10,7 @@
 #include "peer/export.h"
 #include "cache/header.h"
 #include "node/registry.h"
+#include "paging/residency/transfer_size.h"
 #include "paging/tuning.h"
 
 /* A backing store, which may have the contents of segments. */
@@ -104,7 +105,9 @@ struct stream {
 /* paging/residency */
 struct map_residency {
 	_Atomic int advice;        /* UMMAP_ADV_NORMAL, RANDOM or SEQUENTIAL */
-	_Atomic uint32_t stream_lock; /* protects the streams and their clock */
+	struct transfer_size transfer; /* neighbors that a fault brings in, if it has stamps */
+	_Atomic uint32_t stream_lock; /* protects the streams and their clock; and serializes the
+					 reports of accesses (neighbors.c) */
 	_Atomic uint32_t take_lock;/* held while readahead takes the frames of a cluster */
 	struct stream streams[MAX_STREAMS];
 	uint64_t stream_clock;

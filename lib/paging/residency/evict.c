@@ -7,6 +7,7 @@
  */
 #include "paging/residency/evict.h"
 
+#include "paging/residency/neighbors.h"
 #include "paging/residency/readahead.h"
 #include "budget/budget.h"
 #include "engine/engine.h"
@@ -28,6 +29,7 @@
 struct request {
 	struct mapping *map;
 	bool ahead;      /* whether the frame is for readahead */
+	bool spare;      /* whether the request fails rather than wait, write or exceed a budget */
 	bool only_frees; /* whether every frame that is found is freed */
 	bool charged;    /* whether the account has reserved the bytes of the frame */
 	bool over;       /* whether the frame exceeds the budget of the account or the process */
@@ -41,15 +43,17 @@ struct request {
  * in the store or are not needed. Returns its frame, which stays charged. */
 static uint32_t release_frame(struct mapping *map, struct seg *s)
 {
-	if (seg_has(s, SEG_AHEAD))
-		readahead_wasted(map);
+	bool ahead = seg_has(s, SEG_AHEAD);
+
+	if (ahead)
+		readahead_note_waste(map);
 	map_await(map, s);
 	flush_leaves(map, s);
 	if (map->writers)
 		twin_drop(map, map_index(map, s));
 	seg_change(s, SEG_VALID | SEG_INACTIVE | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD |
 		   SEG_LEFT_BEHIND, 0);
-	cache_note_absent(&map->member, s);
+	cache_note_absent(&map->member, s, !ahead);
 	return s->frame;
 }
 
@@ -158,7 +162,8 @@ bool evict_unmap_for_vma_limit(struct mapping *wanted)
  * used again show how much memory readahead may take. */
 static bool should_drop_clean(const struct mapping *wanted, const struct account *giver)
 {
-	return frames_are_copied(wanted->frames) && !giver->ahead && !giver->coming;
+	return frames_are_copied(wanted->frames) &&
+	       (neighbors_come(wanted) || (!giver->ahead && !giver->coming));
 }
 
 /* The segment keeps its frame until free_frame_if_dropped: the mapped range may have its memory
@@ -424,6 +429,11 @@ static bool make_room(struct request *r, struct account *giver)
 {
 	unsigned most = frames_are_whole(r->map->frames) ? EVICTION_BATCH : 1;
 
+	/* Neighbors that were loaded for nothing go first. */
+	if (!r->ahead && neighbors_come(r->map) &&
+	    giver->ahead > account_frames(giver) / MAX_AHEAD_PART &&
+	    reclaim_inactive(r, giver, CACHE_AHEAD))
+		return true;
 	/* a. A clean inactive segment gives its frame, unless resident ones are dropped first. */
 	if (!r->ahead && should_drop_first(r->map, giver) &&
 	    has_progress(r->map, drop_batch(r->map, giver)))
@@ -443,6 +453,8 @@ static bool make_room(struct request *r, struct account *giver)
 	if ((!has_backlog(giver) && deactivate_victim(r->map, giver, CACHE_RESIDENT)) ||
 	    deactivate_victim(r->map, giver, CACHE_RESIDENT_CLEAN))
 		return true;
+	if (r->spare)
+		return reclaim_inactive(r, giver, CACHE_AHEAD);
 	/* d. There is no clean segment: a dirty inactive one is written. */
 	messages_pass_turn(r->map->engine);
 	if (writeback_inactive(giver, NULL))
@@ -520,7 +532,7 @@ static bool evict_step(struct request *r)
 		start_replenishing(r->map, giver);
 	if (make_room(r, giver))
 		return true;
-	if (r->ahead)
+	if (r->ahead || r->spare)
 		return false;
 	if (wait_for_own_segments(r, giver))
 		return true;
@@ -556,9 +568,9 @@ static bool lacks_clean_frames(const struct request *r)
 	       account_lacks_clean_frames(map_account(r->map), r->map->member.least);
 }
 
-uint32_t evict_take_frame(struct mapping *map, bool ahead)
+static uint32_t take_frame(struct mapping *map, bool ahead, bool spare)
 {
-	struct request r = { .map = map, .ahead = ahead, .frame = FRAME_NONE,
+	struct request r = { .map = map, .ahead = ahead, .spare = spare, .frame = FRAME_NONE,
 		.to_free = FRAMES_FREED_PER_FAULT_OVER_BUDGET };
 	bool keeps_clean;
 	size_t limit;
@@ -586,8 +598,8 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 		keeps_clean = !ahead && lacks_clean_frames(&r);
 		if (!keeps_clean && evict_step(&r))
 			continue;
-		/* 6. Nothing can be evicted now. Readahead gives up. */
-		if (ahead)
+		/* 6. Nothing can be evicted now. Only the faulting segment needs its frame. */
+		if (ahead || spare)
 			break;
 		/* 7. Wait for frames that other threads are loading or writing. */
 		if (!keeps_clean && wait_for_others(&r, tries))
@@ -600,6 +612,16 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 	if (r.frame != FRAME_NONE && !r.over && map_account(map)->stuck)
 		map_account(map)->stuck = false;
 	return r.frame;
+}
+
+uint32_t evict_take_frame(struct mapping *map, bool ahead)
+{
+	return take_frame(map, ahead, false);
+}
+
+uint32_t evict_take_spare(struct mapping *map)
+{
+	return take_frame(map, false, true);
 }
 
 /* Makes one frame free and writable for the next fault, if so many segments are inactive that the

@@ -88,7 +88,7 @@ bool prefetch_add(struct prefetch *p, size_t first, size_t last)
 	if (pagecache_has(p->map, first, last))
 		return true;
 	for (size_t i = first; i < last; i++) {
-		if (!readahead_wants(p->map, i))
+		if (!readahead_needs_load(p->map, i))
 			continue;
 		if (is_full(p))
 			return false;

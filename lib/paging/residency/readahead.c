@@ -169,7 +169,7 @@ static unsigned prepare_batch(struct mapping *map, const struct wanted *w, size_
 		seg_unlock(list[k]);
 	*requests = 0;
 	for (unsigned k = 0; k < n; k++) {
-		recycle_look(map, list[k]);
+		recycle_note_load(map, list[k]);
 		list[k]->frame = frames[k];
 		*requests += seg_request(map, nth_segment(w, at + k), list[k],
 					 frame_addr(frames[k]), frame_use_blank(frames[k]),
@@ -235,7 +235,7 @@ static void load_range(struct mapping *map, size_t first, size_t count, size_t s
 	load_wanted(map, &(struct wanted){ .first = first, .step = step }, count);
 }
 
-bool readahead_wants(const struct mapping *map, size_t i)
+bool readahead_needs_load(const struct mapping *map, size_t i)
 {
 	return is_wanted(map, map_seg(map, i));
 }
@@ -373,7 +373,7 @@ static size_t current_window(const struct mapping *map)
 			      MIN_WINDOW_SEGMENTS);
 }
 
-void readahead_used(struct mapping *map)
+void readahead_note_use(struct mapping *map)
 {
 	size_t lost = map->residency.ahead_lost;
 
@@ -383,16 +383,16 @@ void readahead_used(struct mapping *map)
 	account_restore_readahead(map_account(map), map->seg_size);
 }
 
-void readahead_pressed(struct mapping *map)
+void readahead_note_pressure(struct mapping *map)
 {
 	account_cut_readahead(map_account(map), ROOM_CUT_PER_WASTE * map->seg_size);
 }
 
-void readahead_wasted(struct mapping *map)
+void readahead_note_waste(struct mapping *map)
 {
 	map->residency.ahead_lost = min_size(map->residency.ahead_lost + WINDOW_CUT_PER_WASTE,
 					     max_window(map));
-	readahead_pressed(map);
+	readahead_note_pressure(map);
 	add(map->stat.readahead_waste, 1);
 }
 

@@ -16,7 +16,7 @@ void recycle_drop_behind(struct mapping *map, size_t i, size_t cluster, bool all
 /* An absent segment, which the caller has locked, is going to be loaded: notes whether it was
  * dropped behind a run not long ago. */
 void recycle_note_return(struct mapping *map, struct seg *s);
-static inline void recycle_look(struct mapping *map, struct seg *s)
+static inline void recycle_note_load(struct mapping *map, struct seg *s)
 {
 	if (seg_has(s, SEG_LEFT_BEHIND))
 		recycle_note_return(map, s);
