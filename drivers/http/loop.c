@@ -29,6 +29,8 @@
 
 #define MAX_REQUESTS 256
 #define MAX_STREAMS 128L        /* exchanges in one HTTP/2 connection */
+#define FEW_REQUESTS_PART 4     /* this part of the requests is few; part of the range for them */
+#define MIN_RANGE_BYTES 4096
 #define MAX_WORDS 16            /* words that threads wait on; power of two */
 #define MAX_POLL_MS 1000        /* longest wait of the thread while requests wait for a time */
 #define IDLE_POLL_MS 600000     /* longest wait of the thread without requests */
@@ -302,6 +304,16 @@ static bool run_transfer(struct transfer *t)
 	return !err;
 }
 
+/* While few transfers are in flight, a load is divided among more of them, because a new connection
+ * is slow at first. */
+static size_t longest_range(const struct remote *remote)
+{
+	bool are_few = remote->active <= remote->keys.requests / FEW_REQUESTS_PART;
+
+	return are_few ? max_size(remote->keys.range / FEW_REQUESTS_PART, MIN_RANGE_BYTES) :
+			 remote->keys.range;
+}
+
 /* Adds a transfer for the next bytes of a request. Returns false if the request has failed. */
 static bool begin_transfer(struct request *r)
 {
@@ -313,7 +325,7 @@ static bool begin_transfer(struct request *r)
 	}
 	t->request = r;
 	t->at = r->begun;
-	t->len = min_size(r->len - r->begun, r->remote->keys.range);
+	t->len = min_size(r->len - r->begun, longest_range(r->remote));
 	r->begun += t->len;
 	r->active++;
 	t->next = transfers;
