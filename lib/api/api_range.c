@@ -366,6 +366,9 @@ static int check_pin(const struct range *r, int prot)
 			    "| PROT_WRITE", prot);
 	if ((prot & PROT_WRITE) && !map->writable)
 		return fail(EACCES, "cannot pin the range for writing: the mapping is read-only");
+	if (r->map->copy)
+		return fail(EOPNOTSUPP, "cannot pin the range: it belongs to a node copy "
+			    "(UMMAP_NODE), and another process may evict it. Try umcopy");
 	if (!fits)
 		return fail(ENOMEM, "cannot pin the range of %zu bytes: it does not fit into the "
 			    "%zu bytes that may be in memory, of which %zu are pinned already. Try "

@@ -11,7 +11,7 @@
 #include "cuts.h"
 
 #define CAP (1100 * KIB + 700)   /* bytes of the store: two windows */
-#define START (1030 * KIB + 300)
+#define START (1000 * KIB + 300) /* its first length: one window */
 #define EPOCHS 6
 #define MOMENTS 64
 #define URI "sum+power:store?sum.path=sums"
@@ -139,8 +139,10 @@ static void choose_write(struct write *w)
 		w->off &= ~(uint64_t)4095;
 		w->len = (w->len + 4095) & ~(uint64_t)4095;
 	}
-	if (next_random(&seed) % 8)
+	if (next_random(&seed) % 6)
 		w->off %= START;
+	else
+		w->off = START + w->off % (CAP - START);
 	w->len = w->len < CAP - w->off ? w->len : CAP - w->off;
 }
 
@@ -407,6 +409,20 @@ Test(sum_cuts, recovery_is_cut_off)
 Test(sum_cuts, after_a_kill)
 {
 	cut_workloads(cuts_wanted() / 2, check_killed_before, 1);
+}
+
+/* The process that makes the file of checksums is killed. */
+Test(sum_cuts, killed_in_creation)
+{
+	begin();
+	for (size_t cuts = cuts_wanted() / 2; cuts > 0;) {
+		make_store(false);
+		power_record_begin(&record);
+		open_store();
+		close_store();
+		cuts = cuts_at_all(&record, cuts, check_killed_before, 1);
+		power_record_free(&record);
+	}
 }
 
 /* ---- A write during the flush that removes doubt ---- */
