@@ -19,6 +19,7 @@
 #include "transfer.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
