@@ -106,7 +106,8 @@
 
 struct overlay;
 
-#define OVERLAY_BLOCK ((size_t)4096)
+#define OVERLAY_BLOCK ((size_t)4096)   /* bytes of a block of wal+ and cow+ */
+#define OVERLAY_BLOCK_MAX ((size_t)256 << 10)
 #define OVERLAY_RUN 256            /* maximum number of blocks in one transfer */
 #define OVERLAY_RUN_BYTES (OVERLAY_RUN * OVERLAY_BLOCK)
 #define OVERLAY_DRAFTS 4
@@ -118,12 +119,17 @@ struct overlay;
 #define SLOT_COPY 1                /* the record in table B counts, not the one in table A */
 #define SLOT_ATTEMPTED 2           /* a record of the next commit may be in the file */
 #define SLOT_BAD 4                 /* on opening: the block differs from its sum */
+#define SLOT_CLEAN 8               /* the store has the block, too */
+#define SLOT_DOUBTFUL 16           /* records of the slot say OVERLAY_DOUBTFUL from now on */
+#define SLOT_DOUBTS_DURABLY 32     /* the record that counts says so */
+#define SLOT_DOUBTS_NEXT 64        /* the record of the commit under way says so */
 
 struct overlay_slot {
 	uint64_t block;            /* OVERLAY_EMPTY: none */
 	uint64_t commit;           /* number of its commit; OVERLAY_NEVER: none */
 	uint64_t data;             /* checksum of the block */
-	uint64_t sum;              /* sum of the record that counts; 0: none counts */
+	uint64_t sum;              /* sum of the record that was written last; 0: none was */
+	uint64_t valid;            /* parts that the slot has, a bit each; of the policy cache */
 	uint32_t older;            /* slot with the contents of the block before this one */
 	uint32_t next;             /* next slot of the list that this one is in */
 	uint32_t flags;
@@ -158,6 +164,10 @@ struct overlay_policy {
 	bool (*make_room)(struct overlay *o);
 	/* Called after a write of blocks; NULL: never. May wait. */
 	void (*has_written)(struct overlay *o);
+	/* Called under file_lock after a flush has failed, and before the next commit, in place of
+	 * writing all blocks of changed slots again; NULL: never. */
+	void (*has_failed)(struct overlay *o);
+	int (*mend)(struct overlay *o);
 };
 
 /* The first member of each policy's handle, so that the calls below serve as calls of a driver. */
@@ -181,6 +191,7 @@ struct overlay {
 	struct overlay_commit newest;      /* newest durable commit, with the floor in force */
 	struct overlay_commit commits[OVERLAY_COMMITS]; /* number n at n % 32; magic 0: none */
 	uint64_t next;                     /* number of the commit that gets changes made now */
+	uint64_t digest;                   /* sums of all slots, combined by exclusive or */
 	unsigned keep;                     /* commits that stay open */
 	_Atomic uint64_t acked;            /* commit in the acknowledgment, as read or written */
 	bool unsure;                       /* a flush has failed since the newest commit */
@@ -231,11 +242,12 @@ struct overlay_opening {
  * o->damaged_at is set, and o->newest is the newest commit that holds, or the base.
  */
 int overlay_open(struct overlay *o, const struct overlay_opening *how, struct ummap_geom *geom);
-/* Makes a new file. The caller has set in o->head: base, base_size, store, way, uri, data. */
+/* Makes a new file. The caller has set in o->head: base, base_size, store, way, uri, data; and
+ * block and slots_max if they are not 4 KiB and none. */
 int overlay_create(struct overlay *o);
 /* Chooses an older commit, from the floor on. o->newest is that commit then. */
 int overlay_go_back(struct overlay *o, uint64_t number, struct ummap_geom *geom);
-/* Fills the index with the chosen commit. */
+/* Fills the index with the chosen commit; of the policy cache, only the set of used slots. */
 int overlay_load(struct overlay *o);
 /* Prepares a file for writing (order 6), and allocates what writing needs. */
 int overlay_make_ready(struct overlay *o);
@@ -246,6 +258,9 @@ int overlay_check_blocks(struct overlay *o, uint64_t *bad);
 /* Called when another handle has opened the file and failed. If it has written the header, reads
  * the file again and writes the header. -EIO: the contents have changed. */
 int overlay_resume(struct overlay *o);
+/* Reads the file again as overlay_open does. *changed: whether another handle has written it. If
+ * not, nothing changes. */
+int overlay_reload(struct overlay *o, bool *changed);
 void overlay_close(struct overlay *o);
 /* A message for a damaged file: returns -EUCLEAN. */
 int overlay_refuse_damaged(const struct overlay *o, struct ummap_geom *geom);
@@ -283,6 +298,10 @@ uint64_t overlay_block_at(const struct overlay *o, uint32_t slot);
 uint32_t overlay_slot_at(const struct overlay *o, uint64_t place);
 struct overlay_record overlay_make_record(const struct overlay *o, uint32_t slot, uint64_t commit);
 uint64_t overlay_commit_at(uint64_t number);
+static inline bool overlay_is_cache(const struct overlay *o)
+{
+	return o->head.policy == OVERLAY_CACHE;
+}
 /* The checksum of a block: without a salt, as the record of the block has one. */
 static inline uint64_t overlay_sum(const void *block)
 {
@@ -295,8 +314,7 @@ int overlay_acknowledge(struct overlay *o, uint64_t number);
 int overlay_read_commits(struct overlay *o, uint64_t *newest);
 /* Finds a commit in memory, or the base. false: it is not there. */
 bool overlay_find_commit(const struct overlay *o, uint64_t number, struct overlay_commit *c);
-/* Finds the newest commit that holds; see
- * overlay_open. */
+/* Finds the newest commit that holds; see overlay_open. */
 int overlay_find_newest(struct overlay *o);
 /* Reads all records, and fills the slots as they are at commit c. *holds: whether the digest is
  * right, and, if `blocks`, the sums of the blocks that c has written. */
@@ -339,6 +357,9 @@ void overlay_give_back(struct overlay *o, uint32_t first, unsigned n);
 void overlay_publish(struct overlay *o, uint32_t slot, uint64_t block, uint64_t data);
 /* Puts a slot into the list of those that commit `number` makes old. */
 void overlay_make_old(struct overlay *o, uint32_t slot, uint64_t number);
+/* Empties a slot of the policy cache. It is free when a commit says so, and its readers have left.
+ */
+void overlay_empty(struct overlay *o, uint32_t slot);
 /* Puts a changed slot, and its group, into the sets of the next commit. */
 void overlay_mark_changed(struct overlay *o, uint32_t slot);
 /* Retires the old slots of all commits up to the floor, but holds those of commits after `hold`. */

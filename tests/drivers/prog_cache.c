@@ -680,9 +680,10 @@ static void fail_reads(void *arg)
 	check(d.read(h, bytes, sizeof(bytes), SEG) == -EIO);
 	check(d.read(h, bytes, sizeof(bytes), 0) == 0 && memcmp(bytes, &(uint64_t){ 0 }, 8) == 0);
 	memset(bytes, 'x', sizeof(bytes));
-	check(d.write(h, bytes, 512, SEG + 512) == 0);
+	check(d.write(h, bytes, 512, SEG + 512) == -EIO, "the rest of the part cannot be read");
+	check(d.write(h, bytes, sizeof(bytes), SEG + 4096) == 0);
 	memset(bytes, 0, sizeof(bytes));
-	check(d.read(h, bytes, 512, SEG + 512) == 0 && bytes[0] == 'x' && bytes[511] == 'x');
+	check(d.read(h, bytes, 512, SEG + 4608) == 0 && bytes[0] == 'x' && bytes[511] == 'x');
 	check(d.close(h) == 0);
 }
 
