@@ -49,6 +49,15 @@ DL = -ldl
 LIBS += $(if $(PMEM)$(URING),$(shell pkg-config --libs $(PMEM) $(URING))) $(DL)
 ABSENT_OBJ = $(ABSENT:%=$B/drivers/absent_%.o)
 LIB_OBJ = $(LIB_SRC:%.c=$B/%.o) $(ABSENT_OBJ)
+# `make PORTABLE=yes lib` builds the library of a Python wheel: liburing is in it, libpmem2 is left
+# out, and it runs with glibc 2.28, where threads and dlopen(3) are in libraries of their own.
+PORTABLE ?=
+ifneq ($(PORTABLE),)
+PMEM =
+LIBS = $(if $(URING),-l:liburing.a) -Wl,--push-state,--no-as-needed -l:libpthread.so.0 \
+	-l:libdl.so.2 -Wl,--pop-state
+$(LIB_OBJ): override CPPFLAGS += -include packaging/wheel/old_glibc.h
+endif
 SONAME = libummap.so.$(SOMAJOR)
 SO = $B/libummap.so.$(VERSION)
 A = $B/libummap.a
@@ -243,6 +252,7 @@ endef
 BENCH_KIT = $(patsubst %.c,$B/%.o,$(wildcard bench/kit/*.c))
 .SECONDARY: $(BENCH_KIT)
 $B/bench/%.o: override CPPFLAGS += -Ibench
+$B/bench/replay: $B/lib/paging/residency/transfer_size.o
 $B/bench/%: bench/%.c $(SO) $(BENCH_KIT)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Ibench $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $(filter %.c %.o,$^) \
@@ -342,10 +352,16 @@ check-nomove: tests
 # Runs suites on kernels before Linux 6.8, in a virtual machine.
 check-kernels: all tests
 	tests/check-kernels $B
+# Builds and tests on other releases of Debian, in trees from debootstrap.
+check-distros:
+	tests/check-distros
 # Runs MPI programs on simulated machines, which takes too long for `make check`.
 check-mpi-machines: all tests
 	tests/run $B mpi-machines
 
+# Builds RPMs, and checks the recipes of other packages and of images.
+check-packaging:
+	tests/check-packaging
 # Builds the packages for Debian, and a program with them.
 check-deb:
 	tests/check-deb build/deb
@@ -357,8 +373,8 @@ check-cuts: tests
 # Runs all checks, also if some fail.
 ALL = check check-long check-cuts check-asan check-tsan check-mutants check-model check-ports \
 	check-nomove \
-	check-kernels check-mpi-machines \
-	check-deb tidy fuzz
+	check-kernels check-distros check-mpi-machines \
+	check-deb check-packaging tidy fuzz
 check-all:
 	@failed=; for what in $(ALL); do $(MAKE) $$what || failed="$$failed $$what"; done; \
 	echo "check-all: $(words $(ALL)) targets,$${failed:- none} failed"; [ -z "$$failed" ]
@@ -501,5 +517,6 @@ clean:
 .PHONY: all lib tools completions tests check check-long check-layers check-style check-calls \
 	check-settings settings check-man check-install check-plugins check-gdb check-umrun \
 	check-asan check-tsan check-mutants check-model \
-	check-ports check-nomove check-kernels check-mpi-machines check-cuts check-deb check-all \
+	check-ports check-nomove check-kernels check-distros check-mpi-machines check-cuts \
+	check-deb check-packaging check-all \
 	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean

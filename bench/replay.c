@@ -11,6 +11,7 @@
 #include "kit/common.h"
 #include "kit/policy.h"
 #include "kit/simulate.h"
+#include "kit/transfers.h"
 #include "kit/zipf.h"
 #include "ummap.h"
 
@@ -24,6 +25,7 @@ static const char help[] =
 "  --segments N       that rules use (16384)\n"
 "  --uses N           that rules make (1000000)\n"
 "  --policies LIST    of the library's (fifo,plru,s3fifo)\n"
+"  --transfers        simulates transfer sizes: fixed ones, and the one that the library finds\n"
 "  --help\n";
 
 struct uses {
@@ -37,6 +39,7 @@ struct replay {
 	size_t seg, uses, segments;
 	unsigned parts[16], n_parts;
 	char *policies, *rules;
+	int transfers;             /* whether transfer sizes are simulated */
 };
 
 static void add(struct uses *u, uint64_t segment)
@@ -218,6 +221,51 @@ static void play_all(const struct uses *u, const struct replay *r)
 	free(u->segment);
 }
 
+static void report_transfers(const struct uses *u, uint32_t room, const char *size,
+			     struct transfers t, double best)
+{
+	const char *base = strrchr(u->name, '/');
+
+	printf("%s,%zu,%u,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.3f,%.2f\n",
+	       base ? base + 1 : u->name, u->n, room, size, t.loads, t.pages >> 8, t.returns,
+	       t.seconds, t.seconds / best);
+}
+
+static void play_transfers(const struct uses *u, const struct replay *r)
+{
+	static const char *const sizes[] = {
+		"4K", "8K", "16K", "32K", "64K", "128K", "256K", "512K", "1M", "2M"
+	};
+	struct transfers fixed[10];
+
+	for (unsigned part = 0; part < r->n_parts; part++) {
+		uint32_t room = u->segments / r->parts[part];
+		double best = 0;
+
+		for (unsigned k = 0; k < 10; k++) {
+			fixed[k] = play_fixed(u->segment, u->n, u->segments, room, k);
+			best = k && best < fixed[k].seconds ? best : fixed[k].seconds;
+		}
+		for (unsigned k = 0; k < 10; k++)
+			report_transfers(u, room, sizes[k], fixed[k], best);
+		report_transfers(u, room, "adaptive",
+				 play_adaptive(u->segment, u->n, u->segments, room), best);
+	}
+	free(u->segment);
+}
+
+static void play_patterns(const struct replay *r)
+{
+	for (unsigned i = 0; transfer_patterns[i]; i++) {
+		struct uses u = { .name = transfer_patterns[i], .segments = (uint32_t)r->segments };
+
+		if (r->rules && !strstr(r->rules, u.name))
+			continue;
+		u.segment = make_pattern(u.name, u.segments, &u.n);
+		play_transfers(&u, r);
+	}
+}
+
 static void parse_parts(struct replay *r, char *list)
 {
 	r->n_parts = 0;
@@ -241,14 +289,15 @@ static void check_policies(const struct replay *r)
 
 int main(int argc, char **argv)
 {
-	enum { SEG = 1, PARTS, RULES, SEGMENTS, USES, POLICIES, HELP };
+	enum { SEG = 1, PARTS, RULES, SEGMENTS, USES, POLICIES, TRANSFERS, HELP };
 	static const struct option options[] = {
 		{ "seg", 1, 0, SEG }, { "parts", 1, 0, PARTS }, { "rules", 1, 0, RULES }, { "segments", 1, 0, SEGMENTS },
-		{ "uses", 1, 0, USES }, { "policies", 1, 0, POLICIES }, { "help", 0, 0, HELP }, { 0 },
+		{ "uses", 1, 0, USES }, { "policies", 1, 0, POLICIES }, { "transfers", 0, 0, TRANSFERS },
+		{ "help", 0, 0, HELP }, { 0 },
 	};
 	static const char *const all_rules[] = { "zipf", "scans", "loop", "drift" };
 	static char policies[] = "fifo,plru,s3fifo";
-	struct replay r = { 4 * KIB, 1000000, 16384, { 8, 4, 2 }, 3, policies, NULL };
+	struct replay r = { 4 * KIB, 1000000, 16384, { 8, 4, 2 }, 3, policies, NULL, 0 };
 	int c;
 
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -259,13 +308,17 @@ int main(int argc, char **argv)
 		case SEGMENTS: r.segments = parse_count("segments", optarg, 100000000); break;
 		case USES: r.uses = parse_count("uses", optarg, 1000000000); break;
 		case POLICIES: r.policies = optarg; break;
+		case TRANSFERS: r.transfers = 1; break;
 		case HELP: printf("%s", help); return 0;
 		default: fprintf(stderr, "%s", help); return 1;
 		}
 	}
 	check_policies(&r);
-	printf("trace,uses,segments,room,policy,misses,misses_a_use\n");
-	for (unsigned i = 0; i < 4; i++) {
+	printf(r.transfers ? "trace,uses,room,transfer,loads,mib,returns,seconds,of_best\n" :
+			     "trace,uses,segments,room,policy,misses,misses_a_use\n");
+	if (r.transfers && (r.rules || optind == argc))
+		play_patterns(&r);
+	for (unsigned i = 0; i < 4 && !r.transfers; i++) {
 		struct uses u;
 
 		if (r.rules ? !strstr(r.rules, all_rules[i]) : optind < argc)
@@ -276,7 +329,10 @@ int main(int argc, char **argv)
 	for (; optind < argc; optind++) {
 		struct uses u = read_trace(argv[optind], r.seg);
 
-		play_all(&u, &r);
+		if (r.transfers)
+			play_transfers(&u, &r);
+		else
+			play_all(&u, &r);
 	}
 	return 0;
 }

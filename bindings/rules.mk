@@ -5,13 +5,13 @@
 
 # ---- Python ----
 
-# The first Python with numpy and Python.h. The stable ABI has all needed functions since 3.11.
+# The first Python with numpy and Python.h.
 PYTHON := $(shell for python in python3 /usr/bin/python3; do \
 	command -v $$python > /dev/null && $$python -c \
 	'import importlib.util, os, sys, sysconfig; \
 	include = sysconfig.get_path("include") + "/Python.h"; \
 	has_numpy = importlib.util.find_spec("numpy"); \
-	sys.exit(sys.version_info < (3, 11) or not has_numpy or not os.path.exists(include))' \
+	sys.exit(sys.version_info < (3, 9) or not has_numpy or not os.path.exists(include))' \
 	2> /dev/null && command -v $$python && break; done)
 # A module with sanitizers would need a Python that has them, so it is not built.
 PYTHON_FILES = $(if $(PYTHON),$(if $(SANITIZE),,$(PY)/_ummap.abi3.so $(PY_COPIES)))
@@ -46,6 +46,20 @@ install-python: $(PYTHON_FILES)
 	install -m 644 $(PY_SRC) $(DESTDIR)$(PYTHONDIR)/ummap
 	$(LINK_PY) -Wl,-rpath,'$$ORIGIN/$(PYTHON_TO_LIB)' \
 		-o $(DESTDIR)$(PYTHONDIR)/ummap/_ummap.abi3.so
+
+# The source distribution, and a wheel made from it, for other machines.
+BUILD_PACKAGE = $(PYTHON) -c 'import sys; from setuptools import build_meta; \
+	getattr(build_meta, "build_" + sys.argv[1])("$(abspath $B/wheel)")'
+WHEEL_SOURCE = $B/wheel/ummap-$(VERSION)
+wheel:
+	rm -rf $B/wheel
+	mkdir -p $B/wheel
+	cd bindings/python && $(BUILD_PACKAGE) sdist
+	tar -xzf $(WHEEL_SOURCE).tar.gz -C $B/wheel
+	cd $(WHEEL_SOURCE) && UMMAP_PORTABLE=yes $(BUILD_PACKAGE) wheel
+	rm -r $(WHEEL_SOURCE)
+	ls $B/wheel
+.PHONY: wheel
 
 # ---- Fortran ----
 

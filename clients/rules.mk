@@ -118,6 +118,8 @@ $B/tests/mpi/$1/coarray%: tests/mpi/coarray%.f90 $(call MPI_LIB,$1)
 	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -Iinclude $$(CAF_MODULES) \
 		-o $$@ $$< $$(CAF_LAYER) -lcaf_$1
 
+# coarray_bad.sh also runs coarray_kill.
+$B/tests/mpi/$1/coarray_bad: | $B/tests/mpi/$1/coarray_kill
 $B/tests/mpi/$1/coarray_%.static: tests/mpi/coarray_%.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
 	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -Iinclude $$(CAF_MODULES) \

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Builds the package ummap with the library of this source tree inside.
+"""Builds the package ummap with the library inside.
 
-Run ``pip install --no-build-isolation ./bindings/python``.
+Run ``pip install --no-build-isolation ./bindings/python``. A source distribution contains what the
+library is built from, in the folder libummap. With UMMAP_PORTABLE=yes in the environment, the wheel
+runs on other machines (``make wheel``).
 """
 import os
 import re
@@ -13,11 +15,13 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 
 # setuptools expects relative paths, and the build may start in another folder.
 os.chdir(Path(__file__).resolve().parent)
-TOP = Path("../..")
+TOP = Path("libummap") if Path("libummap").exists() else Path("../..")
 BUILD = TOP / "build"
+PORTABLE = os.environ.get("UMMAP_PORTABLE", "")
 VERSION = re.search(r"^VERSION = (.*)$", (TOP / "Makefile").read_text(), re.MULTILINE)[1]
 
 
@@ -25,7 +29,8 @@ class BuildWithLibrary(build_ext):
     """Builds the library by its Makefile, and copies it beside the module, which loads it there."""
 
     def run(self):
-        subprocess.run(["make", "-C", str(TOP), "lib"], check=True)
+        jobs = f"-j{os.cpu_count()}"
+        subprocess.run(["make", "-C", str(TOP), jobs, "lib", f"PORTABLE={PORTABLE}"], check=True)
         super().run()
         package = Path(self.build_lib) / "ummap"
         if self.inplace:
@@ -33,6 +38,33 @@ class BuildWithLibrary(build_ext):
         shutil.copy(BUILD / "libummap.so.0", package / "libummap.so.0")
 
 
+class PackLibrary(sdist):
+    """Adds the sources of the library to the source distribution."""
+
+    def make_release_tree(self, base_dir, files):
+        # The list of files lies in the build folder, outside of this one.
+        files = [file for file in files if ".." not in Path(file).parts]
+        super().make_release_tree(base_dir, files)
+        shutil.copy("ummap/_ummap.h", Path(base_dir, "ummap"))
+        for name in ("Makefile", "LICENSE", "lib", "drivers", "policies", "include", "clients",
+                     "bindings/rules.mk", "packaging/wheel", "bench/field/rules.mk"):
+            target = Path(base_dir, "libummap", name)
+            if (TOP / name).is_dir():
+                shutil.copytree(TOP / name, target, dirs_exist_ok=True)
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(TOP / name, target)
+
+
+# The stable ABI has all functions that the module needs since Python 3.11.
+stable_abi = sys.version_info >= (3, 11)
+options = {
+    "build": {"build_base": str(BUILD / "pip")},
+    "egg_info": {"egg_base": str(BUILD / "pip")},
+    "bdist_wheel": {"py_limited_api": "cp311"} if stable_abi else {},
+}
+if PORTABLE:
+    options["bdist_wheel"]["plat_name"] = f"manylinux_2_28_{os.uname().machine}"
 has_wheel = find_spec("setuptools.command.bdist_wheel") or find_spec("wheel")
 if {"dist_info", "bdist_wheel"} & set(sys.argv) and not has_wheel:
     sys.exit("setup.py: cannot build a wheel: setuptools is older than 70.1, and the package wheel "
@@ -43,7 +75,7 @@ setup(
     version=VERSION,
     description="Files larger than memory as NumPy arrays, with a memory limit (libummap)",
     license="BSD-3-Clause",
-    python_requires=">=3.11",
+    python_requires=">=3.9",
     install_requires=[],
     extras_require={"memmap": ["numpy"]},
     packages=["ummap"],
@@ -60,14 +92,10 @@ setup(
             library_dirs=[str(BUILD)],
             libraries=["ummap"],
             extra_link_args=["-Wl,-rpath,$ORIGIN"],
-            py_limited_api=True,
+            py_limited_api=stable_abi,
         )
     ],
-    cmdclass={"build_ext": BuildWithLibrary},
-    options={
-        "bdist_wheel": {"py_limited_api": "cp311"},
-        "build": {"build_base": str(BUILD / "pip")},
-        "egg_info": {"egg_base": str(BUILD / "pip")},
-    },
+    cmdclass={"build_ext": BuildWithLibrary, "sdist": PackLibrary},
+    options=options,
     zip_safe=False,
 )

@@ -13,7 +13,9 @@
 #include "common/fd_path.h"
 #include "umrun/next_calls.h"
 
-#include <linux/close_range.h>
+#ifndef CLOSE_RANGE_CLOEXEC /* headers before Linux 5.11 */
+#define CLOSE_RANGE_CLOEXEC (1U << 2)
+#endif
 
 #define MAX_DESCRIPTORS 4096
 /* Bytes of one getdents64(2). */

@@ -4,6 +4,7 @@
  * the kernel, which does the call. Calls of the library itself pass unchanged in all threads and
  * signal handlers.
  */
+#include "common/memory_calls.h"
 #include "umrun/heap.h"
 #include "umrun/list.h"
 #include "umrun/next_calls.h"

@@ -163,6 +163,39 @@
  * access at random costs a third more. */
 #define ASSEMBLE_ROUND_MS 50
 
+/* ---- residency: transfer size ---- */
+
+/* residency/transfer_size.c. All percentages and counts below were chosen by bench/replay
+ * --transfers: with them, its patterns take at most 1.1 times as long as with the best fixed size,
+ * unless a comment says otherwise. The time of a read request, and that of a fault without I/O, in
+ * times that storage takes to transfer a page: 45 us and 4 us, with 4 GB/s. */
+#define TRANSFER_LATENCY 45
+#define TRANSFER_RETURN 4
+/* Level at which a mapping begins: 64 KiB, where latency is the larger part of a load. */
+#define FIRST_TRANSFER_LEVEL 4
+/* Part of memory that one load fills at most. */
+#define TRANSFER_MEMORY_PART 8
+/* log2 of the areas of which at most one is sampled; and areas of a sample of which memory holds as
+ * many at least. */
+#define MAX_SAMPLE_SHIFT 10
+#define MIN_SAMPLED_AREAS 4
+/* Accesses to the sample between two decisions, and those that count in full. */
+#define TOUCHES_PER_DECISION 32
+#define MAX_RECENT_TOUCHES 512
+/* The cost of a larger block, and that of the size after a change, in percent of that of the
+ * smaller one, and of the size before. */
+#define MAX_COST_OF_LARGER_PERCENT 93
+#define MAX_COST_OF_CHANGE_PERCENT 93
+/* Time of returns in percent of that of loads, and that of explorations. */
+#define MAX_RETURN_PERCENT 5
+#define MAX_EXPLORATION_PERCENT 3
+/* Length of an exploration, in fillings of memory, of which the first does not count. */
+#define EXPLORATION_FILLINGS 4
+/* Longest time between explorations in vain, in quarters of the time that their cost requires; and
+ * the longest hold after one that was not. */
+#define MAX_EXPLORATION_GAP 64
+#define MAX_HOLD_FILLINGS 8
+
 /* ---- residency: page-cache mappings ---- */
 
 /* A fault costs more than the pages that are mapped with it, so neighbours are mapped together, as

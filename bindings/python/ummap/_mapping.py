@@ -6,7 +6,7 @@ import os
 import sys
 import weakref
 from contextlib import contextmanager
-from typing import Any, Iterator, Optional, Self
+from typing import Any, Iterator, Optional
 
 from . import _ummap
 from ._arguments import check_offset, parse_advice
@@ -59,7 +59,7 @@ class Mapping(_ummap.Mapping):
         state = "closed" if self.closed else f"{len(self)} bytes"
         return f"<ummap.Mapping of {self.name!r}, {state}>"
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Mapping":
         return self
 
     def __exit__(self, *exc: object) -> None:

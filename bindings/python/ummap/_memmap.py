@@ -5,7 +5,7 @@ import os
 import pickle
 import warnings
 from contextlib import contextmanager
-from typing import Any, Iterator, Optional, Self
+from typing import Any, Iterator, Optional
 
 import numpy as np
 
@@ -180,7 +180,7 @@ class memmap(_ummap.Array):
                 shape: Any = None, order: str = "C", *, limit: Size = None, segment: Size = None,
                 policy: Optional[str] = None, advice: Optional[str] = None, writers: bool = False,
                 kernel: bool = False, engine: Optional[str] = None,
-                on_full: Optional[str] = None) -> Self:
+                on_full: Optional[str] = None) -> "memmap":
         mode = parse_mode(mode)
         options = Options(limit, segment, policy, advice, writers, kernel, engine, on_full)
         if mode == "w+" and shape is None:

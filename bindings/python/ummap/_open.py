@@ -9,7 +9,7 @@ import urllib.parse
 from dataclasses import replace
 from errno import EBUSY, EOPNOTSUPP
 from pathlib import Path
-from typing import Any, Iterator, Optional, Self
+from typing import Any, Iterator, Optional
 
 from . import _ummap
 from ._arguments import (PAGE_BYTES, Options, Size, choose_segment_bytes, default_segment_bytes,
@@ -69,7 +69,7 @@ class Store:
         if path is not None and _is_same_file(path, self.fd):
             self.path = os.path.abspath(path)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Store":
         return self
 
     def __exit__(self, *exc: object) -> None:

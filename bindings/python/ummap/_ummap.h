@@ -5,10 +5,29 @@
 
 #define PY_SSIZE_T_CLEAN
 /* The stable ABI has the buffer protocol since Python 3.11. One file serves all later versions. */
+#include <patchlevel.h>
+#if PY_VERSION_HEX >= 0x030b0000
 #define Py_LIMITED_API 0x030b0000
+#endif
 #include <Python.h>
 #include <stdbool.h>
 #include <sys/types.h>
+
+#if PY_VERSION_HEX < 0x030b0000
+#define Py_Version PY_VERSION_HEX
+#endif
+#if PY_VERSION_HEX < 0x030a0000
+static inline PyObject *Py_NewRef(PyObject *object)
+{
+	Py_INCREF(object);
+	return object;
+}
+
+static inline int PyModule_AddObjectRef(PyObject *module, const char *name, PyObject *value)
+{
+	return PyModule_AddObject(module, name, Py_NewRef(value));
+}
+#endif
 
 /* Raises OSError for the library's last failed call in this thread. Returns NULL. */
 PyObject *raise_library_error(void);

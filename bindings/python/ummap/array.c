@@ -347,6 +347,27 @@ static int check_base_position(PyObject *ndarray)
 	return found;
 }
 
+static void take_functions_of(PyTypeObject *nd)
+{
+#if PY_VERSION_HEX >= 0x030a0000
+	super.dealloc = (destructor)PyType_GetSlot(nd, Py_tp_dealloc);
+	super.traverse = (traverseproc)PyType_GetSlot(nd, Py_tp_traverse);
+	super.clear = (inquiry)PyType_GetSlot(nd, Py_tp_clear);
+	super.subscript = (binaryfunc)PyType_GetSlot(nd, Py_mp_subscript);
+	super.ass_subscript = (objobjargproc)PyType_GetSlot(nd, Py_mp_ass_subscript);
+	super.getbuffer = (get_buffer_fn *)PyType_GetSlot(nd, Py_bf_getbuffer);
+	super.releasebuffer = (release_buffer_fn *)PyType_GetSlot(nd, Py_bf_releasebuffer);
+#else /* PyType_GetSlot refuses static types such as ndarray. */
+	super.dealloc = nd->tp_dealloc;
+	super.traverse = nd->tp_traverse;
+	super.clear = nd->tp_clear;
+	super.subscript = nd->tp_as_mapping->mp_subscript;
+	super.ass_subscript = nd->tp_as_mapping->mp_ass_subscript;
+	super.getbuffer = nd->tp_as_buffer->bf_getbuffer;
+	super.releasebuffer = nd->tp_as_buffer->bf_releasebuffer;
+#endif
+}
+
 PyObject *make_array_type(PyObject *module, PyObject *ndarray)
 {
 	PyTypeObject *nd = (PyTypeObject *)Py_NewRef(ndarray);
@@ -358,15 +379,8 @@ PyObject *make_array_type(PyObject *module, PyObject *ndarray)
 	if (found == -1)
 		return NULL;
 	super.ndarray = nd;
-	super.dealloc = (destructor)PyType_GetSlot(nd, Py_tp_dealloc);
-	super.traverse = (traverseproc)PyType_GetSlot(nd, Py_tp_traverse);
-	super.clear = (inquiry)PyType_GetSlot(nd, Py_tp_clear);
+	take_functions_of(nd);
 	follows_base = found && !super.traverse;
-	super.subscript = (binaryfunc)PyType_GetSlot(nd, Py_mp_subscript);
-	super.ass_subscript = (objobjargproc)PyType_GetSlot(nd, Py_mp_ass_subscript);
-	super.getbuffer = (get_buffer_fn *)PyType_GetSlot(nd, Py_bf_getbuffer);
-	super.releasebuffer =
-		(release_buffer_fn *)PyType_GetSlot(nd, Py_bf_releasebuffer);
 	bases = PyTuple_Pack(1, ndarray);
 	if (!bases)
 		return NULL;

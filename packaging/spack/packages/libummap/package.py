@@ -30,7 +30,7 @@ class Libummap(MakefilePackage):
     depends_on("liburing", when="+uring")
     depends_on("pmdk", when="+pmem")
     depends_on("ncurses", when="+screen")
-    depends_on("python@3.11:", when="+python")
+    depends_on("python@3.9:", when="+python")
     depends_on("py-numpy", when="+python")
     depends_on("fortran", type="build", when="+fortran")
     depends_on("mpi", when="+mpi")

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_transfer_size.c - the transfer size that follows from accesses. */
+#include <criterion/criterion.h>
+
+#include "common.h"
+#include "paging/residency/transfer_size.h"
+
+#define SEGMENTS (64u << TRANSFER_AREA_SHIFT)
+#define MEMORY (SEGMENTS / 8)
+
+/* A mapping whose memory is a ring: each segment stays until MEMORY others have come. */
+struct play {
+	struct transfer_size t;
+	uint64_t arrival[SEGMENTS]; /* time of the last load; 0: never loaded */
+	bool ahead[SEGMENTS];       /* whether the segment was loaded and is not resident */
+	uint64_t clock, loads, returns, random;
+};
+
+static struct play *begin(void)
+{
+	struct play *p = calloc(1, sizeof(*p));
+
+	transfer_begin(&p->t, calloc(1, transfer_stamps_len(SEGMENTS)), SEGMENTS, MEMORY);
+	p->random = 1;
+	return p;
+}
+
+static void end(struct play *p)
+{
+	free(p->t.stamps);
+	free(p);
+}
+
+static bool is_loaded(const struct play *p, size_t i)
+{
+	return p->arrival[i] && p->clock - p->arrival[i] < MEMORY;
+}
+
+static void load(struct play *p, size_t i, bool sampled)
+{
+	size_t first = i >> p->t.level << p->t.level, n = 0;
+
+	for (size_t k = first; k < first + ((size_t)1 << p->t.level); k++) {
+		if (is_loaded(p, k))
+			continue;
+		p->arrival[k] = ++p->clock;
+		p->ahead[k] = sampled && k >> p->t.resolution != i >> p->t.resolution;
+		n++;
+	}
+	transfer_count_load(&p->t, n);
+	p->loads++;
+}
+
+static void use(struct play *p, size_t i)
+{
+	bool sampled = transfer_is_sampled(&p->t, i);
+	size_t first;
+
+	if (is_loaded(p, i) && !p->ahead[i])
+		return;
+	if (sampled)
+		transfer_touch(&p->t, i, MEMORY);
+	if (!is_loaded(p, i)) {
+		load(p, i, sampled);
+		return;
+	}
+	first = i >> p->t.resolution << p->t.resolution;
+	for (size_t k = first; k < first + ((size_t)1 << p->t.resolution); k++)
+		p->ahead[k] = false;
+	transfer_count_return(&p->t);
+	p->returns++;
+}
+
+/* Uses aligned blocks of n segments at random. */
+static void use_blocks(struct play *p, size_t n, size_t blocks)
+{
+	for (size_t b = 0; b < blocks; b++) {
+		size_t first = next_random(&p->random) % (SEGMENTS / n) * n;
+
+		for (size_t i = first; i < first + n; i++)
+			use(p, i);
+	}
+}
+
+Test(transfer_size, blocks)
+{
+	for (unsigned level = 2; level <= 6; level += 2) {
+		struct play *p = begin();
+
+		use_blocks(p, (size_t)1 << level, 2 * SEGMENTS >> level);
+		check(p->t.level == level, "blocks of level %u: %u", level, p->t.level);
+		end(p);
+	}
+}
+
+Test(transfer_size, single)
+{
+	struct play *p = begin();
+
+	use_blocks(p, 1, SEGMENTS);
+	check(p->t.level <= 1, "single segments: %u", p->t.level);
+	end(p);
+}
+
+/* The level follows a change of the accesses, in both directions. */
+Test(transfer_size, change)
+{
+	struct play *p = begin();
+
+	for (unsigned k = 0; k < 4; k++) {
+		use_blocks(p, k % 2 ? 1 : 64, k % 2 ? SEGMENTS : 2 * SEGMENTS / 64);
+		check(k % 2 ? p->t.level <= 1 : p->t.level == 6, "phase %u: %u", k, p->t.level);
+	}
+	end(p);
+}
+
+Test(transfer_size, in_order)
+{
+	struct play *p = begin();
+
+	for (size_t i = 0; i < SEGMENTS; i++)
+		use(p, i);
+	check(p->t.level >= TRANSFER_LEVELS - 2, "%u", p->t.level);
+	check(p->loads < 2 * SEGMENTS >> (TRANSFER_LEVELS - 1), "%" PRIu64 " loads", p->loads);
+	end(p);
+}
+
+/* Parts of all rows of an array, which memory holds, again and again: only the used segments are
+ * loaded in the end. */
+Test(transfer_size, columns)
+{
+	struct play *p = begin();
+	uint64_t before = 0;
+
+	for (unsigned pass = 0; pass < 1000; pass++) {
+		before = pass == 900 ? p->clock : before;
+		for (size_t i = pass / 100 % 10; i < SEGMENTS; i += 10)
+			use(p, i);
+	}
+	check(p->clock - before < 2 * SEGMENTS / 10, "%" PRIu64 " segments", p->clock - before);
+	end(p);
+}
+
+/* A load leaves most of memory as it is, and a mapping of few segments is all sampled. */
+Test(transfer_size, small)
+{
+	struct transfer_size t;
+	uint32_t *stamps = calloc(1, transfer_stamps_len(SEGMENTS));
+
+	transfer_begin(&t, stamps, 100, 16);
+	check(1u << t.level <= 2, "%u", t.level);
+	for (size_t i = 0; i < 100; i++)
+		check(transfer_is_sampled(&t, i), "segment %zu", i);
+	check(!transfer_is_sampled(&t, 100), "a segment that the mapping got later");
+	for (size_t k = 0; k < 100000; k++)
+		transfer_touch(&t, k % 100, 16);
+	check(1u << t.level <= 2, "%u", t.level);
+	free(stamps);
+}
