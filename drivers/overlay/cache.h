@@ -170,7 +170,7 @@ int cache_commit(struct cache *c);
 /* Notes the result of a request to the near file or the far store. */
 void cache_near_failed(struct cache *c, int err);
 void cache_far_was(struct cache *c, int err);
-/* Makes durable in the header that this handle writes the far store (order 13). */
+/* Makes durable in the header that this handle writes the far store (order 14). */
 int cache_touch_far(struct cache *c);
 
 /* ---- cache_transfer.c ---- */

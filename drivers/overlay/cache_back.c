@@ -4,7 +4,7 @@
  * file ahead.
  *
  * A flight is a set of dirty slots, the oldest ones. They are noted; a commit says that they are
- * dirty (order 11); their parts go to the far store in its order, neighbors in one request, several
+ * dirty (order 12); their parts go to the far store in its order, neighbors in one request, several
  * requests at a time; the far store is flushed; and slots that were not written meanwhile become
  * clean.
  */

@@ -349,7 +349,7 @@ static void doubt_neighbors(struct cache *c, uint64_t off, uint64_t end)
 	}
 }
 
-/* Clean slots lose the parts that are about to be written (order 12). Returns whether a commit must
+/* Clean slots lose the parts that are about to be written (order 13). Returns whether a commit must
  * come first. Records of slots that were emptied lately may say that they have the parts. */
 static bool give_up_clean(struct cache *c, uint64_t off, uint64_t end)
 {

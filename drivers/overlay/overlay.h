@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * An overlay: blocks of a store that are in another file. The filters wal+ and cow+ are policies
- * over it. format.h has the form of the file.
+ * An overlay: blocks of a store that are in another file. The filters wal+, cow+ and cache+ are
+ * policies over it. format.h has the form of the file.
  *
  * STATES. A slot of the file is in one of these states:
  *
@@ -77,6 +77,35 @@
  * A FLUSH THAT FAILS may have lost all that was written since the last one, and the next flush may
  * succeed nevertheless. Before the next attempt, the blocks of all changed slots are read, compared
  * with their sums, and written again. If one differs, the overlay is broken: it accepts no write.
+ *
+ * THE POLICY CACHE differs, because it need not be atomic, but must not copy blocks that change in
+ * part. The file has a fixed number of slots. A slot has some of the parts of its block (4 KiB
+ * each). A block has at most one dirty slot, with parts that the store lacks, and one clean slot,
+ * with parts that the store has, too. A part that both have counts as dirty. A slot is free, or
+ *
+ *	dirty      only a write to the store may make it clean
+ *	clean      it may be emptied at any time
+ *	doubtful   it is clean, but a crash empties it, because the store may lose what was written
+ *	emptied    a commit that says so makes it free, as it does with an old slot
+ *
+ * Records have no sums of blocks. A commit makes records of one group after the other, so that a
+ * change which comes meanwhile may be in it or not. `size` of the commit is at least as new as all
+ * records. The orders 1, 3, 5 and 8 do not apply; instead:
+ *	10. The records of a commit, and the blocks, are durable before the commit record is written.
+ *	11. A part of a clean slot is written only if no record that counts, or may count, says that
+ *	    the slot has it, or if the slot is doubtful there. A part of a dirty slot may be written
+ *	    at any time. A slot is used for another block when its empty record is durable.
+ *	12. A part of a dirty slot is written to the store when a commit says that the slot has it.
+ *	    The slot becomes clean after a flush of the store.
+ *	13. Other bytes are written to the store, past the file, when a commit says that no clean
+ *	    slot has them, or that the slot is doubtful. A slot that is filled while the store has
+ *	    such bytes which were not flushed is doubtful. Doubt ends after a flush of the store.
+ *	14. OVERLAY_TOUCHED is durable in the header before the first write to the store.
+ *
+ * A crash leaves the records of the last commit (2). Dirty parts may be older or newer, or torn, as
+ * on any disk; all that was written when the commit began is there (10). Clean parts are those of
+ * the store (11, 12, 13). After a flush that fails, clean slots that have changed are emptied, and
+ * all dirty parts are read and written again.
  *
  * READERS. Write calls may run in a signal handler and must not wait for a reader, which may be the
  * interrupted thread. Readers count in one of two generations. Slots are retired into the present
