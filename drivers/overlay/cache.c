@@ -142,7 +142,7 @@ static int cache_flush(void *h, uint64_t off, uint64_t len)
 	(void)len;
 	if (!c->o.writable)
 		return 0;
-	err = c->flush_far ? cache_write_back(c) : cache_flush_past(c);
+	err = c->flush_far ? cache_write_back(c) : cache_flush_far(c, false);
 	if (!err && (c->mode == CACHE_BACK || c->landed || c->index.lists[CACHE_DIRTY].count > 0))
 		err = cache_commit(c);
 	lost = atomic_exchange(&c->far_lost, 0);
@@ -192,7 +192,7 @@ struct keys {
 	uint64_t size, block;          /* 0: not given */
 	uint64_t dirty_percent, dirty_age;
 	bool flush_given;
-	bool doubt;                    /* whether `far` does not tell if the contents are the same */
+	bool doubt;                    /* whether `far` does not tell if the store has changed */
 };
 
 static const struct key_type types[] = { CACHE_KEYS(KEY_TYPE) KEY_TYPES_END };
@@ -294,7 +294,7 @@ static int choose_path(struct keys *k, const struct ummap_uri *uri, struct ummap
 
 /* ---- The far store ---- */
 
-/* Updates the properties of a far store that is a file. Returns whether it is a file or a device. */
+/* Updates the properties of a far store that is a file. Returns whether it is one, or a device. */
 static bool look_at_far(struct cache *c, struct store_facts *facts)
 {
 	struct stat st;
@@ -376,8 +376,8 @@ static int create_near(struct cache *c, const struct keys *k, struct ummap_geom 
 	int err = !size && c->o.file.device ? side_size(&c->o.file, &size) : 0;
 
 	if (err || !size)
-		return keys_refuse(geom, EINVAL, "cannot create the near file '%.140s': its size is "
-				   "not given. Try the key cache.size", c->o.file.path);
+		return keys_refuse(geom, EINVAL, "cannot create the near file '%.140s': its size "
+				   "is not given. Try the key cache.size", c->o.file.path);
 	memset(head, 0, sizeof(*head));
 	head->block = k->block ? k->block : DEFAULT_BLOCK;
 	slots = overlay_count_slots(&c->o, size);
@@ -661,19 +661,18 @@ static int note_far(struct cache *c, uint64_t size)
 	return note_near(c, err);
 }
 
-static void tell_end(struct cache *c, int err)
+static void report_dirty_end(struct cache *c, int err)
 {
-	const char *begin = "cache+: cannot write all changes back to the store";
-	const char *near = c->o.file.path;
+	const char *near = c->o.file.path, *reason = strerror(abs(err));
 
 	if (*c->store)
-		notice_give(&c->o.notice, "%s: %s. Nothing is lost. Try to repair the storage, then "
-			    "`ummap cache --cache %.140s flush %.140s`", begin, strerror(abs(err)),
-			    near, c->store);
+		notice_give(&c->o.notice, "cache+: cannot write all changes back to the store: %s. "
+			    "Nothing is lost. Try to repair the storage, then `ummap cache --cache "
+			    "%.140s flush %.140s`", reason, near, c->store);
 	else
-		notice_give(&c->o.notice, "%s: %s. Nothing is lost: the rest is in '%.140s', and is "
-			    "written back when the store is opened again", begin,
-			    strerror(abs(err)), near);
+		notice_give(&c->o.notice, "cache+: cannot write all changes back to the store: %s. "
+			    "Nothing is lost: the rest is in '%.140s', and is written back when "
+			    "the store is opened again", reason, near);
 }
 
 /* Writes all dirty blocks back, and makes all clean ones certain. */
@@ -707,7 +706,7 @@ static int end(struct cache *c)
 		noting = note_far(c, size);
 	cache_give_notices(c);
 	if (c->o.writable && err && c->index.lists[CACHE_DIRTY].count)
-		tell_end(c, err);
+		report_dirty_end(c, err);
 	if (!c->lasts && !err && !c->index.lists[CACHE_DIRTY].count)
 		side_remove(&c->o.file);
 	return err ? err : committing ? committing : noting;

@@ -80,7 +80,8 @@ struct cache {
 	uint32_t max_age;              /* seconds for which a slot may be dirty */
 	_Atomic uint32_t trouble;      /* enum cache_trouble bits */
 	_Atomic int failed[2];         /* unreported errors of the near file and the far store */
-	_Atomic unsigned far_readers;  /* number of requests that read the far store */
+	_Atomic unsigned far_readers;  /* number of calls that read the far store */
+	_Atomic unsigned far_reads;    /* number of asynchronous reads that have begun */
 	uint64_t last_drop;            /* number of the commit that has all slots emptied so far */
 	bool mending;                  /* whether threads must not write dirty slots; under lock */
 	/* Writes past the near file: under way in the low half, completed ones in the high half. */
@@ -88,10 +89,10 @@ struct cache {
 	_Atomic uint64_t settled;      /* `past` when the far store was flushed after them */
 	_Atomic uint64_t far_changes;  /* changes when the far store does */
 	_Atomic uint32_t far_unflushed; /* an enum cache_flushed */
-	_Atomic bool far_doubt;        /* whether a flush may have lost a write past the near file */
+	_Atomic bool far_doubt;        /* whether a flush may have lost such writes */
 	_Atomic int far_lost;          /* error of such a flush that no caller has got */
 	_Atomic unsigned far_failures; /* number of flushes of the far store that have failed */
-	_Atomic bool landed;           /* whether slots are clean that the newest commit has dirty */
+	_Atomic bool landed;           /* whether slots are clean, but dirty in the newest commit */
 	_Atomic uint32_t flushing, homing, stepping;
 	struct cache_flight *flight;   /* under `homing` */
 	char *buffer;                  /* CACHE_BUFFER bytes; under `homing` */
@@ -185,6 +186,10 @@ int cache_reap(void *h, struct ummap_io **done, unsigned max, unsigned min);
  * far as there is room. With `new_only`, blocks that have a slot are left out, and nothing is kept
  * if cache.far_changes is another number. */
 void cache_keep(struct cache *c, struct cursor cursor, const uint64_t *new_only);
+/* Empties all clean slots for which a function returns true. */
+void cache_drop_all(struct cache *c, bool (*wants)(struct cache *c, uint32_t s));
+/* Copies parts from one slot to another one, or writes them again. */
+int cache_copy_parts(struct cache *c, uint32_t from, uint32_t to, uint64_t parts);
 /* overlay_policy.has_failed and mend. */
 void cache_forget_unflushed(struct overlay *o);
 int cache_mend(struct overlay *o);
@@ -208,11 +213,9 @@ int cache_write_back(struct cache *c);
 uint32_t cache_reserve(const struct cache *c);
 /* Evicts slots until enough are free, durably. */
 void cache_make_room(struct cache *c);
-/* Flushes the far store. After an error that may have lost writes past the near file, the next
- * flush by the caller of the driver fails. */
-int cache_flush_far(struct cache *c);
-/* Flushes the far store if it was written past the near file since the last flush. */
-int cache_flush_past(struct cache *c);
+/* Flushes the far store, `always` or if it was written past the near file since the last flush.
+ * After an error that may have lost such writes, the next flush by the driver's caller fails. */
+int cache_flush_far(struct cache *c, bool always);
 /* Flushes the far store. Afterwards, clean slots are doubtful only if writes are under way. */
 int cache_settle_far(struct cache *c);
 

@@ -85,13 +85,16 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* Lets readers of the far store go first, for a while. */
+/* Lets readers of the far store go first, for a while: until none has begun for a pause. */
 static void yield_to_readers(struct cache *c)
 {
 	uint64_t until = now_ns() + MAX_YIELD_NS;
+	unsigned reads;
 
-	while (c->far_readers > 0 && now_ns() < until)
+	do {
+		reads = c->far_reads;
 		cache_pause();
+	} while ((c->far_reads != reads || c->far_readers > 0) && now_ns() < until);
 }
 
 /* Consecutive bytes of the far store in a buffer. */
@@ -193,7 +196,8 @@ static void send_stretches(struct cache *c, char *buffer)
  * before it waits for the threads that are present. */
 static int send_flight(struct cache *c, unsigned n, bool gently)
 {
-	unsigned most = gently ? GENTLE_SENDERS : CACHE_SENDERS, others = n - 1 < most ? n - 1 : most;
+	unsigned most = gently ? GENTLE_SENDERS : CACHE_SENDERS;
+	unsigned others = n - 1 < most ? n - 1 : most;
 	struct cache_crew *crew = &c->crew;
 	uint32_t present;
 
@@ -299,49 +303,17 @@ static unsigned begin_flight(struct cache *c, uint32_t most)
 	return n;
 }
 
-/* Sorts a flight by its blocks. It is a heap sort, because qsort(3) may allocate. */
-static void sink(struct cache_flight *f, unsigned at, unsigned n)
-{
-	struct cache_flight it = f[at];
-
-	for (unsigned child; (child = 2 * at + 1) < n; at = child) {
-		child += child + 1 < n && f[child + 1].block > f[child].block;
-		if (f[child].block <= it.block)
-			break;
-		f[at] = f[child];
-	}
-	f[at] = it;
-}
-
+/* Sorts a flight by its blocks, by insertion: qsort(3) may allocate, and a flight is short. */
 static void sort_flight(struct cache_flight *f, unsigned n)
 {
-	for (unsigned at = n / 2; at > 0; at--)
-		sink(f, at - 1, n);
-	for (; n > 1; n--) {
-		struct cache_flight last = f[n - 1];
+	for (unsigned i = 1; i < n; i++) {
+		struct cache_flight it = f[i];
+		unsigned at = i;
 
-		f[n - 1] = f[0];
-		f[0] = last;
-		sink(f, 0, n - 1);
+		for (; at > 0 && f[at - 1].block > it.block; at--)
+			f[at] = f[at - 1];
+		f[at] = it;
 	}
-}
-
-/* Copies parts from one slot to another one. */
-static int copy_parts(struct cache *c, const struct cache_flight *f, uint32_t to)
-{
-	char part[OVERLAY_PART];
-	int err = 0;
-
-	for (uint64_t parts = f->parts; parts && !err; parts &= parts - 1) {
-		uint64_t skip = (unsigned)__builtin_ctzll(parts) * OVERLAY_PART;
-
-		err = side_read(&c->o.file, part, sizeof(part),
-				overlay_block_at(&c->o, f->slot) + skip);
-		if (!err)
-			err = side_write(&c->o.file, part, sizeof(part),
-					 overlay_block_at(&c->o, to) + skip);
-	}
-	return err;
 }
 
 /* Ends the flight of a slot; under the lock. `clean` is the clean slot of the block that has its
@@ -379,7 +351,7 @@ static void land(struct cache *c, const struct cache_flight *f, bool is_back)
 	failures = c->o.failures;
 	clean = is_back ? cache_find(&c->index, f->block, false) : CACHE_NO_SLOT;
 	futex_unlock(&c->o.lock);
-	if (clean != CACHE_NO_SLOT && copy_parts(c, f, clean))
+	if (clean != CACHE_NO_SLOT && cache_copy_parts(c, f->slot, clean, f->parts))
 		clean = CACHE_NO_SLOT;
 	futex_lock(&c->o.lock);
 	land_slot(c, f, is_back, c->o.failures == failures ? clean : CACHE_NO_SLOT);
@@ -400,7 +372,7 @@ static int fly(struct cache *c, unsigned n, bool gently, int *unread)
 		sort_flight(c->flight, n);
 		err = send_flight(c, n, gently);
 		if (!err)
-			err = cache_flush_far(c);
+			err = cache_flush_far(c, true);
 		/* A flush of another thread has failed, and may have lost these blocks. */
 		if (!err && c->far_failures != far_failures)
 			err = -EIO;
@@ -461,32 +433,16 @@ int cache_write_back(struct cache *c)
 	if (!err)
 		err = lengthen_far(c);
 	if (!err)
-		err = cache_flush_past(c);
+		err = cache_flush_far(c, false);
 	futex_unlock(&c->homing);
 	return err;
 }
 
 /* ---- Flushing the far store ---- */
 
-/* Calls a function for all clean slots that are doubtful, under the lock, while it returns true. */
-static void visit_doubtful(struct cache *c, bool (*visit)(struct cache *c, uint32_t s))
+static bool is_doubtful(struct cache *c, uint32_t s)
 {
-	bool goes_on = true;
-
-	for (uint32_t s = 0; s < c->index.nslots && goes_on;) {
-		futex_lock(&c->o.lock);
-		do
-			if (cache_slot(c, s)->flags & SLOT_DOUBTFUL)
-				goes_on = visit(c, s);
-		while (++s < c->index.nslots && s % OVERLAY_GROUP && goes_on);
-		futex_unlock(&c->o.lock);
-	}
-}
-
-static bool drop_doubtful(struct cache *c, uint32_t s)
-{
-	cache_drop(c, s);
-	return true;
+	return cache_slot(c, s)->flags & SLOT_DOUBTFUL;
 }
 
 /* Under the lock of flushes: a flush that fails may lose what another thread has written, whose own
@@ -510,42 +466,36 @@ static int flush_far(struct cache *c)
 		c->far_failures++;
 	if (err < 0 && unflushed) {
 		c->far_doubt = true;
-		visit_doubtful(c, drop_doubtful);
+		cache_drop_all(c, is_doubtful);
 		c->far_lost = err;
 	}
 	return err;
 }
 
-int cache_flush_far(struct cache *c)
+int cache_flush_far(struct cache *c, bool always)
 {
-	int err;
+	int err = 0;
 
-	futex_lock(&c->flushing);
-	err = flush_far(c);
-	futex_unlock(&c->flushing);
-	return err;
-}
-
-int cache_flush_past(struct cache *c)
-{
-	int err;
-
-	if (c->far_unflushed == CACHE_FLUSHED)
+	if (!always && c->far_unflushed == CACHE_FLUSHED)
 		return 0;
 	futex_lock(&c->flushing);
-	err = c->far_unflushed == CACHE_FLUSHED ? 0 : flush_far(c);
+	if (always || c->far_unflushed != CACHE_FLUSHED)
+		err = flush_far(c);
 	futex_unlock(&c->flushing);
 	return err;
 }
 
-/* A write past the near file that begins now makes its slots doubtful again. */
-static bool end_doubt(struct cache *c, uint32_t s)
+/* A write past the near file that begins meanwhile makes its slots doubtful again. */
+static void end_doubt(struct cache *c, uint64_t past)
 {
-	if (c->past != c->settled || c->far_doubt)
-		return false;
-	cache_slot(c, s)->flags &= ~SLOT_DOUBTFUL;
-	overlay_mark_changed(&c->o, s);
-	return true;
+	for (uint32_t s = 0; s < c->index.nslots; s++) {
+		futex_lock(&c->o.lock);
+		if (is_doubtful(c, s) && c->past == past && !c->far_doubt) {
+			cache_slot(c, s)->flags &= ~SLOT_DOUBTFUL;
+			overlay_mark_changed(&c->o, s);
+		}
+		futex_unlock(&c->o.lock);
+	}
 }
 
 int cache_settle_far(struct cache *c)
@@ -556,10 +506,10 @@ int cache_settle_far(struct cache *c)
 	if ((uint32_t)before)
 		return 0;
 	futex_lock(&c->homing);
-	err = cache_flush_far(c);
+	err = cache_flush_far(c, true);
 	if (!err) {
 		c->settled = before;
-		visit_doubtful(c, end_doubt);
+		end_doubt(c, before);
 		err = cache_commit(c);
 	}
 	futex_unlock(&c->homing);

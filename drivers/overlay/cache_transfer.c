@@ -635,20 +635,28 @@ int cache_write(void *h, const void *buf, size_t len, uint64_t off)
 
 /* ---- After a flush of the near file that failed ---- */
 
-/* Clean parts that a failed flush may have lost are forgotten. */
+void cache_drop_all(struct cache *c, bool (*wants)(struct cache *c, uint32_t s))
+{
+	for (uint32_t s = 0; s < c->index.nslots; s++) {
+		futex_lock(&c->o.lock);
+		if (c->index.slots[s].key != CACHE_NO_KEY && !cache_is_dirty(&c->index, s) &&
+		    wants(c, s))
+			cache_drop(c, s);
+		futex_unlock(&c->o.lock);
+	}
+}
+
+static bool has_changed(struct cache *c, uint32_t s)
+{
+	const struct overlay_group *group = overlay_group(&c->o, s / OVERLAY_GROUP);
+
+	return overlay_has_bit(group->changed, s) || overlay_has_bit(group->taken, s);
+}
+
+/* A failed flush may have lost clean parts. */
 void cache_forget_unflushed(struct overlay *o)
 {
-	struct cache *c = cache_of(o);
-
-	for (uint32_t s = 0; s < c->index.nslots; s++) {
-		const struct overlay_group *group = overlay_group(o, s / OVERLAY_GROUP);
-
-		futex_lock(&o->lock);
-		if ((overlay_has_bit(group->changed, s) || overlay_has_bit(group->taken, s)) &&
-		    c->index.slots[s].key != CACHE_NO_KEY && !cache_is_dirty(&c->index, s))
-			cache_drop(c, s);
-		futex_unlock(&o->lock);
-	}
+	cache_drop_all(cache_of(o), has_changed);
 }
 
 /* Waits until no thread writes dirty slots. Threads that want to begin wait for the end of
@@ -673,18 +681,19 @@ static void keep_writers_out(struct cache *c)
 	futex_unlock(&c->o.lock);
 }
 
-static int write_again(struct cache *c, uint32_t s, uint64_t parts)
+int cache_copy_parts(struct cache *c, uint32_t from, uint32_t to, uint64_t parts)
 {
 	char part[OVERLAY_PART];
 	int err = 0;
 
 	for (; parts && !err; parts &= parts - 1) {
-		uint64_t place = overlay_block_at(&c->o, s) +
-				 (unsigned)__builtin_ctzll(parts) * OVERLAY_PART;
+		uint64_t skip = (unsigned)__builtin_ctzll(parts) * OVERLAY_PART;
 
-		err = side_read(&c->o.file, part, sizeof(part), place);
+		err = side_read(&c->o.file, part, sizeof(part),
+				overlay_block_at(&c->o, from) + skip);
 		if (!err)
-			err = side_write(&c->o.file, part, sizeof(part), place);
+			err = side_write(&c->o.file, part, sizeof(part),
+					 overlay_block_at(&c->o, to) + skip);
 	}
 	return err;
 }
@@ -697,7 +706,7 @@ int cache_mend(struct overlay *o)
 
 	keep_writers_out(c);
 	for (uint32_t s = 0; s < c->index.nslots && !err; s++) {
-		/* As a reader: the slot may be written back and evicted, but gets no other block. */
+		/* As a reader: the slot may be evicted, but gets no other block. */
 		unsigned ticket = overlay_enter(o);
 		uint64_t parts = 0;
 
@@ -705,7 +714,7 @@ int cache_mend(struct overlay *o)
 		if (c->index.slots[s].key != CACHE_NO_KEY && cache_is_dirty(&c->index, s))
 			parts = parts_in(c, s);
 		futex_unlock(&o->lock);
-		err = write_again(c, s, parts);
+		err = cache_copy_parts(c, s, s, parts);
 		overlay_leave(o, ticket);
 	}
 	futex_lock(&o->lock);
@@ -717,44 +726,28 @@ int cache_mend(struct overlay *o)
 /* ---- Asynchronous requests: reads that need only the far store go there, all others are done at
  * once, and held ---- */
 
-static bool is_far(struct cache *c, const struct ummap_io *io)
+static bool is_far(void *h, const struct ummap_io *io)
 {
+	struct cache *c = h;
 	struct source src;
+	bool is;
 
 	if (io->op != UMMAP_IO_READ)
 		return false;
 	futex_lock(&c->o.lock);
 	src = find_source(c, io->off, io->len);
 	futex_unlock(&c->o.lock);
-	return src.slot == CACHE_NO_SLOT && src.len == io->len;
+	is = src.slot == CACHE_NO_SLOT && src.len == io->len;
+	c->far_reads += is;
+	return is;
 }
 
 int cache_submit(void *h, struct ummap_io **io, unsigned n)
 {
+	static const struct ummap_driver own = { .read = cache_read, .write = cache_write };
 	struct cache *c = h;
-	int thread = held_self(), taken;
-	unsigned i, far = 0;
 
-	while (far < n && is_far(c, io[far]))
-		far++;
-	if (far > 0) {
-		c->far_readers += far;
-		taken = c->o.store.driver.submit(c->o.store.h, io, far);
-		c->far_readers -= far - (taken > 0 ? (unsigned)taken : 0);
-		return taken;
-	}
-	for (i = 0; i < n && (i == 0 || !is_far(c, io[i])); i++) {
-		struct held *place = held_take(c->o.held, thread);
-
-		if (!place)
-			break;
-		if (io[i]->op == UMMAP_IO_WRITE)
-			io[i]->res = cache_write(c, io[i]->buf, io[i]->len, io[i]->off);
-		else
-			io[i]->res = cache_read(c, io[i]->buf, io[i]->len, io[i]->off);
-		place->io = io[i];
-	}
-	return (int)i;
+	return held_submit(c->o.held, &c->o.store, &own, c, is_far, io, n);
 }
 
 int cache_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
@@ -770,7 +763,6 @@ int cache_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
 		struct ummap_io *io = done[n + (unsigned)i];
 		struct iovec iov = { io->buf, io->len };
 
-		c->far_readers--;
 		cache_far_was(c, io->res);
 		if (!io->res)
 			cache_keep(c, cursor_begin(&iov, 1, io->off), NULL);

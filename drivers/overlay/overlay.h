@@ -91,7 +91,8 @@
  * Records have no sums of blocks. A commit makes records of one group after the other, so that a
  * change which comes meanwhile may be in it or not. `size` of the commit is at least as new as all
  * records. The orders 1, 3, 5 and 8 do not apply; instead:
- *	10. The records of a commit, and the blocks, are durable before the commit record is written.
+ *	10. The records of a commit, and the blocks, are durable before the commit record is
+ *	    written.
  *	11. A part of a clean slot is written only if no record that counts, or may count, says that
  *	    the slot has it, or if the slot is doubtful there. A part of a dirty slot may be written
  *	    at any time. A slot is used for another block when its empty record is durable.

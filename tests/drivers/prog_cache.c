@@ -12,6 +12,7 @@
 #include <stdarg.h>
 
 #include "beside.h"
+#include "drivers/overlay/format.h"
 #include "small_fs.h"
 #include "ummap-driver.h"
 
@@ -217,7 +218,7 @@ static void copy_file(const char *from, const char *to)
 	check(system(command) == 0);
 }
 
-/* Any byte of the head and of the tables. */
+/* Any byte of the header, of the commit records and of the tables. */
 static void fuzz(uint64_t *random, unsigned rounds)
 {
 	char words[600];
@@ -229,7 +230,7 @@ static void fuzz(uint64_t *random, unsigned rounds)
 	snprintf(saved, sizeof(saved), "%s.saved", cache);
 	copy_file(cache, saved);
 	for (unsigned i = 0; i < rounds; i++) {
-		uint64_t at = next_random(random) % (8192 + 2 * 4096);
+		uint64_t at = next_random(random) % (2 * OVERLAY_GROUPS_AT);
 		uint8_t byte;
 		int fd, status;
 
@@ -243,7 +244,7 @@ static void fuzz(uint64_t *random, unsigned rounds)
 		check(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 3), "byte %" PRIu64, at);
 		refused += WEXITSTATUS(status) == 3;
 	}
-	/* A byte of a record that counts, and both slots of the head. */
+	/* A byte of all commit records, and of both slots of the header. */
 	for (int both = 0; both < 2; both++) {
 		int fd;
 

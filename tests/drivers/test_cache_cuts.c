@@ -323,7 +323,7 @@ static void flush_badly(const struct power_file *file)
 		return;
 	power_after_write = NULL;
 	power_bad_flushes = 1;
-	check(cache_flush_far(beside.cache) == -EIO);
+	check(cache_flush_far(beside.cache, true) == -EIO);
 }
 
 /* A flush that fails may have lost what is on its way home, though the next one succeeds. */
@@ -354,7 +354,7 @@ static void flush_early(const struct power_file *file)
 	if (strcmp(file->name, "store") != 0)
 		return;
 	power_before_write = NULL;
-	check(cache_flush_far(beside.cache) == 0);
+	check(cache_flush_far(beside.cache, true) == 0);
 }
 
 /* The request of a kind that was the last one to the far store. */
@@ -448,7 +448,7 @@ Test(cache_cuts, a_flush_fails_around_a_write)
 	check(beside.driver.write(beside.cache, some_bytes(5), 8192, 0) == 0);
 	check(beside.driver.flush(beside.cache, 0, UINT64_MAX) == 0);
 	power_before_flush = write_within;
-	check(cache_flush_far(beside.cache) == -EIO && !power_before_flush);
+	check(cache_flush_far(beside.cache, true) == -EIO && !power_before_flush);
 	check(beside.cache->far_doubt, "what was written meanwhile is in doubt");
 	check(beside.driver.flush(beside.cache, 0, UINT64_MAX) != 0, "a caller is told once");
 	check(beside.driver.write(beside.cache, some_bytes(6), 8192, 16384) == 0);
