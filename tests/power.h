@@ -15,7 +15,7 @@
 
 #include "common.h"
 
-#define POWER_FILES 2
+#define POWER_FILES 3
 #ifndef POWER_CAP
 #define POWER_CAP MIB          /* of a file */
 #endif
@@ -90,6 +90,7 @@ static inline int power_open(const struct ummap_uri *uri, int oflags, void **h, 
 {
 	struct power_file *f = power_file(uri->path);
 
+	*h = NULL;
 	for (int i = 0; !f && i < POWER_FILES && oflags & UMMAP_O_CREATE; i++) {
 		if (power_disk[i].bytes)
 			continue;

@@ -12,7 +12,6 @@
 #include <stdarg.h>
 
 #include "beside.h"
-#include "drivers/overlay/format.h"
 #include "small_fs.h"
 #include "ummap-driver.h"
 
@@ -230,7 +229,7 @@ static void fuzz(uint64_t *random, unsigned rounds)
 	snprintf(saved, sizeof(saved), "%s.saved", cache);
 	copy_file(cache, saved);
 	for (unsigned i = 0; i < rounds; i++) {
-		uint64_t at = next_random(random) % (2 * OVERLAY_GROUPS_AT);
+		uint64_t at = next_random(random) % (64 * KIB);
 		uint8_t byte;
 		int fd, status;
 

@@ -41,14 +41,21 @@ static struct world {
 	struct power_record record;
 } world;
 
-static const char *const modes[] = { "back", "through", "read", "back&cache.flush=far" };
+#define NMODES 4
+
+/* Modes of the filter; then the filter below, and above, wal+. */
+static const char *const modes[] = {
+	"back", "through", "read", "back&cache.flush=far", "wal+cache+", "cache+wal+",
+};
+static bool is_stack;      /* whether the store is open through one of the last two */
 
 static void open_store(struct handle *h, const char *mode)
 {
-	char uri[200];
+	char uri[300];
 
-	snprintf(uri, sizeof(uri), "cache+power:store?cache.path=near&cache.size=144K&cache.block=4K&cache.dirty=40&cache.mode=%s",
-		 mode);
+	is_stack = strchr(mode, '+');
+	snprintf(uri, sizeof(uri), "%spower:store?cache.path=near&cache.size=144K&cache.block=4K&cache.dirty=40&cache.mode=%s%s",
+		 is_stack ? mode : "cache+", is_stack ? "back" : mode, is_stack ? "&wal.path=log" : "");
 	memset(h, 0, sizeof(*h));
 	h->driver.struct_size = sizeof(h->driver);
 	check(ummap_driver_open(uri, UMMAP_O_WRITE | UMMAP_O_CREATE, &h->driver, (void **)&h->cache, &h->geom) == 0);
@@ -126,6 +133,8 @@ static void flush_store(struct handle *h, unsigned epoch)
 
 static void do_some(struct handle *h)
 {
+	if (is_stack)
+		return;
 	switch (next_random(&seed) % 6) {
 	case 0:
 		cache_write_back(h->cache);
@@ -230,16 +239,20 @@ static void check_end(struct handle *h, size_t k)
 	const struct power_file *store = power_file("store");
 
 	read_some(h, &found);
-	cache_make_room(h->cache);
+	if (!is_stack)
+		cache_make_room(h->cache);
 	read_image(h, &again);
 	check(again.size == found.size && memcmp(again.bytes, found.bytes, CAP) == 0, "cut at %zu: read twice", k);
 	close_store(h);
 	check(store->size == found.size && memcmp(store->bytes, found.bytes, CAP) == 0, "cut at %zu: the far store", k);
 }
 
+/* The mode of a workload may change when the store is opened again. */
+static const char *worked_mode;
+
 static const char *some_mode(void)
 {
-	return modes[next_random(&seed) % 4];
+	return strchr(worked_mode, '+') ? worked_mode : modes[next_random(&seed) % NMODES];
 }
 
 static void check_cut(struct power_replay *replay, size_t k)
@@ -277,10 +290,12 @@ static void check_recoveries(struct power_replay *replay, size_t k)
 }
 
 /* Workload after workload, in each mode, each cut at all of its requests. */
-static void cut_all(size_t cuts, void (*check_one)(struct power_replay *replay, size_t k), size_t step)
+static void cut_all(const char *const *uses, unsigned n, size_t cuts,
+		    void (*check_one)(struct power_replay *replay, size_t k), size_t step)
 {
-	for (unsigned mode = 0; cuts > 0; mode++) {
-		run_workload(modes[mode % 4]);
+	for (unsigned i = 0; cuts > 0; i++) {
+		worked_mode = uses[i % n];
+		run_workload(worked_mode);
 		cuts = cuts_at_all(&world.record, cuts, check_one, step);
 		end_workload();
 	}
@@ -289,13 +304,19 @@ static void cut_all(size_t cuts, void (*check_one)(struct power_replay *replay, 
 Test(cache_cuts, at_every_request)
 {
 	cuts_begin();
-	cut_all(cuts_wanted(), check_cut, 5);
+	cut_all(modes, NMODES, cuts_wanted(), check_cut, 5);
+}
+
+Test(cache_cuts, below_and_above_a_log)
+{
+	cuts_begin();
+	cut_all(modes + NMODES, 2, cuts_wanted() / 2, check_cut, 5);
 }
 
 Test(cache_cuts, recovery_is_cut_off)
 {
 	cuts_begin();
-	cut_all(cuts_wanted() / 10, check_recoveries, 37);
+	cut_all(modes, NMODES, cuts_wanted() / 10, check_recoveries, 37);
 }
 
 /* ---- One thing at a time ---- */
