@@ -248,11 +248,11 @@ define MAKE_PLUGIN
 $(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $(@:.so=.d) -fPIC -shared $(LDFLAGS) -o $@ $<
 endef
 
-# Code that the benchmarks share.
-BENCH_KIT = $(patsubst %.c,$B/%.o,$(wildcard bench/kit/*.c))
+# Code that the benchmarks share, and a part of the library that one of them simulates.
+BENCH_KIT = $(patsubst %.c,$B/%.o,$(wildcard bench/kit/*.c)) \
+	$B/lib/paging/residency/transfer_size.o
 .SECONDARY: $(BENCH_KIT)
 $B/bench/%.o: override CPPFLAGS += -Ibench
-$B/bench/replay: $B/lib/paging/residency/transfer_size.o
 $B/bench/%: bench/%.c $(SO) $(BENCH_KIT)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Ibench $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $(filter %.c %.o,$^) \

@@ -136,6 +136,7 @@ int umunmap_onto(void *addr, int sync, void *pages);
 #define UMMAP_BLANK 8u    /* segments that this mapping has not written read as zeros */
 #define UMMAP_WRITERS 16u /* several mappings write: write only bytes that were stored */
 #define UMMAP_GROWS 32u   /* with UMMAP_CREATE: the file grows as segments are written */
+#define UMMAP_NODE 64u    /* read-only: processes that map the same bytes share memory */
 
 /* ummap_attr.engine: how the library detects accesses to segments that are not resident. */
 enum {
@@ -166,7 +167,7 @@ struct ummap_attr {
 	size_t seg_size;      /* bytes of a segment, as for ummap; 0: UMMAP_SEG_SIZE, or 2 MiB */
 	int flush_interval;   /* seconds until a dirty segment is made durable; 0: never */
 	int ptype;            /* policy UMMAP_PTYPE_*, if `policy` is NULL; 0: UMMAP_PTYPE_S3FIFO */
-	unsigned flags;       /* any of the flags UMMAP_CREATE to UMMAP_GROWS */
+	unsigned flags;       /* any of the flags UMMAP_CREATE to UMMAP_NODE */
 	const char *policy;   /* policy by name, "fifo" or "prnd:seed=7"; NULL: ptype */
 	size_t budget;        /* bytes that the mapping or its group may have in memory; 0: those of
 				 the process */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * add_hints - to be preloaded before the library of MPI storage windows: programs that know nothing of storage get windows
- * with the hints of ADD_HINTS, "name=value name=value". With ADD_FOLDER, shared windows are in a file there, too, which
- * UMMAP_MPI_ALL leaves alone. mpi-suite builds it.
+ * A library to preload before that of MPI storage windows. Gives the windows of any program the
+ * hints of ADD_HINTS, "name=value name=value". With ADD_FOLDER, shared windows, which UMMAP_MPI_ALL
+ * does not change, are in a file in that folder. mpi-suite builds it.
  */
 #include <dlfcn.h>
 #include <mpi.h>
@@ -32,7 +32,8 @@ static MPI_Info with_hints(MPI_Info info)
 	return more;
 }
 
-int MPI_Win_allocate(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+int MPI_Win_allocate(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base,
+		     MPI_Win *win)
 {
 	MPI_Info more = with_hints(info);
 	int code = NEXT(MPI_Win_allocate)(size, unit, more, comm, base, win);
@@ -50,8 +51,9 @@ int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *base)
 	return code;
 }
 
-/* One name for all ranks, and no other window's. */
-int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+/* All ranks use the same file name, which is new for each window. */
+int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base,
+			    MPI_Win *win)
 {
 	static int made;
 	const char *folder = getenv("ADD_FOLDER");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * common.h - what the tests of the public calls share: checks, temporary files, patterns of bytes that
- * tell where they belong, what /proc says, child processes, loads and stores that survive a SIGBUS.
+ * Functions that tests of the public calls share: checks, temporary files, patterns that identify
+ * the position of each byte, values from /proc, child processes, and accesses that survive SIGBUS.
  */
 #ifndef TESTS_COMMON_H
 #define TESTS_COMMON_H
@@ -40,15 +40,16 @@
 #define GIB (1024 * MIB)
 #define READ_WRITE (PROT_READ | PROT_WRITE)
 
-/* ---- Checks: a failed one ends the process, with the place and the reason on stderr. ---- */
+/* ---- Checks. A check that fails prints its place and the reason, and ends the process. ---- */
 
-/* check(condition) or check(condition, "format", ...) */
+/* Forms: check(condition) and check(condition, "format", ...). */
 #define check(cond, ...) check_at(!!(cond), #cond, __FILE__, __LINE__, " " __VA_ARGS__)
-/* call returns -1 with errno, and leaves a sentence */
+/* Checks that a call returns -1, and sets errno to `error` and the message of umerrormsg(3). */
 #define check_fails(call, error) check_fails_at((call), (error), #call, __FILE__, __LINE__)
 
 __attribute__((format(printf, 5, 6)))
-static inline void check_at(bool ok, const char *what, const char *file, int line, const char *format, ...)
+static inline void check_at(bool ok, const char *what, const char *file, int line,
+			    const char *format, ...)
 {
 	int error = errno;
 	va_list args;
@@ -60,19 +61,19 @@ static inline void check_at(bool ok, const char *what, const char *file, int lin
 	va_start(args, format);
 	vfprintf(stderr, format, args);
 	va_end(args);
-	fprintf(stderr, "\n    errno %d (%s); the library's last sentence here: %s\n",
+	fprintf(stderr, "\n    errno %d (%s); the last message of the library: %s\n",
 		error, strerror(error), umerrormsg());
 	funlockfile(stderr);
 	exit(1);
 }
 
-/* What depends on how much time there is: that of `make check`, or of `make check-long`. */
+/* Chooses between the value for `make check` and the one for `make check-long`. */
 static inline unsigned by_time(unsigned little, unsigned much)
 {
 	return getenv("UMMAP_TEST_LONG") ? much : little;
 }
 
-/* How long a model runs: UMMAP_STRESS_SECONDS, if it is set. */
+/* Returns how many seconds a model test runs: UMMAP_STRESS_SECONDS, if it is set. */
 static inline double stress_seconds(unsigned little, unsigned much)
 {
 	const char *text = getenv("UMMAP_STRESS_SECONDS");
@@ -80,31 +81,35 @@ static inline double stress_seconds(unsigned little, unsigned much)
 	return text ? strtod(text, NULL) : by_time(little, much);
 }
 
-/* A useful sentence has several words, and says more than errno does. */
+/* Checks that the message has several words and is not only the text of errno. */
 static inline void check_sentence(int error, const char *what, const char *file, int line)
 {
 	const char *text = umerrormsg();
 
-	check_at(text && strlen(text) >= 10 && strchr(text, ' ') && strcmp(text, strerror(error)) != 0,
+	check_at(text && strlen(text) >= 10 && strchr(text, ' ') &&
+			 strcmp(text, strerror(error)) != 0,
 		 what, file, line, " no useful sentence: \"%s\"", text ? text : "(null)");
 }
 
-static inline void check_fails_at(int result, int error, const char *what, const char *file, int line)
+static inline void check_fails_at(int result, int error, const char *what, const char *file,
+				  int line)
 {
 	int got = errno;
 
-	check_at(result == -1, what, file, line, " returned %d, expected %s", result, strerror(error));
+	check_at(result == -1, what, file, line, " returned %d, expected %s", result,
+		 strerror(error));
 	errno = got;
 	check_at(got == error, what, file, line, " failed, but not with %s", strerror(error));
 	check_sentence(error, what, file, line);
 }
 
-/* ---- Temporary files: in $TMPDIR or /var/tmp, which is seldom in memory; gone when the process ends. ---- */
+/* ---- Temporary files. They are in $TMPDIR or /var/tmp, and vanish when the process ends. ---- */
 
 static char temp_dir_name[256];
 static pid_t temp_dir_owner;
 
-static inline int temp_remove_entry(const char *path, const struct stat *st, int type, struct FTW *walk)
+static inline int temp_remove_entry(const char *path, const struct stat *st, int type,
+				    struct FTW *walk)
 {
 	(void)st, (void)type, (void)walk;
 	return remove(path);
@@ -122,14 +127,15 @@ static inline const char *temp_dir(void)
 
 	if (temp_dir_owner)
 		return temp_dir_name;
-	snprintf(temp_dir_name, sizeof(temp_dir_name), "%s/ummap-test-XXXXXX", parent ? parent : "/var/tmp");
+	snprintf(temp_dir_name, sizeof(temp_dir_name), "%s/ummap-test-XXXXXX",
+		 parent ? parent : "/var/tmp");
 	check(mkdtemp(temp_dir_name), "%s", temp_dir_name);
 	temp_dir_owner = getpid();
 	check(atexit(temp_remove) == 0);
 	return temp_dir_name;
 }
 
-/* An open file of size bytes that has no name any more: nothing to clean up, however the test ends. */
+/* Returns a file of size bytes without a name, which needs no removal. */
 static inline int temp_file(uint64_t size)
 {
 	const char *parent = getenv("TMPDIR");
@@ -144,7 +150,7 @@ static inline int temp_file(uint64_t size)
 	return fd;
 }
 
-/* A name in the test's folder. */
+/* Returns the path of a name in the test's folder. The last four results are valid. */
 static inline const char *in_dir(const char *name)
 {
 	static char path[4][320];
@@ -155,7 +161,7 @@ static inline const char *in_dir(const char *name)
 	return p;
 }
 
-/* A file with a name, which goes into path. */
+/* Creates a file in the test's folder, and stores its path in `path`. */
 static inline int temp_named(const char *name, uint64_t size, char path[static 320])
 {
 	int fd;
@@ -167,7 +173,7 @@ static inline int temp_named(const char *name, uint64_t size, char path[static 3
 	return fd;
 }
 
-/* ---- Bytes that tell where they belong; none of them is 0. ---- */
+/* ---- Patterns. Each byte depends on its offset and is not 0. ---- */
 
 static inline uint64_t mix(uint64_t x)
 {
@@ -181,7 +187,7 @@ static inline uint64_t next_random(uint64_t *state)
 	return mix(*state += 0x9e3779b97f4a7c15u);
 }
 
-/* Eight of them, as they stand in memory of a little-endian machine; off is a multiple of 8. */
+/* Returns eight bytes of the pattern at off, a multiple of 8, as a little-endian word. */
 static inline uint64_t pattern_word(uint64_t off, uint64_t seed)
 {
 	return mix(off / 8 + (seed << 48)) | 0x0101010101010101u;
@@ -192,7 +198,7 @@ static inline uint8_t pattern(uint64_t off, uint64_t seed)
 	return (uint8_t)(pattern_word(off / 8 * 8, seed) >> off % 8 * 8);
 }
 
-/* Whether there is a whole word at bytes + i that is one of the pattern, too: by words is faster. */
+/* Whether bytes + i and off + i are aligned for an access to a whole word, which is faster. */
 static inline bool is_word(const uint8_t *bytes, size_t i, size_t len, uint64_t off)
 {
 	return len - i >= 8 && (uintptr_t)(bytes + i) % 8 == 0 && (off + i) % 8 == 0;
@@ -213,7 +219,8 @@ static inline void fill(void *buf, size_t len, uint64_t off, uint64_t seed)
 	}
 }
 
-#define check_bytes(buf, len, off, seed) check_bytes_at((buf), (len), (off), (seed), __FILE__, __LINE__)
+#define check_bytes(buf, len, off, seed) \
+	check_bytes_at((buf), (len), (off), (seed), __FILE__, __LINE__)
 #define check_zeros(buf, len) check_zeros_at((buf), (len), __FILE__, __LINE__)
 
 static inline void check_bytes_at(const void *buf, size_t len, uint64_t off, uint64_t seed,
@@ -222,13 +229,15 @@ static inline void check_bytes_at(const void *buf, size_t len, uint64_t off, uin
 	const uint8_t *bytes = buf;
 
 	for (size_t i = 0; i < len;) {
-		if (is_word(bytes, i, len, off) && *(const uint64_t *)(bytes + i) == pattern_word(off + i, seed)) {
+		if (is_word(bytes, i, len, off) &&
+		    *(const uint64_t *)(bytes + i) == pattern_word(off + i, seed)) {
 			i += 8;
 			continue;
 		}
 		if (bytes[i] != pattern(off + i, seed))
-			check_at(false, "bytes as written", file, line, " byte %zu of %zu is %#x, not %#x",
-				 i, len, bytes[i], pattern(off + i, seed));
+			check_at(false, "bytes as written", file, line,
+				 " byte %zu of %zu is %#x, not %#x", i, len, bytes[i],
+				 pattern(off + i, seed));
 		i++;
 	}
 }
@@ -239,10 +248,11 @@ static inline void check_zeros_at(const void *buf, size_t len, const char *file,
 
 	for (size_t i = 0; i < len; i++)
 		if (bytes[i] != 0)
-			check_at(false, "zeros", file, line, " byte %zu of %zu is %#x", i, len, bytes[i]);
+			check_at(false, "zeros", file, line, " byte %zu of %zu is %#x", i, len,
+				 bytes[i]);
 }
 
-/* The same for [from, from + len) of a file; byte i of it holds pattern(off + i). */
+/* Fills [from, from + len) of a file; byte i of the range gets pattern(off + i). */
 static inline void file_fill(int fd, uint64_t from, size_t len, uint64_t off, uint64_t seed)
 {
 	const size_t most = len < MIB ? len : MIB;
@@ -256,10 +266,11 @@ static inline void file_fill(int fd, uint64_t from, size_t len, uint64_t off, ui
 	free(buf);
 }
 
-#define check_file(fd, from, len, off, seed) check_file_at(fd, from, len, off, seed, __FILE__, __LINE__)
+#define check_file(fd, from, len, off, seed) \
+	check_file_at(fd, from, len, off, seed, __FILE__, __LINE__)
 #define check_file_zeros(fd, from, len) check_file_zeros_at(fd, from, len, __FILE__, __LINE__)
 
-/* A temporary file of so many bytes of a pattern. */
+/* Creates a temporary file that holds `size` bytes of the pattern. */
 static inline int filled_file(size_t size, uint64_t seed)
 {
 	int fd = temp_file(0);
@@ -273,7 +284,8 @@ static inline void *file_read(int fd, uint64_t from, size_t len, const char *fil
 	void *buf = malloc(len ? len : 1);
 	ssize_t got = pread(fd, buf, len, from);
 
-	check_at(got == (ssize_t)len, "the file is long enough", file, line, " read %zd of %zu", got, len);
+	check_at(got == (ssize_t)len, "the file is long enough", file, line, " read %zd of %zu",
+		 got, len);
 	return buf;
 }
 
@@ -286,7 +298,8 @@ static inline void check_file_at(int fd, uint64_t from, size_t len, uint64_t off
 	free(buf);
 }
 
-static inline void check_file_zeros_at(int fd, uint64_t from, size_t len, const char *file, int line)
+static inline void check_file_zeros_at(int fd, uint64_t from, size_t len, const char *file,
+				       int line)
 {
 	void *buf = file_read(fd, from, len, file, line);
 
@@ -302,7 +315,7 @@ static inline uint64_t file_size(int fd)
 	return st.st_size;
 }
 
-/* ---- What the process is like, from /proc and the clock. ---- */
+/* ---- The state of the process, from /proc and the clock. ---- */
 
 static inline double now(void)
 {
@@ -320,7 +333,7 @@ static inline void pause_ms(unsigned ms)
 		;
 }
 
-/* Without those of /proc: this count's own, and what the library's threads read there for a moment. */
+/* Counts descriptors, except those of /proc: this function has one, and library threads may. */
 static inline int count_fds(void)
 {
 	DIR *dir = opendir("/proc/self/fd");
@@ -338,7 +351,7 @@ static inline int count_fds(void)
 	return n;
 }
 
-/* Lines of /proc/self/maps, read without malloc, which could add one. */
+/* Counts the lines of /proc/self/maps, without malloc(3), which could add one. */
 static inline int count_maps(void)
 {
 	char buf[4096];
@@ -353,7 +366,7 @@ static inline int count_maps(void)
 	return n;
 }
 
-/* A number of KiB from a process's /proc/PID/status ("VmRSS", "VmHWM"), in bytes. */
+/* Returns the value of a key of /proc/PID/status ("VmRSS", "VmHWM") in bytes. */
 static inline size_t status_bytes_of(pid_t pid, const char *key)
 {
 	char line[256];
@@ -375,7 +388,7 @@ static inline size_t status_bytes(const char *key)
 	return status_bytes_of(getpid(), key);
 }
 
-/* Lets VmHWM start again from VmRSS. */
+/* Resets VmHWM to VmRSS. */
 static inline void reset_peak(void)
 {
 	int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
@@ -386,19 +399,21 @@ static inline void reset_peak(void)
 
 /* ---- Child processes. ---- */
 
-#define CHILD_SECONDS 100  /* what hangs longer is killed */
+#define CHILD_SECONDS 100  /* a child that runs longer is killed */
 
 static inline pid_t start_child(void (*body)(void *), void *arg)
 {
 	pid_t pid;
 
-	temp_dir();  /* this process's to remove, however the child ends */
+	temp_dir();  /* this process creates the folder, so that it removes the folder */
 	fflush(NULL);
 	pid = fork();
 	check(pid >= 0);
 	if (pid == 0) {
-		setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });  /* some die on purpose */
-		prctl(PR_SET_PDEATHSIG, SIGKILL);  /* not an alarm: a thread that hangs may have it blocked */
+		/* Some children die on purpose. */
+		setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
+		/* Not alarm(2): a thread that hangs may have blocked its signal. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		body(arg);
 		fflush(NULL);
 		_exit(0);
@@ -421,7 +436,7 @@ static inline int wait_child(pid_t pid)
 	return status;
 }
 
-/* Runs body in a child; its wait status. */
+/* Runs body in a child. Returns its wait status. */
 static inline int run_child(void (*body)(void *), void *arg)
 {
 	return wait_child(start_child(body, arg));
@@ -447,8 +462,7 @@ static inline void set_env(const char *name, const char *value)
 	check(setenv(name, value, 1) == 0);
 }
 
-/* This process shares memory with no other. tests/run removes what those that are killed leave behind. */
-/* With segv, frames move as mappings of their own; with others they are pages, which come and go. */
+/* Whether mappings have this engine by default. */
 static inline bool engine_is(const char *name)
 {
 	const char *engine = getenv("UMMAP_ENGINE");
@@ -465,7 +479,7 @@ static inline void set_group(void)
 	set_env("UMMAP_GROUP", text);
 }
 
-/* The budget of a process that has not mapped anything yet: all of it is its own. */
+/* Sets the budget of a process that has not mapped anything yet and shares it with no process. */
 static inline void set_budget(size_t bytes)
 {
 	char text[32];
@@ -502,13 +516,14 @@ static inline void open_by_driver(void *scheme)
 	_exit(1);
 }
 
-/* Whether a driver of files is built in, and works here. Asked in a child: this process has not begun yet. */
+/* Whether a driver of files is built in and works here. Tries in a child, because the library of
+ * this process must not start yet. */
 static inline bool has_driver(const char *scheme)
 {
 	int status = run_child(open_by_driver, (void *)(uintptr_t)scheme);
 
-	check_at(WIFEXITED(status) && WEXITSTATUS(status) <= 1, "the driver says what it is", __FILE__, __LINE__,
-		 " %s: wait status %#x", scheme, status);
+	check_at(WIFEXITED(status) && WEXITSTATUS(status) <= 1, "the driver says what it is",
+		 __FILE__, __LINE__, " %s: wait status %#x", scheme, status);
 	return WEXITSTATUS(status) == 0;
 }
 
@@ -523,7 +538,7 @@ static inline struct umstat stat_of(const void *addr)
 /* ---- Loads and stores that storage may fail. ---- */
 
 static __thread sigjmp_buf bus_jump;
-static __thread siginfo_t bus_info;  /* the last one */
+static __thread siginfo_t bus_info;  /* information of the last SIGBUS */
 
 static inline void on_sigbus(int sig, siginfo_t *info, void *context)
 {
@@ -539,12 +554,12 @@ static inline void catch_sigbus(void)
 	check(sigaction(SIGBUS, &action, NULL) == 0);
 }
 
-/* Any address will do: a failed load is told of the very byte. */
+/* A word at any address, because si_addr of a SIGBUS may be that of any byte. */
 struct unaligned {
 	uint64_t value;
 } __attribute__((packed));
 
-/* false: SIGBUS */
+/* try_load and try_store return false after SIGBUS. */
 static inline bool try_load(const volatile void *p, uint64_t *value)
 {
 	if (sigsetjmp(bus_jump, 1) != 0)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What of the process's memory is on huge pages. */
+/* Tells how much memory of the process is in huge pages. */
 #ifndef TESTS_HUGE_H
 #define TESTS_HUGE_H
 
 #include "common.h"
 
-/* Bytes of [addr, addr + len) that are on huge pages, and mapped so. */
+/* Returns the bytes of [addr, addr + len) that are mapped as huge pages. */
 static inline size_t huge_bytes(const uint8_t *addr, size_t len)
 {
 	FILE *f = fopen("/proc/self/smaps", "re");

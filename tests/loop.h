@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* loop.h - loop devices: a file as a block device. */
+/* Loop devices, which present a file as a block device. */
 #ifndef TESTS_LOOP_H
 #define TESTS_LOOP_H
 
@@ -14,7 +14,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-/* Where nobody makes names for new devices, this does. */
+/* Opens /dev/loopN. Creates the name if the system does not do so. */
 static inline int loop_open(int n)
 {
 	char path[64];
@@ -25,7 +25,7 @@ static inline int loop_open(int n)
 	snprintf(path, sizeof(path), "/dev/loop%d", n);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0 && errno == ENOENT) {
-		/* Another process may do the same just now. */
+		/* Another process may create the same name at this time. */
 		mknod(path, S_IFBLK | 0660, makedev(LOOP_MAJOR, (unsigned)n));
 		fd = open(path, O_RDWR | O_CLOEXEC);
 	}
@@ -33,8 +33,8 @@ static inline int loop_open(int n)
 }
 
 /*
- * A loop device over file, or -1 if this process may not have one. It goes away with its last descriptor
- * (and the file's own may be closed).
+ * Returns a loop device for the file, or -1 if this process cannot attach one. The kernel removes
+ * the device after its last descriptor is closed. The descriptor of the file may be closed before.
  */
 static inline int loop_attach(int file)
 {
@@ -54,14 +54,14 @@ static inline int loop_attach(int file)
 		if (err && err != EBUSY)
 			break;
 		if (err)
-			usleep(10000);  /* another process was faster, or has not quite left it */
+			usleep(10000);  /* another process uses this device or has just closed it */
 	}
 	if (control >= 0)
 		close(control);
 	return device;
 }
 
-/* Its path; false: there is no room for it. */
+/* Stores the path of the device. false: it does not fit. */
 static inline bool loop_name(int device, char *path, size_t room)
 {
 	char link[32];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * node.h - processes that share a limit, for the tests of the memory modes: children that map, use what they are told
- * to, and report what they hold; and the table behind them.
+ * Processes that share a limit, for the tests of the memory modes: children that map a file, use as
+ * much of it as they are told, and report what they hold; and the table that these processes share.
  */
 #ifndef TESTS_NODE_H
 #define TESTS_NODE_H
@@ -13,28 +13,29 @@
 #define NODE_LIMIT (64 * MIB)
 #define NODE_SEG (256 * KIB)
 #define NODE_SIZE (2 * NODE_LIMIT)
-/* What a process may have beside its budget: frames that threads are just filling, and four that everybody may have. */
+/* Bytes that a process may hold beyond its budget: frames that threads are filling, and the four
+ * frames that each process may have. */
 #define NODE_SLACK (8 * NODE_SEG)
-#define NODE_SECONDS 60 /* for what happens within a second when the machine is not busy */
+#define NODE_SECONDS 60 /* limit for events that take less than a second on an idle machine */
 
 enum node_order { NODE_REST, NODE_USE, NODE_CHECK, NODE_END };
 
-/* In memory that both see. */
+/* A child, in memory that the test and the child share. */
 struct node_child {
 	pid_t pid;
 	bool dynamic;
 	_Atomic enum node_order order;
-	_Atomic size_t use;           /* bytes that it goes round in */
-	_Atomic size_t stored;        /* bytes, from the beginning on, that it has stored to */
-	_Atomic uint64_t rounds;      /* how often it has done so, or checked */
-	_Atomic uint64_t budget, held;
-	_Atomic uint64_t own;         /* bytes of memory that are not frames */
+	_Atomic size_t use;            /* bytes that the child uses again and again */
+	_Atomic size_t stored;         /* bytes from the beginning on that have been written */
+	_Atomic uint64_t rounds;       /* number of passes over these bytes */
+	_Atomic uint64_t budget, held; /* counters of the child */
+	_Atomic uint64_t own;          /* bytes of anonymous memory that are not frames */
 };
 
 static struct node_child *node_children;
 static unsigned node_count;
 
-/* Children that come from now on share what is theirs, and no older ones. */
+/* Begins a group: children that start later share a limit with each other only. */
 static inline void node_begin(void)
 {
 	const size_t len = 64 * sizeof(*node_children);
@@ -57,12 +58,13 @@ static inline void node_report(struct node_child *c)
 	c->budget = st.budget_bytes;
 }
 
-/* Every segment says where it belongs. */
+/* Writes or checks one word of each segment, which identifies the segment. */
 static inline void node_go_round(struct node_child *c, uint8_t *m, bool store)
 {
 	size_t use = c->use;
 
-	for (size_t at = 0; at < use && c->order == (store ? NODE_USE : NODE_CHECK); at += NODE_SEG) {
+	for (size_t at = 0; at < use && c->order == (store ? NODE_USE : NODE_CHECK);
+	     at += NODE_SEG) {
 		uint64_t *word = (uint64_t *)(m + at);
 
 		check(*word == mix(at) || at >= c->stored, "data is lost at %zu", at);
@@ -92,7 +94,7 @@ static inline void node_work(struct node_child *c)
 	}
 }
 
-/* exit(), so that it leaves in order. */
+/* Calls exit(3), so that the process leaves its group in order. */
 static inline void node_body(void *child)
 {
 	node_work(child);
@@ -113,7 +115,7 @@ static inline struct node_child *node_start(bool dynamic)
 	return node_start_with(node_body, dynamic);
 }
 
-/* Waits for what takes a moment. */
+/* Waits until the condition holds, which takes a moment. */
 #define node_until(cond) do { \
 	double end_ = now() + NODE_SECONDS; \
 	while (!(cond) && now() < end_) \
@@ -127,7 +129,7 @@ static inline void node_use(struct node_child *c, size_t bytes)
 	c->order = NODE_USE;
 }
 
-/* It has gone round in all of it, at least once since now. */
+/* Waits for a whole pass that begins after this call. */
 static inline void node_await_round(struct node_child *c)
 {
 	uint64_t rounds = c->rounds;
@@ -165,8 +167,8 @@ static inline uint64_t node_sum(void)
 	return sum;
 }
 
-/* What the frames of all processes have of memory at one moment: they are stopped for it. What they report is of many,
- * and is taken where a sanitizer has memory beside the frames. */
+/* Returns the memory of the frames of all processes at one moment, for which it stops them. With a
+ * sanitizer, which has memory besides the frames, returns the sum of the counters. */
 static inline uint64_t node_resident(void)
 {
 	uint64_t sum = 0, own = 0;
@@ -177,7 +179,8 @@ static inline uint64_t node_resident(void)
 	for (unsigned i = 0; i < node_count; i++)
 		check(kill(node_children[i].pid, SIGSTOP) == 0);
 	for (unsigned i = 0; i < node_count; i++)
-		check(waitpid(node_children[i].pid, &status, WUNTRACED) == node_children[i].pid && WIFSTOPPED(status));
+		check(waitpid(node_children[i].pid, &status, WUNTRACED) == node_children[i].pid &&
+		      WIFSTOPPED(status));
 	for (unsigned i = 0; i < node_count; i++) {
 		sum += status_bytes_of(node_children[i].pid, "RssAnon");
 		own += node_children[i].own;
@@ -187,14 +190,15 @@ static inline uint64_t node_resident(void)
 	return sum > own ? sum - own : 0;
 }
 
-/* The table of this group: false, there is none. */
+/* Finds the table of this group. false: there is none. */
 static inline bool node_table(char path[static 128])
 {
 	char pattern[128];
 	glob_t found;
 	bool there;
 
-	snprintf(pattern, sizeof(pattern), "/dev/shm/ummap-%u-*-%s", (unsigned)geteuid(), getenv("UMMAP_GROUP"));
+	snprintf(pattern, sizeof(pattern), "/dev/shm/ummap-%u-*-%s", (unsigned)geteuid(),
+		 getenv("UMMAP_GROUP"));
 	there = glob(pattern, 0, NULL, &found) == 0;
 	if (there) {
 		check(found.gl_pathc == 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* posix.h - what the tests of the posix driver share: places to test in, handles, the page cache. */
+/* Functions that the tests of the driver posix share: files, handles, and the page cache. */
 #ifndef TESTS_POSIX_H
 #define TESTS_POSIX_H
 
@@ -26,9 +26,9 @@ static const struct ummap_driver *const posix = &ummap_driver_posix;
 #define PAGE 4096
 #define MIB ((size_t)1 << 20)
 
-static struct ummap_geom geom; /* of the last open */
+static struct ummap_geom geom; /* geometry of the last handle that was opened */
 
-/* --- places to test in --- */
+/* ---- Files ---- */
 
 static inline int temp_file(const char *dir, size_t size)
 {
@@ -49,7 +49,7 @@ static inline void need_root(void)
 		cr_skip_test("needs root");
 }
 
-/* A loop device, gone when its last user is. */
+/* Returns a loop device, which the kernel removes after its last user. */
 static inline int loop_device(size_t size, char *path, size_t room)
 {
 	int file = temp_file("/var/tmp", size), fd = loop_attach(file);
@@ -60,7 +60,7 @@ static inline int loop_device(size_t size, char *path, size_t room)
 	return fd;
 }
 
-/* A file in a file system of 16 MiB with blocks of 1 KiB, which only this process sees. */
+/* Returns a file in a file system of 16 MiB with blocks of 1 KiB, which only this process sees. */
 static inline int ext4_file(size_t size)
 {
 	char device[32], command[80], dir[] = "/tmp/test_posix.XXXXXX";
@@ -79,12 +79,14 @@ static inline int ext4_file(size_t size)
 	return fd;
 }
 
-/* --- handles and bytes --- */
+/* ---- Handles and bytes ---- */
 
 static inline int try_fd(int fd, int oflags, const char *direct, void **h)
 {
 	struct ummap_key key = { "direct", direct };
-	struct ummap_uri uri = { .scheme = "posix", .path = "", .keys = &key, .nkeys = direct != NULL };
+	struct ummap_uri uri = {
+		.scheme = "posix", .path = "", .keys = &key, .nkeys = direct != NULL
+	};
 
 	memset(&geom, 0, sizeof(geom));
 	return posix->open_fd(&uri, fd, oflags, h, &geom);
@@ -102,7 +104,9 @@ static inline void *open_fd(int fd, int oflags, const char *direct)
 static inline int try_path(const char *path, int oflags, const char *direct, void **h)
 {
 	struct ummap_key key = { "direct", direct };
-	struct ummap_uri uri = { .scheme = "posix", .path = path, .keys = &key, .nkeys = direct != NULL };
+	struct ummap_uri uri = {
+		.scheme = "posix", .path = path, .keys = &key, .nkeys = direct != NULL
+	};
 
 	memset(&geom, 0, sizeof(geom));
 	return posix->open(&uri, oflags, h, &geom);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * power.h - a disk that can lose power, as the driver "power" of the program's own: power:NAME is a file of it. What is done
- * to its files is recorded, and can be cut off at any request: what a file was when it was last flushed is there, and of what
- * was written since, and of the request that was under way, each sector of 512 bytes of each write is there, or not, or in
- * part, as a seed says; and so is each change of its length, those before it included.
+ * The driver "power", a disk that can lose power: power:NAME is a file on it. All requests are
+ * recorded, and the disk can be cut off at any request. Then the files have the data of their last
+ * flush. Of each later write, and of the request in flight, each sector of 512 bytes is written,
+ * not written, or written in part, as a seed decides. Each later change of the length may have
+ * happened, with those before it.
  *
- * A flush can be made to fail, as the kernel may: what was written since the last one can be read, but is never durable unless
- * it is written again.
+ * A flush can be made to fail, as in the kernel: data written since the last flush can be read, but
+ * become durable only if they are written again.
  */
 #ifndef TESTS_POWER_H
 #define TESTS_POWER_H
@@ -17,7 +18,7 @@
 
 #define POWER_FILES 3
 #ifndef POWER_CAP
-#define POWER_CAP MIB          /* of a file */
+#define POWER_CAP MIB          /* maximum size of a file in bytes */
 #endif
 #define POWER_SECTOR 512
 
@@ -36,7 +37,7 @@ struct power_op {
 	uint8_t *data;
 };
 
-/* What was done to the disk since the recording began, and what it was then. */
+/* The requests since the recording began, and the disk before them. */
 struct power_record {
 	struct power_file before[POWER_FILES];
 	struct power_op *ops;
@@ -46,11 +47,11 @@ struct power_record {
 static struct power_file power_disk[POWER_FILES];
 static struct power_record *power_recording;   /* NULL: none */
 static pthread_mutex_t power_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic unsigned power_bad_flushes;     /* so many fail, of any file, ... */
-static _Atomic unsigned power_good_flushes;    /* ... after so many that do not */
-static uint64_t power_room = POWER_CAP;        /* bytes that any file may have: a write beyond fails with ENOSPC */
+static _Atomic unsigned power_bad_flushes;     /* number of flushes that fail, of any file */
+static _Atomic unsigned power_good_flushes;    /* number of flushes that succeed before these */
+static uint64_t power_room = POWER_CAP; /* size in bytes beyond which a write fails (ENOSPC) */
 
-/* NULL: nobody asks. */
+/* Calls before and after requests; NULL: none. */
 static void (*power_before_read)(const struct power_file *file);
 static void (*power_before_write)(const struct power_file *file);
 static void (*power_after_write)(const struct power_file *file);
@@ -58,8 +59,9 @@ static void (*power_before_flush)(const struct power_file *file);
 
 /* ---- The driver ---- */
 
-/* Under the lock. */
-static inline void power_note(enum power_kind kind, struct power_file *f, const void *data, uint64_t off, uint64_t len)
+/* Records a request. The caller holds the lock. */
+static inline void power_note(enum power_kind kind, struct power_file *f, const void *data,
+			      uint64_t off, uint64_t len)
 {
 	struct power_record *r = power_recording;
 	struct power_op op = { kind, f, off, len, NULL };
@@ -86,7 +88,8 @@ static inline struct power_file *power_file(const char *name)
 	return NULL;
 }
 
-static inline int power_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+static inline int power_open(const struct ummap_uri *uri, int oflags, void **h,
+			     struct ummap_geom *geom)
 {
 	struct power_file *f = power_file(uri->path);
 
@@ -103,7 +106,8 @@ static inline int power_open(const struct ummap_uri *uri, int oflags, void **h, 
 	*h = f;
 	geom->size = f->size;
 	geom->align = 1;
-	geom->caps = UMMAP_CAP_PARALLEL | (oflags & UMMAP_O_WRITE ? UMMAP_CAP_WRITE | UMMAP_CAP_GROW : 0);
+	geom->caps = UMMAP_CAP_PARALLEL |
+		     (oflags & UMMAP_O_WRITE ? UMMAP_CAP_WRITE | UMMAP_CAP_GROW : 0);
 	return 0;
 }
 
@@ -197,10 +201,19 @@ static inline int power_size(void *h, uint64_t *size)
 }
 
 static const struct ummap_driver power_driver = {
-	.struct_size = sizeof(power_driver), .abi = UMMAP_DRIVER_ABI, .scheme = "power", .keys = "direct",
+	.struct_size = sizeof(power_driver),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = "power",
+	.keys = "direct",
 	.help = "power:NAME  files of a disk in memory that can lose power",
-	.open = power_open, .close = power_close, .read = power_read, .write = power_write, .writev = power_writev,
-	.flush = power_flush, .resize = power_resize, .size = power_size,
+	.open = power_open,
+	.close = power_close,
+	.read = power_read,
+	.write = power_write,
+	.writev = power_writev,
+	.flush = power_flush,
+	.resize = power_resize,
+	.size = power_size,
 };
 
 /* ---- Recording ---- */
@@ -260,13 +273,13 @@ static inline void power_record_free(struct power_record *r)
 
 /* ---- Cutting ---- */
 
-/* How far a record has been gone through, and what is durable there. */
+/* A position in a record, and the durable state of the disk there. */
 struct power_replay {
 	const struct power_record *record;
 	size_t at;
 	struct power_file durable[POWER_FILES];
-	size_t *pending[POWER_FILES];  /* requests of a file since its last flush ... */
-	size_t npending[POWER_FILES];  /* ... and how many */
+	size_t *pending[POWER_FILES];  /* requests of each file since its last flush */
+	size_t npending[POWER_FILES];  /* number of these requests */
 };
 
 static inline void power_apply(struct power_file *f, const struct power_op *op)
@@ -279,8 +292,9 @@ static inline void power_apply(struct power_file *f, const struct power_op *op)
 	f->size = op->off + op->len > f->size ? op->off + op->len : f->size;
 }
 
-/* Each sector of a write by itself: of 32, `there` are whole, and half of the others are not there at all. */
-static inline void power_apply_some(struct power_file *f, const struct power_op *op, unsigned there, uint64_t *seed)
+/* Writes some sectors of a request: `there` of 32 completely, and half of the others in part. */
+static inline void power_apply_some(struct power_file *f, const struct power_op *op, unsigned there,
+				    uint64_t *seed)
 {
 	uint64_t end = op->off + op->len, next;
 
@@ -289,7 +303,9 @@ static inline void power_apply_some(struct power_file *f, const struct power_op 
 
 		next = (at / POWER_SECTOR + 1) * POWER_SECTOR;
 		next = next < end ? next : end;
-		len = chance % 32 < there ? next - at : chance / 32 % 2 ? 0 : chance / 64 % (next - at);
+		len = chance % 32 < there ? next - at :
+		      chance / 32 % 2     ? 0 :
+					    chance / 64 % (next - at);
 		memcpy(f->bytes + at, op->data + (at - op->off), len);
 	}
 }
@@ -330,7 +346,7 @@ static inline void power_step(struct power_replay *p)
 	for (size_t k = 0; k < p->npending[i]; k++) {
 		const struct power_op *pending = &p->record->ops[p->pending[i][k]];
 
-		/* A flush that failed has lost the bytes, but not the length. */
+		/* A failed flush loses the data, but keeps the length. */
 		if (op->kind == POWER_FLUSH || pending->kind == POWER_RESIZE)
 			power_apply(durable, pending);
 		else if (pending->off + pending->len > durable->size)
@@ -340,13 +356,13 @@ static inline void power_step(struct power_replay *p)
 	p->at++;
 }
 
-/* Of the lengths that a file has had since its last flush, one. */
-static inline void power_cut_file(struct power_file *f, const struct power_record *r, const size_t *pending, size_t n,
-				  uint64_t *seed)
+/* Applies some of the pending requests, and chooses one of the lengths since the last flush. */
+static inline void power_cut_file(struct power_file *f, const struct power_record *r,
+				  const size_t *pending, size_t n, uint64_t *seed)
 {
 	size_t lengths = n ? next_random(seed) % (n + 1) : 0;
 	uint64_t size = f->size;
-	/* Where nearly all is there, what is missing is hard to see. */
+	/* If nearly all sectors are written, a missing one is rarely noticed. */
 	unsigned there = next_random(seed) % 2 ? 12 : 31;
 
 	for (size_t k = 0; k < n; k++) {
@@ -358,13 +374,15 @@ static inline void power_cut_file(struct power_file *f, const struct power_recor
 			continue;
 		if (op->kind == POWER_RESIZE && op->len < size)
 			memset(f->bytes + op->len, 0, POWER_CAP - op->len);
-		size = op->kind == POWER_RESIZE ? op->len : op->off + op->len > size ? op->off + op->len : size;
+		size = op->kind == POWER_RESIZE ? op->len :
+		       op->off + op->len > size ? op->off + op->len :
+						  size;
 	}
 	memset(f->bytes + size, 0, POWER_CAP - size);
 	f->size = size;
 }
 
-/* The disk becomes what it may be when power is lost in the request after the first k; k never goes down in a replay. */
+/* Sets the disk to a state after a loss of power during request k. k must not decrease. */
 static inline void power_cut(struct power_replay *p, size_t k, uint64_t seed)
 {
 	power_recording = NULL;
@@ -374,7 +392,8 @@ static inline void power_cut(struct power_replay *p, size_t k, uint64_t seed)
 		const struct power_op *now = k < p->record->n ? &p->record->ops[k] : NULL;
 		size_t n = p->npending[i];
 
-		if (now && now->file == &power_disk[i] && now->kind != POWER_FLUSH && now->kind != POWER_FAILED_FLUSH)
+		if (now && now->file == &power_disk[i] && now->kind != POWER_FLUSH &&
+		    now->kind != POWER_FAILED_FLUSH)
 			p->pending[i][n++] = k;
 		if (!p->durable[i].bytes && n == 0) {
 			free(power_disk[i].bytes);
@@ -391,8 +410,11 @@ static inline void power_cut(struct power_replay *p, size_t k, uint64_t seed)
 	}
 }
 
-/* A process is killed before the request after the first k, with the power on: all that was done is there, and is recorded
- * anew, so that what was not flushed can still be lost. Returns how many requests that are. */
+/*
+ * Sets the disk to its state after a process was killed before request k, and records anew: all
+ * requests before k are done, and those that were not flushed can still be lost. Returns their
+ * number.
+ */
 static inline size_t power_kill(struct power_replay *p, size_t k, struct power_record *r)
 {
 	power_recording = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* probe_driver.h - a driver for the tests of filters: keeps its bytes in memory and counts its calls. */
+/* A driver for the tests of filters, which keeps its data in memory and counts its calls. */
 #ifndef TESTS_PROBE_DRIVER_H
 #define TESTS_PROBE_DRIVER_H
 
@@ -122,7 +122,7 @@ static const struct ummap_driver full = {
 	.size = probe_size,
 };
 
-/* Only what every driver must have, and a write. */
+/* A driver with the functions that each driver must have, and write. */
 static const struct ummap_driver bare = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * sanitizers.h - for programs that die of a SIGSEGV or fork with threads on purpose: the sanitizers, where
- * they are compiled in, must let them.
+ * Options of the sanitizers for programs that die of SIGSEGV or fork with threads on purpose.
  */
 #ifndef TESTS_SANITIZERS_H
 #define TESTS_SANITIZERS_H
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1  /* bounds on memory and time do not hold */
+#define SANITIZED 1  /* limits of memory and time do not hold */
 
-/* ":name=value", of a program that needs more. */
+/* More options of a program: ":name=value". */
 #ifndef TSAN_MORE
 #define TSAN_MORE ""
 #endif
@@ -18,24 +17,28 @@ __attribute__((visibility("default"))) const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 __attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
 
-/* "race:function\n", of a program that needs more. */
+/* More suppressions of a program: "race:function\n". */
 #ifndef TSAN_MORE_SUPPRESSIONS
 #define TSAN_MORE_SUPPRESSIONS ""
 #endif
 
 const char *__asan_default_options(void)
 {
-	return "handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1:use_sigaltstack=0:detect_leaks=0";
+	return "handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1:use_sigaltstack=0:"
+	       "detect_leaks=0";
 }
 
 const char *__tsan_default_options(void)
 {
-	return "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0:die_after_fork=0" TSAN_MORE;
+	return "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0:"
+	       "die_after_fork=0" TSAN_MORE;
 }
 
-/* TSan does not know that no thread can store to a segment whose write permission is revoked
- * (twin_keep, trimmed), and takes memory that the library has mapped by a system call for the memory
- * that was there before (prefetch_open, prefetch_add). */
+/*
+ * TSan does not know that no thread can store to a segment whose write permission is revoked
+ * (twin_keep, trimmed). It takes memory that the library has mapped by a system call for the memory
+ * that was at this address before (prefetch_open, prefetch_add).
+ */
 const char *__tsan_default_suppressions(void)
 {
 	return "race:twin_keep\nrace:trimmed\nrace:prefetch_open\nrace:prefetch_add\n"

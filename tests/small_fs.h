@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * small_fs.h - a small file system, to fill up. Its mount is detached as soon as its root is open, and everything else
- * is reached from there: however the process ends, the kernel takes mount, loop device and image away with it.
+ * A small file system, which tests fill up. The mount is detached as soon as the root is open, and
+ * all files are opened relative to the root. So the kernel frees the mount, the loop device and the
+ * image when the process ends, also when it is killed.
  */
 #ifndef TESTS_SMALL_FS_H
 #define TESTS_SMALL_FS_H
@@ -13,7 +14,7 @@
 
 #define IMAGE (24 * MIB)
 
-/* The root of a new ext4 in an image that has no place in the tree; -1: not here. */
+/* Returns the root of a new ext4 in the image. -1: this process cannot create a file system. */
 static inline int file_system_in(const char *image, int file, const char *options)
 {
 	char dir[320], command[1024];
@@ -58,7 +59,7 @@ static inline size_t space(int root)
 	return (size_t)st.f_bavail * st.f_frsize;
 }
 
-/* Takes space, and gives it back. */
+/* Allocates bytes, which make_space frees. */
 static inline void fill_up(int root, size_t bytes)
 {
 	int fd = create(root, "filler");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* trace.h - what the tests of the filter trace share: reading traces, mapping stores that are traced. */
+/* Functions that the tests of the filter trace share: read traces, and map traced stores. */
 #ifndef TESTS_TRACE_H
 #define TESTS_TRACE_H
 
@@ -34,12 +34,14 @@ static inline void parse_line(const char *text)
 	int used = 0;
 
 	check(trace.n <= sizeof(trace.line) / sizeof(*trace.line));
-	check(sscanf(text, "%" SCNu64 ",%15[a-z],%" SCNu64 ",%" SCNu64 ",%" SCNu64 ",%d,%ld%n", &l->start, l->op,
-		     &l->off, &l->len, &l->took, &l->result, &l->thread, &used) == 7, "\"%s\"", text);
+	check(sscanf(text, "%" SCNu64 ",%15[a-z],%" SCNu64 ",%" SCNu64 ",%" SCNu64 ",%d,%ld%n",
+		     &l->start, l->op, &l->off, &l->len, &l->took, &l->result, &l->thread,
+		     &used) == 7,
+	      "\"%s\"", text);
 	check(text[used] == '\0', "\"%s\"", text);
 }
 
-/* Every line must be whole; only the last one may be a remark. */
+/* Reads a trace, whose lines must be complete. Only the last line may be a remark. */
 static inline void read_trace(const char *path)
 {
 	FILE *f = fopen(path, "re");
@@ -47,12 +49,14 @@ static inline void read_trace(const char *path)
 
 	check(f, "%s", path);
 	memset(&trace, 0, sizeof(trace));
-	check(fgets(text, sizeof(text), f) && strcmp(text, HEADER "\n") == 0, "%s: \"%s\"", path, text);
+	check(fgets(text, sizeof(text), f) && strcmp(text, HEADER "\n") == 0, "%s: \"%s\"", path,
+	      text);
 	while (fgets(text, sizeof(text), f)) {
 		check(!trace.says_lost && strchr(text, '\n'), "\"%s\"", text);
 		text[strcspn(text, "\n")] = '\0';
 		if (text[0] == '#')
-			trace.says_lost = sscanf(text, "# %zu lines lost: %63[^\n]", &trace.lost, trace.why) == 2;
+			trace.says_lost = sscanf(text, "# %zu lines lost: %63[^\n]", &trace.lost,
+						 trace.why) == 2;
 		else
 			parse_line(text);
 	}
@@ -73,7 +77,9 @@ static inline uint64_t count_bytes(const char *op)
 	uint64_t bytes = 0;
 
 	for (size_t i = 0; i < trace.n; i++)
-		bytes += strcmp(trace.line[i].op, op) == 0 && trace.line[i].result == 0 ? trace.line[i].len : 0;
+		bytes += strcmp(trace.line[i].op, op) == 0 && trace.line[i].result == 0 ?
+				 trace.line[i].len :
+				 0;
 	return bytes;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Whether the engine uffd can be had on this kernel, asked without the library. */
+/* Tells, without the library, whether this kernel supports the engine uffd. */
 #ifndef TESTS_UFFD_H
 #define TESTS_UFFD_H
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A program of a user's, for check-install and check-deb: C99 and C++11. Maps a file, writes, syncs and reads again through
- * another mapping. */
+/*
+ * A user's program, which check-install and check-deb compile as C99 and C++11. Maps a file, writes
+ * and syncs it, and reads it through another mapping.
+ */
 #include <ummap.h>
 #include <ummap-driver.h>
 #include <ummap-policy.h>
@@ -26,7 +28,8 @@ int main(int argc, char **argv)
 	void *addr = NULL;
 	int fd = open(argv[argc - 1], O_RDWR | O_CREAT | O_TRUNC, 0600);
 
-	if (fd < 0 || ummap(1 << 20, 65536, PROT_READ | PROT_WRITE, fd, 0, -1, 1, UMMAP_PTYPE_FIFO, &addr) != 0)
+	if (fd < 0 || ummap(1 << 20, 65536, PROT_READ | PROT_WRITE, fd, 0, -1, 1, UMMAP_PTYPE_FIFO,
+			    &addr) != 0)
 		return fail("ummap");
 	memcpy((char *)addr + 100000, text, sizeof(text));
 	if (umsync(addr, 1) != 0 || umunmap(addr, 0) != 0)

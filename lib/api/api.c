@@ -3,7 +3,7 @@
  * The public calls on whole mappings. Each call checks its arguments, calls the functions that do
  * the work, and turns -errno into errno. During a call, signals that have handlers are blocked and
  * the thread cannot be cancelled, because it may hold locks of segments. Writes that may take long
- * are therefore made in parts before the call does the rest (api_write).
+ * are therefore made in parts before the call does the rest (api_write_changes).
  */
 #include "api/api.h"
 
@@ -18,6 +18,7 @@
 #include "engine/engine.h"
 #include "cache/group.h"
 #include "paging/mapping/inplace.h"
+#include "paging/mapping/shared_copy.h"
 #include "paging/mapping/lock.h"
 #include "base/log.h"
 #include "paging/mapping/lookup.h"
@@ -37,11 +38,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Upper bound of `before` and `after`, more than the address space has; it avoids overflow. */
-#define BESIDE_MAX ((size_t)1 << 60)
-/* An arena has at least 16 frames and must fit into the address space. */
-#define SEG_SIZE_MAX ((size_t)1 << 38)
-#define FLAGS (UMMAP_CREATE | UMMAP_KERNEL | UMMAP_SHARED | UMMAP_BLANK | UMMAP_WRITERS | UMMAP_GROWS)
+/* Maximum of `before` and `after` in bytes. It exceeds the address space and avoids overflow. */
+#define MAX_ADJACENT_BYTES ((size_t)1 << 60)
+/* Bytes. An arena has at least 16 frames and must fit into the address space. */
+#define MAX_SEG_SIZE ((size_t)1 << 38)
+#define KNOWN_FLAGS (UMMAP_CREATE | UMMAP_KERNEL | UMMAP_SHARED | UMMAP_BLANK | UMMAP_WRITERS | \
+		     UMMAP_GROWS | UMMAP_NODE)
+/* Flags of mappings that UMMAP_NODE_CACHE leaves alone. */
+#define FLAGS_WITHOUT_COPY (UMMAP_KERNEL | UMMAP_SHARED | UMMAP_BLANK)
 
 /* A store that the caller has opened: the arguments of ummap_open_handle. */
 struct opened {
@@ -53,16 +57,17 @@ struct opened {
 /* Requested properties of a new mapping: the arguments of ummap, ummap_open or
  * ummap_open_handle. */
 struct plan {
-	const struct opened *opened; /* the open store; NULL: the library opens it */
-	const char *uri;      /* URI of the store; with a descriptor, of the driver */
-	int fd;               /* descriptor of the file; -1: the URI names the store */
-	size_t size;
-	off_t offset;
-	int prot;
-	struct ummap_attr attr;
-	size_t wanted_seg_size; /* requested size of the segments */
-	bool writers;         /* other mappings write to the same bytes (UMMAP_WRITERS) */
-	const struct engine *engine;
+	const struct opened *opened; /* store that the caller has opened, or NULL */
+	const char *uri;             /* URI of the store; with a descriptor, of the driver */
+	int fd;                      /* descriptor of the file; -1: the URI names the store */
+	size_t size;                 /* bytes of the mapping */
+	off_t offset;                /* position of the mapping in the store, in bytes */
+	int prot;                    /* PROT_* */
+	struct ummap_attr attr;      /* attributes; seg_size is reduced for a small mapping */
+	size_t wanted_seg_size;      /* segment size before that reduction */
+	bool writers;                /* other mappings write to the same bytes (UMMAP_WRITERS) */
+	bool node;                   /* processes share the segments (UMMAP_NODE) */
+	const struct engine *engine; /* engine that choose_engine has selected */
 };
 
 void api_enter(struct guard *g)
@@ -83,7 +88,10 @@ int api_leave(struct guard *g, int err)
 	return -1;
 }
 
-/* Writes one part of a mapping or range, and advances *at. Returns false after the last part. */
+/*
+ * Writes the next part of a mapping or range. *at is the segment at which the part begins, and
+ * becomes the segment after the part. Returns false after the last part.
+ */
 static bool write_part(const void *addr, size_t len, size_t *at)
 {
 	struct mapping *map = map_find(addr);
@@ -102,7 +110,7 @@ static bool write_part(const void *addr, size_t len, size_t *at)
 	return more;
 }
 
-void api_write(struct guard *g, const void *addr, size_t len)
+void api_write_changes(struct guard *g, const void *addr, size_t len)
 {
 	size_t at = 0;
 
@@ -112,13 +120,14 @@ void api_write(struct guard *g, const void *addr, size_t len)
 	}
 }
 
-int api_no_mapping(const void *addr)
+int api_fail_no_mapping(const void *addr)
 {
 	return fail(EINVAL, "cannot find a mapping that begins at %p", addr);
 }
 
 /* ---- ummap ---- */
 
+/* Checks the arguments, and completes the attributes in the plan. 0, or -errno with a message. */
 static int check_plan(struct plan *p, void **addr)
 {
 	struct ummap_attr *a = &p->attr;
@@ -137,7 +146,7 @@ static int check_plan(struct plan *p, void **addr)
 		return fail(EINVAL, "cannot create the mapping: prot is %d. Try PROT_READ or "
 			    "PROT_READ | PROT_WRITE", p->prot);
 	if (p->offset < 0)
-		return fail(EINVAL, "cannot create the mapping: the offset %lld is negative", 
+		return fail(EINVAL, "cannot create the mapping: the offset %lld is negative",
 			    (long long)p->offset);
 	if (p->size > (size_t)INT64_MAX || a->seg_size > (size_t)INT64_MAX ||
 	    p->size > (size_t)INT64_MAX - a->seg_size || p->size > (size_t)(INT64_MAX - p->offset))
@@ -153,14 +162,23 @@ static int check_plan(struct plan *p, void **addr)
 	if (!a->policy && !plugin_ptype(a->ptype))
 		return fail(EINVAL, "cannot create the mapping: there is no policy %d. Try one of "
 			    "UMMAP_PTYPE_*", a->ptype);
-	if (a->flags & ~FLAGS)
+	if (a->flags & ~KNOWN_FLAGS)
 		return fail(EINVAL, "cannot create the mapping: flags has unknown bits, %#x",
-			    a->flags & ~FLAGS);
+			    a->flags & ~KNOWN_FLAGS);
 	p->writers = p->prot & PROT_WRITE && (config.writers || a->flags & UMMAP_WRITERS);
 	if (p->writers && a->flags & UMMAP_BLANK)
 		return fail(EINVAL, "cannot create the mapping: UMMAP_BLANK (read_file 0) excludes "
 			    "UMMAP_WRITERS, because other writers may change the bytes that have "
 			    "to read as zeros");
+	if (a->flags & UMMAP_NODE && p->prot & PROT_WRITE)
+		return fail(EINVAL, "cannot create the mapping: UMMAP_NODE is for mappings with "
+			    "PROT_READ only");
+	if (a->flags & UMMAP_NODE && p->opened)
+		return fail(EINVAL, "cannot create the mapping: UMMAP_NODE needs a URI or a "
+			    "descriptor, because other processes find the store by its file");
+	p->node = a->flags & UMMAP_NODE ||
+		  (config.node_cache && p->prot == PROT_READ && !p->opened &&
+		   !(a->flags & FLAGS_WITHOUT_COPY) && a->engine == UMMAP_ENGINE_DEFAULT);
 	if (a->flags & UMMAP_SHARED && a->seg_size > SHARED_POOL_MAX_FRAME)
 		return fail(EINVAL, "cannot create the mapping: segments of %zu bytes are too "
 			    "large for UMMAP_SHARED. Try at most %zu", a->seg_size,
@@ -168,27 +186,28 @@ static int check_plan(struct plan *p, void **addr)
 	if (a->before % sys_page() || a->after % sys_page())
 		return fail(EINVAL, "cannot create the mapping: before is %zu and after is %zu. "
 			    "Try multiples of %zu", a->before, a->after, sys_page());
-	if (a->before > BESIDE_MAX || a->after > BESIDE_MAX)
+	if (a->before > MAX_ADJACENT_BYTES || a->after > MAX_ADJACENT_BYTES)
 		return fail(ENOMEM, "cannot create the mapping: no address space for %zu bytes "
 			    "before it and %zu after it", a->before, a->after);
 	if (a->on_full < UMMAP_FULL_DEFAULT || a->on_full > UMMAP_FULL_SIGBUS)
 		return fail(EINVAL, "cannot create the mapping: on_full is %d. Try one of "
 			    "UMMAP_FULL_*", a->on_full);
-	if (a->seg_size > min_size(SEG_SIZE_MAX, machine_ram() / MIN_FRAMES))
+	if (a->seg_size > min_size(MAX_SEG_SIZE, machine_ram() / MIN_FRAMES))
 		return fail(ENOMEM, "cannot create the mapping: memory has %zu bytes, too few for "
 			    "%d segments of %zu bytes. Try smaller segments", machine_ram(),
 			    MIN_FRAMES, a->seg_size);
 	return 0;
 }
 
-/* Flags with which the mapping opens its stores (UMMAP_O_*). */
-static int writing(const struct mapping *map)
+/* Returns the flags with which the mapping opens its stores (UMMAP_O_*). */
+static int open_flags(const struct mapping *map)
 {
 	return (map->writable ? UMMAP_O_WRITE : 0) | (map->writers ? UMMAP_O_WRITERS : 0);
 }
 
 /* Locks the bytes that a writable mapping may write, so that no other mapping writes them. */
-static int lock_range(const struct mapping *map, struct store *store, uint64_t offset, size_t size, struct lock **lock)
+static int lock_range(const struct mapping *map, struct store *store, uint64_t offset, size_t size,
+		      struct lock **lock)
 {
 	*lock = NULL;
 	return map->writable ? lock_take(map, store, offset, size, map->writers, lock) : 0;
@@ -196,17 +215,17 @@ static int lock_range(const struct mapping *map, struct store *store, uint64_t o
 
 static int open_store(const struct plan *p, const struct mapping *map, struct store **store)
 {
-	int oflags = writing(map) |
-		     (p->attr.flags & UMMAP_CREATE ? UMMAP_O_CREATE : 0);
+	int oflags = open_flags(map) | (p->attr.flags & UMMAP_CREATE ? UMMAP_O_CREATE : 0);
 
 	if (p->opened)
-		return io_adopt(p->opened->driver, p->opened->handle, p->opened->geom, oflags, store);
+		return io_adopt(p->opened->driver, p->opened->handle, p->opened->geom, oflags,
+				store);
 	if (p->fd >= 0)
 		return io_open_fd(p->uri, p->fd, oflags, store);
 	return io_open(p->uri, oflags, store);
 }
 
-static void warn_of_end(const struct plan *p, struct store *store)
+static void warn_if_store_is_short(const struct plan *p, struct store *store)
 {
 	uint64_t end = (uint64_t)p->offset + p->size, have = io_size(store);
 
@@ -216,13 +235,14 @@ static void warn_of_end(const struct plan *p, struct store *store)
 			 PRIu64, have, end);
 }
 
-/* Lengthens the store to the end of the mapping, if UMMAP_CREATE asks for it. It takes no space. */
-static int make_length(const struct plan *p, struct store *store)
+/* Extends the store to the end of the mapping without allocating space, if UMMAP_CREATE is set. */
+static int lengthen_store(const struct plan *p, struct store *store)
 {
+	int flags = p->attr.flags & (UMMAP_CREATE | UMMAP_GROWS);
 	uint64_t end = (uint64_t)p->offset + p->size;
 	int err;
 
-	if (!(p->prot & PROT_WRITE) || (p->attr.flags & (UMMAP_CREATE | UMMAP_GROWS)) != UMMAP_CREATE)
+	if (!(p->prot & PROT_WRITE) || flags != UMMAP_CREATE)
 		return 0;
 	err = io_lengthen(store, end);
 	return err ? fail(-err, "cannot make the store %llu bytes long: %s. Try UMMAP_GROWS, with "
@@ -230,50 +250,40 @@ static int make_length(const struct plan *p, struct store *store)
 			  strerror(-err)) : 0;
 }
 
-static int open_target(const struct plan *p, const struct mapping *map, struct backing *t)
-{
-	int err = open_store(p, map, &t->store);
-
-	if (err)
-		return err;
-	t->offset = (uint64_t)p->offset;
-	t->read = !(p->attr.flags & UMMAP_BLANK);
-	err = lock_range(map, t->store, t->offset, map->size, &t->lock);
-	if (err)
-		io_close(t->store);
-	return err;
-}
-
-/* complete: all is durable, and the caller gets -EUCLEAN if the store cannot be completed. */
-static int close_backing(struct backing *t, bool complete)
+/* complete: the store is completed, after all changes are durable; -EUCLEAN: that failed. */
+static int close_backing(struct backing *b, bool complete)
 {
 	int err = 0;
 
-	lock_drop(t->lock);
+	lock_drop(b->lock);
 	if (complete)
-		err = io_complete(t->store);
+		err = io_complete(b->store);
 	else
-		io_close(t->store);
-	*t = (struct backing){ .store = NULL };
+		io_close(b->store);
+	*b = (struct backing){ .store = NULL };
 	return err;
 }
 
-static int make_backing(const struct plan *p, const struct mapping *map, struct backing *t)
+static int open_backing(const struct plan *p, const struct mapping *map, struct backing *b)
 {
-	int err = open_target(p, map, t);
+	int err = open_store(p, map, &b->store);
 
 	if (err)
 		return err;
-	err = make_length(p, t->store);
+	b->offset = (uint64_t)p->offset;
+	b->read = !(p->attr.flags & UMMAP_BLANK);
+	err = lock_range(map, b->store, b->offset, map->size, &b->lock);
+	if (!err)
+		err = lengthen_store(p, b->store);
 	if (err)
-		close_backing(t, false);
+		close_backing(b, false);
 	else
-		warn_of_end(p, t->store);
+		warn_if_store_is_short(p, b->store);
 	return err;
 }
 
 /* Makes all parts of a mapping except its entry in the table. On failure, frees them again. */
-static int build(struct mapping *map, const struct plan *p)
+static int build_mapping(struct mapping *map, const struct plan *p)
 {
 	int err;
 
@@ -281,8 +291,9 @@ static int build(struct mapping *map, const struct plan *p)
 	map->seg_size = p->attr.seg_size;
 	map->writable = p->prot & PROT_WRITE;
 	map->writers = p->writers;
-	map->bus_when_full = p->attr.on_full ? p->attr.on_full == UMMAP_FULL_SIGBUS : config.bus_when_full;
-	err = make_backing(p, map, &map->backings[0]);
+	map->bus_when_full = p->attr.on_full ? p->attr.on_full == UMMAP_FULL_SIGBUS :
+					       config.bus_when_full;
+	err = open_backing(p, map, &map->backings[0]);
 	if (err)
 		return err;
 	map->flush_interval = p->attr.flush_interval;
@@ -312,13 +323,16 @@ static int build(struct mapping *map, const struct plan *p)
 }
 
 /*
- * Frees all parts of a mapping, which is not in the table and has no users. pages: memory that
- * takes the mapping's place; handover_begin was called before. complete: as for close_backing.
+ * Frees all parts of a mapping, which is not in the table and has no users. pages: memory that is
+ * moved to the mapped range (the caller has called handover_begin), or NULL. complete: as for
+ * close_backing.
  */
-static int demolish(struct mapping *map, bool complete, void *pages)
+static int destroy_mapping(struct mapping *map, bool complete, void *pages)
 {
 	int moved = 0, closed;
 
+	if (map->copy)
+		copy_leave(map);
 	seg_hide(map);
 	teardown(map, 0);
 	seg_show(map);
@@ -339,7 +353,7 @@ static int demolish(struct mapping *map, bool complete, void *pages)
 }
 
 /* Frees the addresses before and after a mapping that could not be made. */
-static void drop_beside(const struct mapping *map, const struct ummap_attr *attr)
+static void free_adjacent(const struct mapping *map, const struct ummap_attr *attr)
 {
 	if (map->range && attr->before)
 		raw_munmap(map->range - attr->before, attr->before);
@@ -347,7 +361,7 @@ static void drop_beside(const struct mapping *map, const struct ummap_attr *attr
 		raw_munmap(map->range + round_up(map->size, sys_page()), attr->after);
 }
 
-/* The driver for a descriptor: UMMAP_DRIVER, or pmem for files on DAX; NULL: the default one. */
+/* Returns the driver for a descriptor: UMMAP_DRIVER, pmem for a file on DAX, or NULL (default). */
 static const char *driver_for(int fd)
 {
 	const struct ummap_driver *pmem;
@@ -358,18 +372,64 @@ static const char *driver_for(int fd)
 	return pmem && pmem->map ? pmem->scheme : config.driver;
 }
 
+/* Whether a failure to use a node copy is no error, because UMMAP_NODE_CACHE asks for one where it
+ * can be used. The mapping then has segments of its own. */
+static bool can_do_without_copy(struct plan *p, const char *name)
+{
+	if (!p->node || p->attr.flags & UMMAP_NODE)
+		return false;
+	log_line(LOG_INFO, "inplace", "%s. The store '%s' is mapped without a node copy",
+		 fail_message(), name);
+	fail_clear();
+	p->node = false;
+	return true;
+}
+
 static int choose_engine(struct plan *p)
 {
-	struct engine_wish wish = { .wanted = p->attr.engine, .kernel = p->attr.flags & UMMAP_KERNEL,
-				    .shared = p->attr.flags & UMMAP_SHARED,
+	struct engine_wish wish = { .wanted = p->attr.engine,
+				    .kernel = p->attr.flags & UMMAP_KERNEL,
+				    .shared = p->attr.flags & UMMAP_SHARED, .node = p->node,
 				    .seg_size = p->wanted_seg_size };
+	int err = engine_choose(&wish, &p->engine);
 
-	return engine_choose(&wish, &p->engine);
+	if (err && can_do_without_copy(p, p->uri ? p->uri : "")) {
+		wish.node = false;
+		err = engine_choose(&wish, &p->engine);
+	}
+	return err;
+}
+
+/* The store was opened after its key was made. If the key is the same now, it belongs to this very
+ * store. */
+static int enter_copy(const struct plan *p, struct mapping *map, const struct copy_key *key)
+{
+	struct copy_key now;
+	int err = copy_identify(p->uri, p->fd, (uint64_t)p->offset, p->size, p->attr.seg_size,
+				&now);
+
+	if (err)
+		return err;
+	if (strcmp(now.text, key->text) != 0)
+		return fail(EAGAIN, "cannot create the mapping: the store '%s' changes while it is "
+			    "opened. Try again", map->name);
+	return copy_enter(map, key);
+}
+
+/* Maps the node copy of the store, or its pages in place, if the one or the other is possible. */
+static int enter(struct plan *p, struct mapping *map, const struct copy_key *key)
+{
+	int err = p->node ? enter_copy(p, map, key) : 0;
+
+	if (err && can_do_without_copy(p, map->name))
+		err = 0;
+	return err || p->node ? err : inplace_enter(map);
 }
 
 static int make_mapping(struct plan *p, void **addr)
 {
 	struct mapping *map;
+	struct copy_key key;
 	int err = start_library();
 
 	if (!err)
@@ -380,13 +440,20 @@ static int make_mapping(struct plan *p, void **addr)
 		return err;
 	if (!p->uri)
 		p->uri = driver_for(p->fd);
+	if (p->node)
+		err = copy_identify(p->uri, p->fd, (uint64_t)p->offset, p->size, p->attr.seg_size,
+				    &key);
+	if (err && can_do_without_copy(p, p->uri))
+		err = choose_engine(p);
+	if (err)
+		return err;
 	map = map_alloc();
 	if (!map)
 		return fail(ENOMEM, "cannot create the mapping: no memory");
 	map_name(map, p->uri, p->fd);
-	err = build(map, p);
+	err = build_mapping(map, p);
 	if (!err) {
-		err = inplace_enter(map);
+		err = enter(p, map, &key);
 		if (!err && map->in_place && map->shared)
 			err = fail(EOPNOTSUPP, "cannot use UMMAP_SHARED: the store '%s' is mapped "
 				   "in place. Try to map the store in the other processes, too",
@@ -398,10 +465,10 @@ static int make_mapping(struct plan *p, void **addr)
 		if (!err)
 			err = map_insert(map);
 		if (err)
-			demolish(map, false, NULL);
+			destroy_mapping(map, false, NULL);
 	}
 	if (err) {
-		drop_beside(map, &p->attr);
+		free_adjacent(map, &p->attr);
 		map_free(map);
 		return err;
 	}
@@ -416,7 +483,8 @@ static int make_mapping(struct plan *p, void **addr)
 int ummap(size_t size, size_t seg_size, int prot, int fd, off_t offset,
 	  int flush_interval, int read_file, int ptype, void **addr)
 {
-	struct plan p = { .fd = fd, .size = size, .offset = offset, .prot = prot, .attr = UMMAP_ATTR_INIT };
+	struct plan p = { .fd = fd, .size = size, .offset = offset, .prot = prot,
+			  .attr = UMMAP_ATTR_INIT };
 	struct guard g;
 	int err;
 
@@ -431,8 +499,8 @@ int ummap(size_t size, size_t seg_size, int prot, int fd, off_t offset,
 	return api_leave(&g, err);
 }
 
-/* Whether attr has a value other than 0 behind the fields that this release knows. */
-static bool wants_more(const struct ummap_attr *attr)
+/* Whether attr has a nonzero byte after the fields that this release knows. */
+static bool has_unknown_fields(const struct ummap_attr *attr)
 {
 	const char *bytes = (const char *)attr;
 	size_t i = sizeof(*attr);
@@ -442,13 +510,13 @@ static bool wants_more(const struct ummap_attr *attr)
 	return i < attr->struct_size;
 }
 
-/* Copies the caller's attributes, and makes the mapping. */
-static int map_with(struct plan *p, const struct ummap_attr *attr, void **addr)
+/* Copies the caller's attributes into the plan, and makes the mapping. */
+static int map_with_attr(struct plan *p, const struct ummap_attr *attr, void **addr)
 {
 	if (attr && (attr->struct_size < sizeof(size_t) || attr->struct_size > 4096))
 		return fail(EINVAL, "cannot create the mapping: attr->struct_size is %zu. Try to "
 			    "start from UMMAP_ATTR_INIT", attr->struct_size);
-	if (attr && wants_more(attr))
+	if (attr && has_unknown_fields(attr))
 		return fail(EINVAL, "cannot create the mapping: attr has fields of a later release "
 			    "that are not 0. Try 0, or that release");
 	/* A program built against an earlier release has fewer fields; the others keep their
@@ -468,7 +536,7 @@ int ummap_open(const char *uri, size_t size, off_t offset, int prot,
 	api_enter(&g);
 	if (!uri)
 		return api_leave(&g, fail(EINVAL, "cannot create the mapping: the URI is NULL"));
-	return api_leave(&g, map_with(&p, attr, addr));
+	return api_leave(&g, map_with_attr(&p, attr, addr));
 }
 
 int ummap_open_handle(const struct ummap_driver *driver, void *h, const struct ummap_geom *geom,
@@ -487,7 +555,7 @@ int ummap_open_handle(const struct ummap_driver *driver, void *h, const struct u
 	if (err)
 		return api_leave(&g, err);
 	p.uri = driver->scheme;
-	return api_leave(&g, map_with(&p, attr, addr));
+	return api_leave(&g, map_with_attr(&p, attr, addr));
 }
 
 int ummap_setvar(const char *name, const char *value)
@@ -500,7 +568,7 @@ int ummap_setvar(const char *name, const char *value)
 
 /* ---- umunmap, umremap ---- */
 
-/* The mapping is frozen, and all writes that the caller has requested are done. */
+/* Ends a mapping that is frozen. The sync that the caller has requested is done. */
 static int end_mapping(struct mapping *map, bool complete, void *pages)
 {
 	int err;
@@ -508,12 +576,13 @@ static int end_mapping(struct mapping *map, bool complete, void *pages)
 	if (pages)
 		handover_begin(map);
 	map_remove(map);
-	err = demolish(map, complete, pages);
+	err = destroy_mapping(map, complete, pages);
 	stats_ending(map);
 	return err;
 }
 
-static int unmap(void *addr, int sync, void *pages)
+/* pages: memory that is moved to the mapped range, or NULL. */
+static int unmap_at(void *addr, int sync, void *pages)
 {
 	struct guard g;
 	struct mapping *map;
@@ -521,17 +590,17 @@ static int unmap(void *addr, int sync, void *pages)
 
 	api_enter(&g);
 	if (sync)
-		api_write(&g, addr, 0);
+		api_write_changes(&g, addr, 0);
 	map = map_find_alone(addr);
 	if (!map)
-		return api_leave(&g, api_no_mapping(addr));
+		return api_leave(&g, api_fail_no_mapping(addr));
 	/* The frozen mapping has no stores during the final sync, except through pins. */
 	if (pages && map_pinned_bytes(map))
 		err = fail(EBUSY, "cannot end the mapping at %p: part of it is pinned. Try umunpin "
 			   "first", addr);
 	if (!err && sync)
 		err = sync == UMMAP_NOFLUSH ? sync_write(map) : sync_all(map);
-	/* The caller takes EUCLEAN to mean that the mapping has ended. */
+	/* EUCLEAN tells the caller that the mapping has ended, and here it has not. */
 	if (err == -EUCLEAN)
 		err = -EIO;
 	if (!err)
@@ -545,7 +614,7 @@ static int unmap(void *addr, int sync, void *pages)
 
 int umunmap(void *addr, int sync)
 {
-	return unmap(addr, sync, NULL);
+	return unmap_at(addr, sync, NULL);
 }
 
 int umunmap_onto(void *addr, int sync, void *pages)
@@ -553,7 +622,7 @@ int umunmap_onto(void *addr, int sync, void *pages)
 	struct guard g;
 
 	if (pages && (uintptr_t)pages % sys_page() == 0)
-		return unmap(addr, sync, pages);
+		return unmap_at(addr, sync, pages);
 	api_enter(&g);
 	return api_leave(&g, fail(EINVAL, "cannot end the mapping: pages is %p, which is not the "
 				  "address of a page", pages));
@@ -564,7 +633,8 @@ static int check_remap(const struct mapping *map, const struct remap *want, int 
 	if (sync & ~(UMMAP_SYNC | UMMAP_SWITCH))
 		return fail(EINVAL, "cannot change the mapping: sync is %d. Try UMMAP_SYNC, "
 			    "UMMAP_SWITCH, both or 0", sync);
-	if (want->size > (size_t)INT64_MAX - map->seg_size || want->size > (size_t)(INT64_MAX - want->offset))
+	if (want->size > (size_t)INT64_MAX - map->seg_size ||
+	    want->size > (size_t)(INT64_MAX - want->offset))
 		return fail(EOVERFLOW, "cannot change the mapping: offset %llu + size %zu is "
 			    "larger than a file can be", (unsigned long long)want->offset,
 			    want->size);
@@ -574,23 +644,18 @@ static int check_remap(const struct mapping *map, const struct remap *want, int 
 	return 0;
 }
 
-/* Store that a remap names: by URI, by descriptor (uri NULL), or unchanged (uri NULL, fd -1). */
-struct target {
-	const char *uri;         /* URI; NULL: none */
-	int fd;                  /* descriptor; -1: none */
+/* Store that a remap names. uri NULL and fd -1: the mapping keeps its store. */
+struct store_name {
+	const char *uri;         /* URI, or NULL */
+	int fd;                  /* descriptor, which is used if uri is NULL; or -1 */
 };
-
-static const char *uri_of(const struct target *to)
-{
-	return to->uri || to->fd < 0 ? to->uri : driver_for(to->fd);
-}
 
 /* A change of a mapping to another store, or to another place in its store. */
 struct change {
 	struct remap want;           /* new store, offset and size */
 	struct replacement other;    /* the store that the caller names */
 	struct identity id;          /* identity of `other` */
-	bool handed;                 /* the stores are handed over to `other` (replace.h) */
+	bool handed_over;            /* the stores are handed over to `other` (replace.h) */
 	bool synced;                 /* the mapping was synced before the hand-over */
 };
 
@@ -604,7 +669,7 @@ static int open_other(struct change *c)
 	return err;
 }
 
-static int resize(struct mapping *map, size_t size)
+static int resize_mapping(struct mapping *map, size_t size)
 {
 	const struct backing *now = &map->backings[map->current];
 	struct remap want = { .store = now->store, .offset = now->offset, .size = size };
@@ -621,30 +686,29 @@ static int begin_switch(struct mapping *map, struct change *c, int sync)
 	if (sync & UMMAP_SYNC)
 		err = sync_all(map);
 	if (!err && c->want.size > before)
-		err = resize(map, c->want.size);
+		err = resize_mapping(map, c->want.size);
 	if (!err)
 		err = replace_begin_switch(map, &c->other);
-	c->handed = !err;
+	c->handed_over = !err;
 	if (!err)
 		err = open_other(c);
-	if (err && c->handed)
+	if (err && c->handed_over)
 		replace_end(map, &c->id, true);
 	if (err && map->size > before)
-		resize(map, before);
-	c->handed = !err;
+		resize_mapping(map, before);
+	c->handed_over = !err;
 	return err;
 }
 
 static int begin_keep(struct mapping *map, struct change *c)
 {
 	const struct backing *now;
-	int err;
+	int err = replace_keep(map, &c->other);
 
-	err = replace_keep(map, &c->other);
 	if (err)
 		return err;
 	now = &map->backings[map->current];
-	/* The sync may have closed the only store that had to be replaced. */
+	/* The sync in replace_keep may have closed the only store that had to be replaced. */
 	if (!io_is(now->store, &c->id))
 		return open_other(c);
 	c->want.store = io_hold(now->store);
@@ -652,8 +716,7 @@ static int begin_keep(struct mapping *map, struct change *c)
 	return 0;
 }
 
-/* Checks now for errors that would be found only later, when the change is more difficult to
- * undo. */
+/* Finds errors now that would appear later, when the change is more difficult to undo. */
 static int check_range(struct mapping *map, const struct change *c)
 {
 	struct lock *lock;
@@ -668,7 +731,7 @@ static int check_range(struct mapping *map, const struct change *c)
 	return err;
 }
 
-/* Begins to replace a store of the mapping, because the other store ends at the same bytes. */
+/* Begins to replace a store of the mapping by another one that stores in the same file. */
 static int begin_replacing(struct mapping *map, struct change *c, int sync)
 {
 	int err = check_range(map, c);
@@ -679,7 +742,7 @@ static int begin_replacing(struct mapping *map, struct change *c, int sync)
 	return c->want.switch_over ? begin_switch(map, c, sync) : begin_keep(map, c);
 }
 
-/* Whether a descriptor is open as a mapping needs it. For others, opening gives the message. */
+/* Whether a mapping can use the descriptor. If not, the caller opens it to get the message. */
 static bool is_usable(int fd, bool writable)
 {
 	int access = fcntl(fd, F_GETFL);
@@ -688,7 +751,7 @@ static bool is_usable(int fd, bool writable)
 	       ((access & O_ACCMODE) == O_RDWR || (!writable && (access & O_ACCMODE) == O_RDONLY));
 }
 
-/* Sets want.store, which the caller has to close. */
+/* Sets want.store, which the caller must close. */
 static int find_store(struct mapping *map, struct change *c, int sync)
 {
 	uint64_t oldest, newest;
@@ -710,7 +773,7 @@ static int find_store(struct mapping *map, struct change *c, int sync)
 	else
 		err = open_other(c);
 	/* A store that is not a file can only be compared by its handle. */
-	for (unsigned i = 0; i < SEG_BACKINGS && !err && !c->handed; i++) {
+	for (unsigned i = 0; i < SEG_BACKINGS && !err && !c->handed_over; i++) {
 		known = map->backings[i].store;
 		if (known && known != c->want.store && io_is_like(known, c->want.store)) {
 			io_close(c->want.store);
@@ -720,17 +783,17 @@ static int find_store(struct mapping *map, struct change *c, int sync)
 	return err;
 }
 
-/* Closes the other handle before the mapping's own handle is used again. */
+/* Closes the store of the change before the mapping uses its own handle again. */
 static void end_change(struct mapping *map, struct change *c)
 {
 	io_close(c->want.store);
-	if (c->handed)
+	if (c->handed_over)
 		replace_end(map, &c->id, true);
 	identity_free(&c->id);
 }
 
-/* Applies the change; want.store is open. */
-static int change_target(struct mapping *map, struct change *c, int sync)
+/* Applies the change, of which want.store is open. */
+static int apply_change(struct mapping *map, struct change *c, int sync)
 {
 	struct remap *want = &c->want;
 	struct backing *now;
@@ -747,13 +810,14 @@ static int change_target(struct mapping *map, struct change *c, int sync)
 	now = &map->backings[map->current];
 	lock_drop(now->lock);
 	now->lock = want->lock;
-	if (c->handed)
+	if (c->handed_over)
 		replace_end(map, &c->id, false);
-	c->handed = false;
+	c->handed_over = false;
 	return pagecache_prepare(map);
 }
 
-static int remap(struct mapping *map, size_t size, const struct target *to, off_t offset, int sync)
+static int change_mapping(struct mapping *map, size_t size, const struct store_name *to,
+			  off_t offset, int sync)
 {
 	const struct backing *now = &map->backings[map->current];
 	bool named = to->uri || to->fd >= 0;
@@ -767,11 +831,11 @@ static int remap(struct mapping *map, size_t size, const struct target *to, off_
 	err = check_remap(map, &c.want, sync);
 	if (err)
 		return err;
-	c.other = (struct replacement){ .uri = uri_of(to),
+	c.other = (struct replacement){ .uri = to->uri || to->fd < 0 ? to->uri : driver_for(to->fd),
 					.fd = to->uri ? -1 : to->fd,
 					.id = &c.id,
 					.offset = c.want.offset,
-					.oflags = writing(map) };
+					.oflags = open_flags(map) };
 	if (to->uri && !c.want.switch_over)
 		c.other.oflags |= UMMAP_O_CREATE;
 	if (named)
@@ -782,12 +846,13 @@ static int remap(struct mapping *map, size_t size, const struct target *to, off_
 		identity_free(&c.id);
 		return err;
 	}
-	err = change_target(map, &c, sync);
+	err = apply_change(map, &c, sync);
 	end_change(map, &c);
 	return err;
 }
 
-static int remap_to(void *old_addr, const struct target *to, size_t size, off_t offset, int sync, void **new_addr)
+static int remap_to(void *old_addr, const struct store_name *to, size_t size, off_t offset,
+		    int sync, void **new_addr)
 {
 	struct guard g;
 	struct mapping *map;
@@ -804,11 +869,11 @@ static int remap_to(void *old_addr, const struct target *to, size_t size, off_t 
 		return api_leave(&g, fail(EBADF, "cannot change the mapping: %d is not a "
 					  "descriptor", to->fd));
 	if (sync & UMMAP_SYNC)
-		api_write(&g, old_addr, 0);
+		api_write_changes(&g, old_addr, 0);
 	map = map_find_alone(old_addr);
 	if (!map)
-		return api_leave(&g, api_no_mapping(old_addr));
-	err = remap(map, size, to, offset, sync);
+		return api_leave(&g, api_fail_no_mapping(old_addr));
+	err = change_mapping(map, size, to, offset, sync);
 	if (!err) {
 		*new_addr = map->range;
 		if (to->uri || to->fd >= 0)
@@ -821,19 +886,20 @@ static int remap_to(void *old_addr, const struct target *to, size_t size, off_t 
 
 int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **new_addr)
 {
-	struct target to = { .fd = fd };
+	struct store_name to = { .fd = fd };
 
 	return remap_to(old_addr, &to, size, offset, sync, new_addr);
 }
 
-int umremap_open(void *old_addr, const char *uri, size_t size, off_t offset, int sync, void **new_addr)
+int umremap_open(void *old_addr, const char *uri, size_t size, off_t offset, int sync,
+		 void **new_addr)
 {
-	struct target to = { .uri = uri, .fd = -1 };
+	struct store_name to = { .uri = uri, .fd = -1 };
 
 	return remap_to(old_addr, &to, size, offset, sync, new_addr);
 }
 
-/* ---- The rest ---- */
+/* ---- Other calls ---- */
 
 int umstart(void)
 {

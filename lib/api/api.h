@@ -15,8 +15,8 @@ int api_leave(struct guard *g, int err);
  * holds no lock and no use of the mapping, so signal handlers may run, use the mapping, and leave
  * by siglongjmp. Writes the range [addr, addr + len); len 0: the whole mapping that begins at addr.
  */
-void api_write(struct guard *g, const void *addr, size_t len);
+void api_write_changes(struct guard *g, const void *addr, size_t len);
 /* Returns -EINVAL and sets the message that no mapping begins at addr. */
-int api_no_mapping(const void *addr);
+int api_fail_no_mapping(const void *addr);
 
 #endif

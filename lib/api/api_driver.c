@@ -11,9 +11,10 @@
 
 #include <string.h>
 
-#define TABLE_MAX 4096 /* bytes of a table; a larger value is an error of the caller */
+/* Bytes of a driver table. The caller cannot mean a larger size. */
+#define MAX_TABLE_BYTES 4096
 
-/* Gives the handle of a new store to the caller. */
+/* Moves the handle and driver table of a new store to the caller. */
 static void give_handle(struct store *store, struct ummap_driver *driver, void **h,
 			struct ummap_geom *geom)
 {
@@ -31,6 +32,7 @@ static void give_handle(struct store *store, struct ummap_driver *driver, void *
 static int open_handle(const char *uri, const struct io_below *below, int oflags,
 		       struct ummap_driver *driver, void **h, struct ummap_geom *geom)
 {
+	size_t size = driver ? driver->struct_size : 0;
 	struct store *store;
 	struct guard g;
 	int err;
@@ -38,9 +40,9 @@ static int open_handle(const char *uri, const struct io_below *below, int oflags
 	api_enter(&g);
 	if (!uri || !driver || !h || !geom || (below && (!below->driver || !below->uri)))
 		err = fail(EINVAL, "cannot open the store: an argument is NULL");
-	else if (driver->struct_size < offsetof(struct ummap_driver, open) || driver->struct_size > TABLE_MAX)
+	else if (size < offsetof(struct ummap_driver, open) || size > MAX_TABLE_BYTES)
 		err = fail(EINVAL, "cannot open the store: driver->struct_size is %zu. Try "
-			   "sizeof(struct ummap_driver)", driver->struct_size);
+			   "sizeof(struct ummap_driver)", size);
 	else if (oflags & ~(UMMAP_O_WRITE | UMMAP_O_CREATE | UMMAP_O_WRITERS))
 		err = fail(EINVAL, "cannot open the store: oflags is %#x. Try UMMAP_O_WRITE, "
 			   "UMMAP_O_CREATE and UMMAP_O_WRITERS only", oflags);

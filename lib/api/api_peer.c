@@ -13,50 +13,50 @@
 
 #include <string.h>
 
-/* Bytes of the intermediate buffer of a copy from or to a mapping of this process. */
-#define PIECE 4096
+/* Size in bytes of the intermediate buffer for a copy from or to a mapping of this process. */
+#define COPY_BUFFER_SIZE 4096
 
-int umexport(void *addr, struct umexport *offer)
+int umexport(void *addr, struct umexport *exported)
 {
 	struct guard g;
 	struct mapping *map;
 	int err;
 
 	api_enter(&g);
-	if (!offer)
+	if (!exported)
 		return api_leave(&g, fail(EINVAL, "cannot export the mapping: exported is NULL"));
 	map = map_find(addr);
 	if (!map)
-		return api_leave(&g, api_no_mapping(addr));
+		return api_leave(&g, api_fail_no_mapping(addr));
 	if (map->range != addr)
-		err = api_no_mapping(addr);
-	else if (!map->export.head)
+		err = api_fail_no_mapping(addr);
+	else if (!map->export.header)
 		err = fail(EOPNOTSUPP, "cannot export the mapping at %p: it was made "
 			   "without UMMAP_SHARED", addr);
 	else
-		err = export_offer(&map->export, shared_pool_fd(), offer);
+		err = export_describe(&map->export, shared_pool_fd(), exported);
 	map_leave(map);
 	return api_leave(&g, err);
 }
 
-int umimport_open(const struct umexport *offer, struct umimport **peer)
+int umimport_open(const struct umexport *exported, struct umimport **imported)
 {
 	struct guard g;
 
 	api_enter(&g);
-	if (!offer || !peer)
+	if (!exported || !imported)
 		return api_leave(&g, fail(EINVAL, "cannot import the mapping: %s is NULL",
-					  offer ? "imported" : "exported"));
-	return api_leave(&g, import_open(offer, peer));
+					  exported ? "imported" : "exported"));
+	return api_leave(&g, import_open(exported, imported));
 }
 
-void umimport_close(struct umimport *peer)
+void umimport_close(struct umimport *imported)
 {
 	struct guard g;
 
 	api_enter(&g);
-	if (peer)
-		import_close(peer);
+	if (imported)
+		import_close(imported);
 	api_leave(&g, 0);
 }
 
@@ -66,50 +66,53 @@ void umimport_close(struct umimport *peer)
  * accessing, while that process waits for the end of this access. Therefore the copy goes through
  * an intermediate buffer, and no mapping is touched during an access.
  */
-static size_t get_by_piece(struct umimport *peer, char *buf, size_t len, uint64_t offset)
+static size_t get_through_buffer(struct umimport *imported, char *buf, size_t len, uint64_t offset)
 {
-	char cluster[PIECE];
+	char between[COPY_BUFFER_SIZE];
 	size_t done = 0, n, got;
 
 	do {
-		n = min_size(len - done, sizeof(cluster));
-		got = import_get(peer, cluster, n, offset + done);
-		memcpy(buf + done, cluster, got);
+		n = min_size(len - done, sizeof(between));
+		got = import_get(imported, between, n, offset + done);
+		memcpy(buf + done, between, got);
 		done += got;
 	} while (got == n && done < len);
 	return done;
 }
 
-static size_t put_by_piece(struct umimport *peer, const char *buf, size_t len, uint64_t offset)
+static size_t put_through_buffer(struct umimport *imported, const char *buf, size_t len,
+				 uint64_t offset)
 {
-	char cluster[PIECE];
+	char between[COPY_BUFFER_SIZE];
 	size_t done = 0, n, got;
 
 	do {
-		n = min_size(len - done, sizeof(cluster));
-		memcpy(cluster, buf + done, n);
-		got = import_put(peer, cluster, n, offset + done);
+		n = min_size(len - done, sizeof(between));
+		memcpy(between, buf + done, n);
+		got = import_put(imported, between, n, offset + done);
 		done += got;
 	} while (got == n && done < len);
 	return done;
 }
 
-size_t umimport_get(struct umimport *peer, void *buf, size_t len, uint64_t offset)
+size_t umimport_get(struct umimport *imported, void *buf, size_t len, uint64_t offset)
 {
 	fail_clear();
-	return map_meets(buf, len) ? get_by_piece(peer, buf, len, offset) : import_get(peer, buf, len, offset);
+	return map_meets(buf, len) ? get_through_buffer(imported, buf, len, offset) :
+				     import_get(imported, buf, len, offset);
 }
 
-size_t umimport_put(struct umimport *peer, const void *buf, size_t len, uint64_t offset)
+size_t umimport_put(struct umimport *imported, const void *buf, size_t len, uint64_t offset)
 {
 	fail_clear();
-	return map_meets(buf, len) ? put_by_piece(peer, buf, len, offset) : import_put(peer, buf, len, offset);
+	return map_meets(buf, len) ? put_through_buffer(imported, buf, len, offset) :
+				     import_put(imported, buf, len, offset);
 }
 
-int umimport_hold(struct umimport *peer, uint64_t offset, int store, struct umhold *hold)
+int umimport_hold(struct umimport *imported, uint64_t offset, int store, struct umhold *hold)
 {
 	fail_clear();
-	return import_hold(peer, offset, store, hold);
+	return import_hold(imported, offset, store, hold);
 }
 
 void umimport_release(struct umhold *hold)

@@ -36,10 +36,9 @@ static int set_range(struct mapping *map, const void *addr, size_t len, struct r
 
 	*r = (struct range){ 0 };
 	if (len == 0 || at >= map->size || len > map->size - at)
-		return len ?
-		       fail(ENOMEM, "cannot use %zu bytes at %p: the range leaves its mapping", len,
-			    addr) :
-		       fail(EINVAL, "cannot use the range at %p: its length is 0", addr);
+		return len ? fail(ENOMEM, "cannot use %zu bytes at %p: the range leaves its "
+				  "mapping", len, addr) :
+			     fail(EINVAL, "cannot use the range at %p: its length is 0", addr);
 	*r = (struct range){ .map = map, .at = at, .len = len, .first = at >> map->shift,
 			     .last = ((at + len - 1) >> map->shift) + 1 };
 	return 0;
@@ -58,12 +57,12 @@ static int find_range(const void *addr, size_t len, struct range *r)
 	return err;
 }
 
-/* Writes most changes of the range in parts, and then finds the range again: the mapping may have
- * ended in between. */
+/* Writes most changes of the range in parts, and then finds the range again, because the mapping
+ * may have ended in between. */
 static int write_range(struct guard *g, const void *addr, size_t len, struct range *r)
 {
 	map_leave(r->map);
-	api_write(g, addr, len);
+	api_write_changes(g, addr, len);
 	return find_range(addr, len, r);
 }
 
@@ -74,12 +73,12 @@ int umsync(void *addr, int evict)
 	int err;
 
 	api_enter(&g);
-	api_write(&g, addr, 0);
+	api_write_changes(&g, addr, 0);
 	map = map_find(addr);
 	if (!map || map->range != addr) {
 		if (map)
 			map_leave(map);
-		return api_leave(&g, api_no_mapping(addr));
+		return api_leave(&g, api_fail_no_mapping(addr));
 	}
 	err = sync_all(map);
 	if (!err && evict)
@@ -88,7 +87,7 @@ int umsync(void *addr, int evict)
 	return api_leave(&g, err);
 }
 
-/* Lowest bit of the flags in a job's argument; the bits below hold the end of the segments. */
+/* A job's argument holds the end of its segments, and the flags from this bit on. */
 #define JOB_FLAGS_SHIFT 56
 
 static int sync_range(const struct range *r, int flags)
@@ -147,7 +146,7 @@ int umsync_range(void *addr, size_t len, int flags)
 	if ((flags & UMMAP_ASYNC) &&
 	    worker_post(sync_job, map, r.first, r.last | (uint64_t)flags << JOB_FLAGS_SHIFT))
 		return api_leave(&g, 0);
-	/* A synchronous call, or one for which the queue of jobs has no room. */
+	/* A synchronous call, or the queue of jobs is full. */
 	err = write_range(&g, addr, len, &r);
 	if (err)
 		return api_leave(&g, err);
@@ -177,13 +176,14 @@ int umcommits(const void *addr, uint64_t *oldest, uint64_t *newest)
 	else
 		err = io_epoch(map->backings[map->current].store, oldest, newest);
 	if (err == -EOPNOTSUPP)
-		fail(EOPNOTSUPP, "cannot find the commits of the mapping: its store keeps none. Try the filter wal+");
+		fail(EOPNOTSUPP, "cannot find the commits of the mapping: its store keeps none. "
+		     "Try the filter wal+");
 	map_leave(map);
 	return api_leave(&g, err);
 }
 
 /* Discards the segments that lie completely in the range. */
-static int discard(const struct range *r)
+static int discard_range(const struct range *r)
 {
 	struct mapping *map = r->map;
 	size_t end = r->at + r->len, first = (r->at + map->seg_size - 1) >> map->shift;
@@ -235,7 +235,7 @@ int umadvise(void *addr, size_t len, int advice)
 			sync_explain(r.map, err);
 		break;
 	case UMMAP_ADV_DISCARD:
-		err = discard(&r);
+		err = discard_range(&r);
 		break;
 	default:
 		err = fail(EINVAL, "cannot apply the advice %d: it is unknown. Try one of "
@@ -245,7 +245,7 @@ int umadvise(void *addr, size_t len, int advice)
 	return api_leave(&g, err);
 }
 
-/* Counts the segments of all ranges; one in several ranges counts several times. 0 or -errno. */
+/* Counts the segments of all ranges. A segment in n ranges counts n times. 0 or -errno. */
 static int count_segments(struct mapping *map, const struct iovec *ranges, int n, size_t *segments)
 {
 	struct range r;
@@ -264,7 +264,7 @@ static int count_segments(struct mapping *map, const struct iovec *ranges, int n
 	return 0;
 }
 
-static int prefetch(struct mapping *map, const struct iovec *ranges, int n)
+static int prefetch_ranges(struct mapping *map, const struct iovec *ranges, int n)
 {
 	struct prefetch *p;
 	size_t segments;
@@ -277,7 +277,8 @@ static int prefetch(struct mapping *map, const struct iovec *ranges, int n)
 	if (!p)
 		return fail(ENOMEM, "cannot prefetch the ranges: no memory for the list");
 	for (int i = 0; i < n; i++) {
-		if (set_range(map, ranges[i].iov_base, ranges[i].iov_len, &r) || !prefetch_add(p, r.first, r.last))
+		if (set_range(map, ranges[i].iov_base, ranges[i].iov_len, &r) ||
+		    !prefetch_add(p, r.first, r.last))
 			break;
 	}
 	prefetch_start(p);
@@ -303,7 +304,7 @@ int umprefetch(const struct iovec *ranges, int n)
 		err = fail(ENOMEM, "cannot prefetch the ranges: no memory for the list");
 	if (!err && n > 0) {
 		map = map_find(copy->iov_base);
-		err = map ? prefetch(map, copy, n) :
+		err = map ? prefetch_ranges(map, copy, n) :
 		      fail(EINVAL, "cannot find a mapping that contains %p, the first range",
 			   copy->iov_base);
 		if (map)
@@ -317,13 +318,13 @@ int umprefetch(const struct iovec *ranges, int n)
 static int check_pin(const struct range *r, int prot)
 {
 	const struct mapping *map = r->map;
-	size_t more = 0, most = 0, already = 0;
+	size_t more = 0, limit = 0, pinned = 0; /* bytes */
 	bool fits = true;
 
 	/* A mapping in place uses no frames, so no budget applies. */
 	for (size_t i = r->first; i < r->last && fits && !map->in_place; i++) {
 		more += seg_pins(map_seg(map, i)) ? 0 : map_hold(map);
-		fits = account_can_pin(map_account(map), more, map->member.least, &most, &already);
+		fits = account_can_pin(map_account(map), more, map->member.least, &limit, &pinned);
 	}
 	if (prot != PROT_READ && prot != (PROT_READ | PROT_WRITE))
 		return fail(EINVAL, "cannot pin the range: prot is %d. Try PROT_READ or PROT_READ "
@@ -333,11 +334,11 @@ static int check_pin(const struct range *r, int prot)
 	if (!fits)
 		return fail(ENOMEM, "cannot pin the range of %zu bytes: it does not fit into the "
 			    "%zu bytes that may be in memory, of which %zu are pinned already. Try "
-			    "umunpin of other ranges, or a larger budget", r->len, most, already);
+			    "umunpin of other ranges, or a larger budget", r->len, limit, pinned);
 	return 0;
 }
 
-static void unpin(struct mapping *map, size_t i)
+static void unpin_segment(struct mapping *map, size_t i)
 {
 	if (map->in_place)
 		inplace_unpin(map, i);
@@ -345,7 +346,7 @@ static void unpin(struct mapping *map, size_t i)
 		seg_unpin(map, i);
 }
 
-static bool must_wait(const struct range *r)
+static bool must_wait_for_writes(const struct range *r)
 {
 	for (size_t i = r->first; i < r->last; i++) {
 		if (stall_must_wait(r->map, i))
@@ -354,19 +355,21 @@ static bool must_wait(const struct range *r)
 	return false;
 }
 
-/* Waits as a store does while writes of the mapping fail, because a pin for writing makes segments
- * dirty. Ends the use of the mapping on failure. */
+/* Waits, as a store does, while writes of the mapping fail: a pin for writing makes segments dirty.
+ * On failure, ends the use of the mapping. */
 static int wait_for_pin(struct guard *g, const void *addr, size_t len, struct range *r)
 {
 	int err = 0;
 
-	while (!err && must_wait(r)) {
+	while (!err && must_wait_for_writes(r)) {
 		struct mapping *map = r->map;
 
 		if (map->bus_when_full) {
 			err = writeback_error(map) ? writeback_error(map) : EIO;
-			err = fail(err, "cannot pin the range for writing: writes to '%s' fail (%s), and the memory for changes is "
-				   "used up (UMMAP_OVER_BUDGET). Try again after a sync that succeeds", map->name, strerror(err));
+			err = fail(err, "cannot pin the range for writing: writes to '%s' fail "
+				   "(%s), and the memory for changes is used up "
+				   "(UMMAP_OVER_BUDGET). Try again after a sync that succeeds",
+				   map->name, strerror(err));
 			map_leave(map);
 			return err;
 		}
@@ -403,7 +406,7 @@ int umpin(void *addr, size_t len, int prot)
 		else if (err)
 			fail(-err, "cannot read the range into memory: %s", strerror(-err));
 		while (err && i-- > r.first)
-			unpin(map, i);
+			unpin_segment(map, i);
 	}
 	map_leave(map);
 	return api_leave(&g, err);
@@ -424,7 +427,7 @@ int umunpin(void *addr, size_t len)
 			err = fail(EINVAL, "cannot unpin the range: part of it is not pinned");
 	}
 	for (size_t i = r.first; i < r.last && !err; i++)
-		unpin(r.map, i);
+		unpin_segment(r.map, i);
 	map_leave(r.map);
 	return api_leave(&g, err);
 }

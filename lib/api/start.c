@@ -19,6 +19,7 @@
 #include "paging/mapping/lock.h"
 #include "base/log.h"
 #include "paging/mapping/lookup.h"
+#include "paging/mapping/shared_copy.h"
 #include "paging/residency/pagecache.h"
 #include "budget/share.h"
 #include "node/node.h"
@@ -35,20 +36,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORKERS 4
-/* VMAs of the kernel that a frame needs in the worst ordinary case: its mapped place and the gap
- * beside it. */
-#define PLACES_PER_FRAME 2
-/* Divisor of the kernel's limit: this fraction is left to the application. */
-#define PLACES_LEFT 16
+#define WORKER_THREADS 4
+/* VMAs that a frame takes: the one that it is mapped in, and the gap next to it. */
+#define VMAS_PER_FRAME 2
+/* The application keeps 1/APPLICATION_VMA_PART of the kernel's limit on VMAs. */
+#define APPLICATION_VMA_PART 16
+#define MIN_FRAME_LIMIT 64
+#define DEFAULT_MAX_MAP_COUNT 65530
 
 static _Atomic uint32_t starting;    /* lock */
-static _Atomic bool started;         /* handler and pool are installed */
-static _Atomic bool threads_started; /* threads run; false in a forked child */
+static _Atomic bool started;         /* the handler and the pool are installed */
+static _Atomic bool threads_started; /* the threads run; false in a forked child */
 
-/* Counts the VMAs of the process: lines of the file. Reads large blocks, because a program may have
- * many. */
-static size_t count_places(void)
+/* Counts the VMAs of the process, which are the lines of the file. Reads large blocks, because a
+ * program may have many VMAs. */
+static size_t count_vmas(void)
 {
 	FILE *f = fopen("/proc/self/maps", "re");
 	char text[16384];
@@ -63,29 +65,29 @@ static size_t count_places(void)
 	return lines;
 }
 
-/* Returns how many frames the kernel's limit on VMAs has room for. */
-static uint32_t most_frames(void)
+/* Returns the number of frames for which the kernel's limit on VMAs has room. */
+static uint32_t max_frames(void)
 {
 	FILE *f = fopen("/proc/sys/vm/max_map_count", "re");
-	size_t limit = 65530, taken = count_places();
+	size_t vmas = DEFAULT_MAX_MAP_COUNT, used = count_vmas(), frames;
 
 	if (f) {
-		if (fscanf(f, "%zu", &limit) != 1)
-			limit = 65530;
+		if (fscanf(f, "%zu", &vmas) != 1)
+			vmas = DEFAULT_MAX_MAP_COUNT;
 		fclose(f);
 	}
-	limit -= limit / PLACES_LEFT;
-	limit = limit > taken ? (limit - taken) / PLACES_PER_FRAME : 0;
-	limit = max_size(limit, 64);
-	log_line(LOG_INFO, "start", "vm.max_map_count limits this process to %zu frames", limit);
-	return (uint32_t)min_size(limit, UINT32_MAX);
+	vmas -= vmas / APPLICATION_VMA_PART;
+	frames = max_size(vmas > used ? (vmas - used) / VMAS_PER_FRAME : 0, MIN_FRAME_LIMIT);
+	log_line(LOG_INFO, "start", "vm.max_map_count limits this process to %zu frames", frames);
+	return (uint32_t)min_size(frames, UINT32_MAX);
 }
 
-/* In a forked child: closes the descriptors of a mapping. Its addresses are not touched, because
- * the child does not have the memory and may have mapped something else there. */
+/* In a forked child: closes the descriptors of a mapping. Does not touch its addresses, because the
+ * child does not have the memory and may have mapped other memory there. */
 static void forget_map(struct mapping *map)
 {
 	export_forget(&map->export);
+	copy_forget(map);
 	for (unsigned i = 0; i < SEG_BACKINGS; i++) {
 		if (map->backings[i].store)
 			io_close(map->backings[i].store);
@@ -127,7 +129,7 @@ static void register_fork_handler(void)
 	fork_error = fork_register(FORK_LIBRARY, NULL, sigsegv_fork_prepare, forget_in_child);
 }
 
-/* Prints the counters and leaves the node. Writes nothing to stores, and waits for nothing. */
+/* Prints the counters and leaves the node. Does not write to stores, and does not wait. */
 static void at_exit(void)
 {
 	struct umstat st;
@@ -139,7 +141,7 @@ static void at_exit(void)
 	node_leave();
 }
 
-/* Runs after the destructors of libraries that use this one, because these may still sync. */
+/* Runs after the destructors of libraries that use this one, because those may still sync. */
 __attribute__((destructor))
 static void report_lost(void)
 {
@@ -165,8 +167,8 @@ static int start_process(void)
 	err = budget_start();
 	if (err)
 		return err;
-	spare_keep();
-	frame_start(most_frames());
+	spare_refill();
+	frame_start(max_frames());
 	err = engine_start(fault_by_signal, fault_by_message);
 	if (err)
 		return err;
@@ -190,7 +192,7 @@ int start_library(void)
 	if (!err && !threads_started) {
 		err = share_start();
 		if (!err)
-			err = worker_start(WORKERS);
+			err = worker_start(WORKER_THREADS);
 		if (!err)
 			err = flusher_start();
 		threads_started = !err;
@@ -207,7 +209,7 @@ int start_prepare(const struct mapping *map)
 		return err;
 	sys_forget_failure();
 	if (!frame_prepare(map->frames))
-		return sys_failure(&err) ?
+		return sys_first_failure(&err) ?
 		       engine_fail(map->engine, "prepare memory for frames", err) :
 		       fail(ENOMEM, "cannot prepare frames of %zu bytes: no address space. Try "
 			    "smaller segments, or a larger RLIMIT_AS (ulimit -v)", map->seg_size);
@@ -216,14 +218,14 @@ int start_prepare(const struct mapping *map)
 
 void start_note_mapping(const struct mapping *map)
 {
-	static _Atomic bool has_told;
-	size_t most = (size_t)frame_most() * map->seg_size;
+	static _Atomic bool has_logged;
+	size_t max = (size_t)frame_most() * map->seg_size; /* bytes */
 
 	budget_warn(map->name, map->member.group->budget, map->member.least, map->seg_size);
 	share_note_segment(map->seg_size);
-	if (frames_are_whole(map->frames) && most < map->size && budget_can_exceed(most) &&
-	    !atomic_exchange(&has_told, true))
+	if (frames_are_whole(map->frames) && max < map->size && budget_can_exceed(max) &&
+	    !atomic_exchange(&has_logged, true))
 		log_line(LOG_INFO, "start", "vm.max_map_count limits segments of %zu bytes to %zu "
 			 "MiB in memory. Try larger segments, or a larger vm.max_map_count",
-			 map->seg_size, most >> 20);
+			 map->seg_size, max >> 20);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Reads the environment, which is ignored in a program that gains privileges when it is started.
- * The table is in variables.def. An invalid value is an error whose message has the variable, its
- * value and the valid values. An unknown name causes a warning with the most similar known name.
- * Runs under the lock of api/start.c.
+ * Reads the variables of the table variables.def from the environment, except in a program that
+ * gains privileges when it is started. An invalid value is an error whose message has the variable,
+ * its value and the valid values. An unknown name causes a warning with the most similar known
+ * name. The caller holds the lock of api/start.c.
  */
 #include "base/config.h"
 
@@ -24,11 +24,11 @@
 #define DEFAULT_SEG_SIZE ((size_t)2 << 20)
 #define DEFAULT_READAHEAD ((size_t)16 << 20)
 #define DEFAULT_MEM_SHARE 0.8
-/* Each thread waits for storage by itself, so this is also the number of its requests in flight. */
+/* Each thread waits for one request, so this is also the number of requests in flight. */
 #define DEFAULT_FAULT_THREADS 8
 #define MAX_FAULT_THREADS 64
-/* Maximum of UMMAP_OVER_BUDGET, as a multiple of the budget. */
-#define MAX_OVER_SHARE 100
+/* Maximum of UMMAP_OVER_BUDGET, in percent of the budget. */
+#define MAX_OVER_PERCENT 10000
 
 struct config config = { .direct = "auto", .cached = "auto" };
 
@@ -40,30 +40,23 @@ bool config_is_name(const char *text)
 	return len > 0 && len <= CONFIG_NAME_MAX && !text[len];
 }
 
-/* A loader returns 0, REFUSED (the value is not of the type), or -errno with a message. */
+/* Loaders set the fields of `config`. They get the value of the variable, or NULL if it is not set,
+ * and return 0, REFUSED (the value is not of the type), or -errno with a message. */
 #define REFUSED 1
 
-/*
- * The index of the value in `words`, which NULL ends; `otherwise` without a value; -1 for a value
- * that is not there.
- */
-static int find_word(const char *text, const char *const *words, int otherwise)
+static int load_flag(const char *text, const char *no, const char *yes, bool unset, bool *flag)
 {
-	if (!text)
-		return otherwise;
-	for (int i = 0; words[i]; i++) {
-		if (strcmp(text, words[i]) == 0)
-			return i;
-	}
-	return -1;
+	*flag = text ? strcmp(text, yes) == 0 : unset;
+	return !text || *flag || strcmp(text, no) == 0 ? 0 : REFUSED;
 }
 
-static int load_flag(const char *text, const char *no, const char *yes, bool otherwise, bool *flag)
+/* words: the valid values; the first one is the default. NULL ends the list. */
+static int load_word(const char *text, const char *const *words, const char **word)
 {
-	int value = find_word(text, (const char *const[]){ no, yes, NULL }, otherwise);
-
-	*flag = value == 1;
-	return value < 0 ? REFUSED : 0;
+	*word = text ? text : words[0];
+	while (*words && strcmp(*word, *words) != 0)
+		words++;
+	return *words ? 0 : REFUSED;
 }
 
 static int load_limit(const char *text)
@@ -133,10 +126,9 @@ static int load_fault_threads(const char *text)
 
 static int load_direct(const char *text)
 {
-	config.direct = text ? text : "auto";
-	return find_word(text, (const char *const[]){ "auto", "always", "never", NULL }, 0) < 0 ?
-		       REFUSED :
-		       0;
+	static const char *const words[] = { "auto", "always", "never", NULL };
+
+	return load_word(text, words, &config.direct);
 }
 
 static int load_lock(const char *text)
@@ -149,12 +141,16 @@ static int load_writers(const char *text)
 	return load_flag(text, "0", "1", false, &config.writers);
 }
 
+static int load_node_cache(const char *text)
+{
+	return load_flag(text, "0", "1", false, &config.node_cache);
+}
+
 static int load_cached(const char *text)
 {
-	config.cached = text ? text : "auto";
-	return find_word(text, (const char *const[]){ "auto", "map", "copy", NULL }, 0) < 0 ?
-		       REFUSED :
-		       0;
+	static const char *const words[] = { "auto", "map", "copy", NULL };
+
+	return load_word(text, words, &config.cached);
 }
 
 static int load_on_full(const char *text)
@@ -177,12 +173,11 @@ static int load_over_budget(const char *text)
 		if (len <= sizeof(number))
 			snprintf(number, sizeof(number), "%.*s", (int)len - 1, text);
 		if (len > sizeof(number) || size_parse_decimal(number, &percent) < 0 ||
-		    percent > MAX_OVER_SHARE * 100)
+		    percent > MAX_OVER_PERCENT)
 			return REFUSED;
 		config.over_share = percent / 100;
 		return 0;
 	}
-	/* 0 bytes is 0 % of any budget. */
 	config.over_share = 0;
 	return size_parse(text, &config.over_bytes) < 0 ? REFUSED : 0;
 }
@@ -220,17 +215,14 @@ static int load_driver_path(const char *text)
 	return err;
 }
 
-/* The driver is checked later, when drivers can be found. */
+/* start_library checks the driver, after the variables that drivers need are loaded. */
 static int load_driver(const char *text)
 {
 	config.driver = text;
 	return 0;
 }
 
-/*
- * A word without a '/' is refused: it is more likely meant to turn the output on than to be a file
- * name.
- */
+/* Refuses a word without a '/', which the user probably means as "on" and not as a file name. */
 static int load_stats(const char *text)
 {
 	const char *slash = text ? strrchr(text, '/') : NULL;
@@ -249,19 +241,17 @@ static int load_log(const char *text)
 
 	if (!text || log_configure(text, &parts) == 0)
 		return 0;
-	return fail(EINVAL,
-		    "UMMAP_LOG is \"%.100s\": it must be error, warn, info or debug. Levels of "
-		    "single parts follow "
-		    "after commas, as in warn,io:debug. The parts are %s",
-		    text, parts);
+	return fail(EINVAL, "UMMAP_LOG is \"%.100s\": it must be error, warn, info or debug. "
+		    "Levels of single parts follow after commas, as in warn,io:debug. The parts "
+		    "are %s", text, parts);
 }
 
 /* ---- The table of variables ---- */
 
 static const struct variable {
-	const char *name;
-	int (*load)(const char *text); /* text NULL: not set. NULL: another library reads it */
-	const char *type;              /* completes "it must be ..." */
+	const char *name;              /* name in the environment */
+	int (*load)(const char *text); /* loader; NULL: another library reads the variable */
+	const char *type;              /* valid values: completes "it must be ..." */
 } variables[] = {
 #define VARIABLE(name, load, type, default, meaning, page) { name, load, type },
 #include "base/variables.def"
@@ -275,7 +265,8 @@ static const char *const other_prefixes[] = { "UMMAP_TEST_", "UMMAP_BENCH_", "UM
 #define PREFIX "UMMAP_"
 #define COUNT(table) (sizeof(table) / sizeof(*(table)))
 
-/* The known name with the smallest distance, if that is at most half of its length; or NULL. */
+/* Returns the known name with the smallest edit distance if that is at most half of the name's
+ * length, otherwise NULL. */
 static const char *find_nearest(const char *name, size_t len)
 {
 	const size_t head = strlen(PREFIX);
@@ -323,10 +314,10 @@ static void warn_of_unknown(void)
 	}
 }
 
-/* Copies of the values: a program may change or free the strings of its environment later. */
+/* Copies of the values, because a program may change or free the strings of its environment. */
 static char *copies[COUNT(variables)];
 
-static int load(size_t i)
+static int load_variable(size_t i)
 {
 	const struct variable *v = &variables[i];
 	const char *text = v->load ? secure_getenv(v->name) : NULL;
@@ -337,15 +328,15 @@ static int load(size_t i)
 	if (text && !copies[i])
 		return fail(ENOMEM, "cannot copy the value of %s: not enough memory", v->name);
 	err = v->load ? v->load(copies[i]) : 0;
-	return err == REFUSED ?
-		       fail(EINVAL, "%s is \"%.100s\": it must be %s", v->name, text, v->type) :
-		       err;
+	if (err == REFUSED)
+		return fail(EINVAL, "%s is \"%.100s\": it must be %s", v->name, text, v->type);
+	return err;
 }
 
 int config_load(void)
 {
 	for (size_t i = 0; i < COUNT(variables); i++) {
-		int err = load(i);
+		int err = load_variable(i);
 
 		if (err)
 			return err;

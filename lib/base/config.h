@@ -15,29 +15,31 @@ struct config {
 	bool bulk_sync;            /* adjacent dirty segments are written together */
 	size_t seg_size;           /* default segment size in bytes */
 	const char *seg_size_text; /* value of UMMAP_SEG_SIZE; NULL: not set */
-	const char *driver;      /* driver for descriptors, a URI without a path; NULL: the best */
-	const char *driver_path; /* folders of drivers and policies, with colons; or NULL */
-	const char *direct;      /* default of the key "direct" */
-	const char *cached;      /* default of the key "cached" */
-	const char *engine;      /* engine of mappings that request none; checked by engine.c */
-	unsigned fault_threads;  /* threads that handle messages of userfaultfd */
-	size_t readahead;        /* maximum readahead in bytes; 0: none */
-	bool lock;               /* writable mappings lock their ranges of files */
-	bool writers;            /* all writable mappings have UMMAP_WRITERS */
-	bool bus_when_full;      /* stores that would wait for failing writes raise SIGBUS */
-	size_t over_bytes;       /* maximum excess over a budget in bytes; 0: over_share counts */
-	double over_share;       /* maximum excess as a multiple of the budget */
-	bool over_is_default;    /* the memory that the limit leaves bounds the excess, too */
-	const char *stats;       /* NULL, "1" or a path with a '/' */
+	const char *driver;        /* default driver, a URI without a path; NULL: the best one */
+	const char *driver_path;   /* folders of drivers and policies, with colons; or NULL */
+	const char *direct;        /* default of the key "direct" */
+	const char *cached;        /* default of the key "cached" */
+	const char *engine;        /* engine of mappings that request none; engine.c checks it */
+	unsigned fault_threads;    /* number of threads that handle messages of userfaultfd */
+	size_t readahead;          /* maximum readahead in bytes; 0: none */
+	bool lock;                 /* writable mappings lock their ranges of files */
+	bool writers;              /* all writable mappings have UMMAP_WRITERS */
+	bool node_cache;           /* read-only mappings have UMMAP_NODE where it can be used */
+	bool bus_when_full;        /* stores that would wait for failing writes raise SIGBUS */
+	size_t over_bytes;         /* maximum excess over a budget in bytes; 0: over_share counts */
+	double over_share;         /* maximum excess as a multiple of the budget */
+	bool over_is_default;      /* the memory that the limit leaves bounds the excess, too */
+	const char *stats;         /* file for counters at exit; "1": standard error; NULL: none */
 };
 
 extern struct config config;
 
-/* Reads all variables. Returns 0, or -EINVAL with a message that names the variable. */
+/* Reads all variables. Returns 0, or -errno with a message that names the variable. */
 int config_load(void);
 
-/* Whether `text` is a valid name of a group. */
+/* Maximum length of the name of a memory group. */
 #define CONFIG_NAME_MAX 31
+/* Whether the text is a valid name of a memory group. */
 bool config_is_name(const char *text);
 
 #endif

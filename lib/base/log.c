@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Messages for people. Allocates nothing, takes no lock, and leaves errno alone.
- */
+/* Messages to the user. Allocates no memory, takes no lock, and keeps errno. */
 #include "base/log.h"
 
 #include <errno.h>
@@ -11,24 +9,27 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define ROOMS_MAX 16
+#define MAX_PART_LEVELS 16
 
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 
-/* Those that have something to say. */
-static const char known_rooms[] = "config, engine, flusher, inplace, io, load, lock, mode, node, remap, sigsegv, stall, start, stats";
+/* The parts of the library that write log lines. */
+static const char known_parts[] = "config, engine, flusher, inplace, io, load, lock, mode, node, "
+				  "remap, sigsegv, stall, start, stats";
 
 static enum log_level general_level = LOG_WARN;
+/* Levels of single parts, which override the general level. */
 static struct {
-	char room[16];
+	char part[16];
 	enum log_level level;
-} special[ROOMS_MAX];
-static unsigned specials;
+} part_levels[MAX_PART_LEVELS];
+static unsigned part_level_count;
 
-/* The model is named because a dlopen'ed library must not allocate its thread-local memory in a
- * handler. glibc has 1664 bytes for such memory of all libraries that a program loads later, as
- * Python loads this one: a larger buffer makes "import ummap" fail. */
-static _Thread_local char sentence[512] __attribute__((tls_model("initial-exec")));
+/* Message of the thread's last failed call. The default TLS model would allocate this buffer in a
+ * signal handler if a program loads the library with dlopen(3). With this model, glibc has 1664
+ * bytes for all libraries that are loaded later: a larger buffer makes Python's "import ummap"
+ * fail. */
+static _Thread_local char message[512] __attribute__((tls_model("initial-exec")));
 
 static int parse_level(const char *s, size_t len, enum log_level *level)
 {
@@ -41,9 +42,9 @@ static int parse_level(const char *s, size_t len, enum log_level *level)
 	return -EINVAL;
 }
 
-static bool is_room(const char *s, size_t len)
+static bool is_part(const char *s, size_t len)
 {
-	for (const char *at = known_rooms; *at; at += strspn(at, ", ")) {
+	for (const char *at = known_parts; *at; at += strspn(at, ", ")) {
 		size_t n = strcspn(at, ",");
 
 		if (n == len && memcmp(at, s, len) == 0)
@@ -56,24 +57,24 @@ static bool is_room(const char *s, size_t len)
 static int parse_item(const char *s, size_t len)
 {
 	const char *colon = memchr(s, ':', len);
-	size_t room = colon ? (size_t)(colon - s) : 0;
+	size_t part_len = colon ? (size_t)(colon - s) : 0;
 
 	if (!colon)
 		return parse_level(s, len, &general_level);
-	if (!is_room(s, room) || specials == ROOMS_MAX)
+	if (!is_part(s, part_len) || part_level_count == MAX_PART_LEVELS)
 		return -EINVAL;
-	if (parse_level(colon + 1, len - room - 1, &special[specials].level) < 0)
+	if (parse_level(colon + 1, len - part_len - 1, &part_levels[part_level_count].level) < 0)
 		return -EINVAL;
-	memcpy(special[specials].room, s, room);
-	special[specials].room[room] = '\0';
-	specials++;
+	memcpy(part_levels[part_level_count].part, s, part_len);
+	part_levels[part_level_count].part[part_len] = '\0';
+	part_level_count++;
 	return 0;
 }
 
-int log_configure(const char *spec, const char **rooms)
+int log_configure(const char *spec, const char **parts)
 {
-	*rooms = known_rooms;
-	specials = 0;
+	*parts = known_parts;
+	part_level_count = 0;
 	general_level = LOG_WARN;
 	for (;;) {
 		size_t len = strcspn(spec, ",");
@@ -86,49 +87,50 @@ int log_configure(const char *spec, const char **rooms)
 	}
 }
 
-bool log_enabled(enum log_level level, const char *room)
+static bool is_enabled(enum log_level level, const char *part)
 {
-	for (unsigned i = 0; i < specials; i++) {
-		if (strcmp(special[i].room, room) == 0)
-			return level <= special[i].level;
+	for (unsigned i = 0; i < part_level_count; i++) {
+		if (strcmp(part_levels[i].part, part) == 0)
+			return level <= part_levels[i].level;
 	}
 	return level <= general_level;
 }
 
-void log_line(enum log_level level, const char *room, const char *format, ...)
+void log_line(enum log_level level, const char *part, const char *format, ...)
 {
 	char line[512];
 	int saved = errno, head, body;
 	va_list args;
 
-	if (!log_enabled(level, room))
+	if (!is_enabled(level, part))
 		return;
-	head = snprintf(line, sizeof(line), "ummap[%d] %s %s: ", (int)getpid(), level_names[level], room);
+	head = snprintf(line, sizeof(line), "ummap[%d] %s %s: ", (int)getpid(),
+			level_names[level], part);
 	va_start(args, format);
 	body = vsnprintf(line + head, sizeof(line) - (size_t)head - 1, format, args);
 	va_end(args);
 	if (body > (int)sizeof(line) - head - 2)
 		body = (int)sizeof(line) - head - 2;
 	line[head + body] = '\n';
-	/* Not write(2), at which a thread could be cancelled. */
+	/* write(3) is a cancellation point. */
 	syscall(SYS_write, STDERR_FILENO, line, (size_t)head + (size_t)body + 1);
 	errno = saved;
 }
 
 int fail_with(int error, const char *format, va_list args)
 {
-	/* The arguments may contain the present message. */
-	char text[2 * sizeof(sentence)];
-	const size_t half = sizeof(sentence) / 2;
+	/* A separate buffer, because the arguments may contain the current message. */
+	char text[2 * sizeof(message)];
+	const size_t half = sizeof(message) / 2;
 	size_t len;
 
 	vsnprintf(text, sizeof(text), format, args);
 	len = strlen(text);
-	/* A long name is cut, and not the reason and the remedy after it. */
-	if (len < sizeof(sentence))
-		memcpy(sentence, text, len + 1);
+	/* A long message is cut in the middle, to keep the reason and the remedy at its end. */
+	if (len < sizeof(message))
+		memcpy(message, text, len + 1);
 	else
-		snprintf(sentence, sizeof(sentence), "%.*s...%s", (int)half - 4, text,
+		snprintf(message, sizeof(message), "%.*s...%s", (int)half - 4, text,
 			 text + len - half);
 	return -error;
 }
@@ -145,10 +147,10 @@ int fail(int error, const char *format, ...)
 
 const char *fail_message(void)
 {
-	return sentence;
+	return message;
 }
 
 void fail_clear(void)
 {
-	sentence[0] = '\0';
+	message[0] = '\0';
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Messages: the log on stderr (UMMAP_LOG), and the sentence behind a failed call. */
+/* The log on standard error (UMMAP_LOG), and the message of a failed call (umerrormsg). */
 #ifndef LOG_H
 #define LOG_H
 
@@ -8,19 +8,18 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-/* Accepts "warn" or "warn,io:debug,start:info". Returns -EINVAL for anything else; *rooms: the parts that it
- * may name. */
-int log_configure(const char *spec, const char **rooms);
-bool log_enabled(enum log_level level, const char *room);
+/* Sets the levels. spec: "warn" or "warn,io:debug,start:info"; -EINVAL: it is not valid. *parts
+ * becomes the list of valid parts. */
+int log_configure(const char *spec, const char **parts);
 
-/* One line, by one write(2); may be called anywhere, a signal handler included. */
-void log_line(enum log_level level, const char *room, const char *format, ...)
+/* Writes one line with one system call. Safe in a signal handler. */
+void log_line(enum log_level level, const char *part, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Sets the message of umerrormsg, also from the present one. Returns -error. */
+/* Sets the message of the thread. The arguments may contain the current one. Returns -error. */
 int fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int fail_with(int error, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
-/* The sentence that is kept, "" if there is none; and clears it. */
+/* Returns the message of the thread, "" if there is none. */
 const char *fail_message(void);
 void fail_clear(void);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Pieces of memory for the time that a fault takes, for as many threads as need one at the same time. */
+/* Buffers that threads use during a fault. There is one for each thread that needs one. */
 #ifndef SCRATCH_H
 #define SCRATCH_H
 
@@ -7,9 +7,12 @@
 
 #define SCRATCH_SIZE ((size_t)64 << 10)
 
-/* A piece of whole pages, of any contents, with a page without rights before it. `near`: some address of the thread's
- * own, by which it finds its last piece. NULL: there is no memory. Both are safe in a signal handler. */
+/*
+ * Takes a buffer of whole pages with arbitrary contents, after an inaccessible guard page. near: an
+ * address that belongs to the thread, which selects the buffer that the thread used last. NULL:
+ * there is no memory. Both functions are safe in a signal handler.
+ */
 char *scratch_take(const void *near);
-void scratch_give(const void *near, char *piece);
+void scratch_give(const void *near, char *buffer);
 
 #endif

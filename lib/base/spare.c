@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A range in which every other page has different rights, so that each page, and each gap, is a VMA of the kernel. One
- * call merges all of them into one VMA, which frees the others. Without free VMAs no segment can be mapped or unmapped:
- * mremap(2) needs six of them. Lock: `lock`, a leaf.
+ * The reserve is a range in which every second page is readable, so that each page and each gap is
+ * a VMA. One mprotect(2) of the range merges them into one VMA and frees the others. Without free
+ * VMAs, no segment can be mapped or unmapped: mremap(2) needs six. Lock: `lock`, a leaf.
  */
 #include "base/spare.h"
 
@@ -10,55 +10,57 @@
 
 #include <sys/mman.h>
 
-/* Pages, which are two mappings each; and how many are left where there are not enough. */
-#define MOST 64
-#define LEFT 16
+/* Readable pages of a full reserve. Each page makes two VMAs. */
+#define MAX_PAGES 64
+/* Pages that spare_refill takes and leaves free again if there are not enough VMAs. */
+#define PAGES_LEFT_FREE 16
 
 static _Atomic uint32_t lock;
-static char *range;
-static unsigned kept;   /* of its pages, from the first on */
-static _Atomic bool needed;
+static char *range;         /* address of the reserve; NULL: none yet */
+static unsigned kept;       /* number of readable pages, from the first one on */
+static _Atomic bool needed; /* the reserve was released */
 
-static char *place(unsigned k)
+static char *page_at(unsigned k)
 {
 	return range + (2 * k + 1) * sys_page();
 }
 
-/* Under the lock: so many remain. From the first page that is apart to the last, so that no mapping is split for it. */
-static bool keep_only(unsigned n)
+/* Reduces the readable pages to n, which splits no VMA. The caller holds the lock. */
+static bool reduce_to_locked(unsigned n)
 {
-	if (n < kept && mprotect(place(n), (size_t)(place(kept - 1) - place(n)) + sys_page(), PROT_NONE) < 0)
+	if (n < kept && mprotect(page_at(n), (size_t)(page_at(kept - 1) - page_at(n)) + sys_page(),
+				 PROT_NONE) < 0)
 		return false;
 	kept = n;
 	return true;
 }
 
-void spare_keep(void)
+void spare_refill(void)
 {
 	unsigned before, more;
 
 	futex_lock(&lock);
 	if (!range)
-		range = sys_reserve((2 * MOST + 1) * sys_page(), 0);
+		range = sys_reserve((2 * MAX_PAGES + 1) * sys_page(), 0);
 	before = kept;
-	while (range && kept < MOST && mprotect(place(kept), sys_page(), PROT_READ) == 0)
+	while (range && kept < MAX_PAGES && mprotect(page_at(kept), sys_page(), PROT_READ) == 0)
 		kept++;
 	more = kept - before;
-	if (kept < MOST)
-		keep_only(kept - (more < LEFT ? more : LEFT));
+	if (kept < MAX_PAGES)
+		reduce_to_locked(kept - (more < PAGES_LEFT_FREE ? more : PAGES_LEFT_FREE));
 	futex_unlock(&lock);
 }
 
-bool spare_give(void)
+bool spare_release(void)
 {
-	bool given;
+	bool released;
 
 	futex_lock(&lock);
-	given = kept > 0 && keep_only(0);
+	released = kept > 0 && reduce_to_locked(0);
 	futex_unlock(&lock);
-	if (given)
+	if (released)
 		needed = true;
-	return given;
+	return released;
 }
 
 bool spare_was_needed(void)

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Spare VMAs, for the case that the process has used up all that it may have (vm.max_map_count). */
+/* Spare VMAs, for the time when the process has as many VMAs as it may have (vm.max_map_count). */
 #ifndef SPARE_H
 #define SPARE_H
 
 #include <stdbool.h>
 
-/* Reserves VMAs again, up to the maximum, but leaves some that are needed at once. */
-void spare_keep(void);
-/* Gives up the reserve, so that VMAs are available. false: there was none. Safe in a signal handler. */
-bool spare_give(void);
-/* Whether the reserve was given up since the last call. */
+/* Takes VMAs up to the size of the reserve. If there are not enough, leaves some for other use. */
+void spare_refill(void);
+/* Frees the VMAs of the reserve. false: the reserve was empty. Safe in a signal handler. */
+bool spare_release(void);
+/* Whether the reserve was released since the last call. */
 bool spare_was_needed(void);
-/* In a forked child. */
+/* In a forked child: releases the lock of a thread that the child does not have. */
 void spare_forget(void);
 
 #endif

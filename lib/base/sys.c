@@ -10,10 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* glibc's second own signal: setuid and its like wait for every thread to answer it. */
+/* glibc's signal for setuid(2) and similar calls, which wait until every thread has handled it. */
 #define SIGSETXID 33
 
-#define NOTHING (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
+#define RESERVED (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
 size_t sys_page(void)
 {
@@ -37,17 +37,20 @@ uint64_t sys_now(void)
 
 void sys_unlock(void *p, size_t len)
 {
-	/* Not munlock(2): sanitizers take it for nothing. */
+	/* Sanitizers replace munlock(2) by a function that does nothing. */
 	syscall(SYS_munlock, p, len);
 }
 
-/* More than the process may lock, though it is not to be locked: one page that is not grows, and then goes where it
- * should be. */
-static void *grow_bare(void *at, size_t len, int flags, int fd, int64_t off)
+/*
+ * Maps a range that is larger than RLIMIT_MEMLOCK while the process locks all future memory: maps
+ * one page, unlocks it, and extends it, which leaves it unlocked. MAP_FIXED: moves it to `at` then.
+ */
+static void *map_by_growth(void *at, size_t len, int flags, int fd, int64_t off)
 {
 	bool stays = flags & MAP_FIXED_NOREPLACE;
-	void *p = raw_mmap(stays ? at : NULL, sys_page(), PROT_NONE, flags & ~MAP_FIXED, fd, off), *grown, *moved;
+	void *first = stays ? at : NULL, *p, *grown, *moved;
 
+	p = raw_mmap(first, sys_page(), PROT_NONE, flags & ~MAP_FIXED, fd, off);
 	if (p == MAP_FAILED)
 		return p;
 	sys_unlock(p, sys_page());
@@ -64,21 +67,21 @@ static void *grow_bare(void *at, size_t len, int flags, int fd, int64_t off)
 	return moved;
 }
 
-void *sys_bare(void *at, size_t len, int flags, int fd, int64_t off)
+void *sys_map_inaccessible(void *at, size_t len, int flags, int fd, int64_t off)
 {
-	/* Not mmap(3): a race detector that watches it takes this for a write to what the application sees there. */
+	/* A race detector would take a call of mmap(3) for a write to the data at this address. */
 	void *p = raw_mmap(at, len, PROT_NONE, flags, fd, off);
 
 	if (p != MAP_FAILED)
 		sys_unlock(p, len);
 	else if (errno == EAGAIN)
-		p = grow_bare(at, round_up(len, sys_page()), flags, fd, off);
+		p = map_by_growth(at, round_up(len, sys_page()), flags, fd, off);
 	return p;
 }
 
 void *sys_map(size_t len, int prot, int flags, int fd, int64_t off)
 {
-	void *p = sys_bare(NULL, len, flags, fd, off);
+	void *p = sys_map_inaccessible(NULL, len, flags, fd, off);
 
 	if (p != MAP_FAILED && mprotect(p, len, prot) < 0) {
 		int err = errno;
@@ -90,49 +93,53 @@ void *sys_map(size_t len, int prot, int flags, int fd, int64_t off)
 	return p;
 }
 
-_Atomic bool sys_locks;
+_Atomic bool sys_memory_is_locked;
 
-/* Such memory cannot be given up by this advice. */
+/* The kernel refuses this advice for locked memory. */
 static bool is_locked(void *page)
 {
 	return raw_madvise(page, sys_page(), MADV_DONTNEED) < 0 && errno == EINVAL;
 }
 
-static _Atomic uint32_t looking;
+static _Atomic uint32_t checking; /* lock */
 
 void sys_forget(void)
 {
-	looking = 0;
+	checking = 0;
 }
 
-/* One page of ours has the locks of all that there was; a new one in its place, those of all that comes. */
-bool sys_look_for_locks(void)
+/*
+ * Checks a page that was unlocked after the last check: if it is locked, the process has locked its
+ * existing memory since then. Then maps a new page at the same address: if that page is locked, the
+ * process locks its future memory.
+ */
+bool sys_check_memory_locks(void)
 {
 	static void *page;
-	bool were, are, before = sys_locks;
+	bool locked_existing, locked_new, before = sys_memory_is_locked;
 	void *p;
 
-	if (!futex_trylock(&looking))
+	if (!futex_trylock(&checking))
 		return false;
-	were = page && is_locked(page);
+	locked_existing = page && is_locked(page);
 	if (!page)
 		page = sys_reserve(sys_page(), 0);
-	p = page ? raw_mmap(page, sys_page(), PROT_NONE, NOTHING | MAP_FIXED, -1, 0) : page;
-	are = p == MAP_FAILED ? errno == EAGAIN : p && is_locked(page);
+	p = page ? raw_mmap(page, sys_page(), PROT_NONE, RESERVED | MAP_FIXED, -1, 0) : page;
+	locked_new = p == MAP_FAILED ? errno == EAGAIN : p && is_locked(page);
 	if (page)
 		sys_unlock(page, sys_page());
-	/* Somebody else may get this place. */
+	/* The failed call may have unmapped the page, and another thread may get its address. */
 	if (p == MAP_FAILED)
 		page = NULL;
-	sys_locks = are;
-	futex_unlock(&looking);
-	return were || (are && !before);
+	sys_memory_is_locked = locked_new;
+	futex_unlock(&checking);
+	return locked_existing || (locked_new && !before);
 }
 
 static _Thread_local const char *failed_call __attribute__((tls_model("initial-exec")));
 static _Thread_local int failed_error __attribute__((tls_model("initial-exec")));
 
-int sys_failed(const char *call)
+int sys_note_failure(const char *call)
 {
 	int err = -errno;
 
@@ -143,7 +150,7 @@ int sys_failed(const char *call)
 	return err;
 }
 
-const char *sys_failure(int *err)
+const char *sys_first_failure(int *err)
 {
 	if (failed_call)
 		*err = failed_error;
@@ -155,11 +162,12 @@ void sys_forget_failure(void)
 	failed_call = NULL;
 }
 
-int sys_drop(void *p, size_t len)
+int sys_discard_pages(void *p, size_t len)
 {
-	if (raw_madvise(p, len, MADV_DONTNEED) == 0 || (errno == EINVAL && raw_madvise(p, len, MADV_DONTNEED_LOCKED) == 0))
+	if (raw_madvise(p, len, MADV_DONTNEED) == 0 ||
+	    (errno == EINVAL && raw_madvise(p, len, MADV_DONTNEED_LOCKED) == 0))
 		return 0;
-	return sys_failed("madvise(2) with MADV_DONTNEED");
+	return sys_note_failure("madvise(2) with MADV_DONTNEED");
 }
 
 void *sys_reserve(size_t len, size_t align)
@@ -169,7 +177,7 @@ void *sys_reserve(size_t len, size_t align)
 
 	if (len + extra < len)
 		return NULL;
-	p = sys_bare(NULL, len + extra, NOTHING, -1, 0);
+	p = sys_map_inaccessible(NULL, len + extra, RESERVED, -1, 0);
 	if (p == MAP_FAILED)
 		return NULL;
 	if (!extra)
@@ -182,20 +190,23 @@ void *sys_reserve(size_t len, size_t align)
 	return start;
 }
 
-/* Between what allocators ask for by address and where programs are loaded; both ends are far from what the
- * kernel picks, from the top down or, for programs that want that, from a third of all addresses up. */
+/*
+ * Addresses between those that memory allocators request and those where programs are loaded. The
+ * kernel chooses addresses from the top down or, in the legacy layout, from a third of all
+ * addresses up, and both are far from this area.
+ */
 #define APART ((uintptr_t)32 << 40)
 #define APART_END ((uintptr_t)40 << 40)
-#define APART_TRIES 64
+#define MAX_APART_TRIES 64
 
-/* These sanitizers know only certain addresses. */
+/* The memory and thread sanitizers support only certain addresses. */
 extern void __msan_init(void) __attribute__((weak));
 
 static void *reserve_at(uintptr_t at, size_t len)
 {
-	void *p = sys_bare((void *)at, len, NOTHING | MAP_FIXED_NOREPLACE, -1, 0);
+	void *p = sys_map_inaccessible((void *)at, len, RESERVED | MAP_FIXED_NOREPLACE, -1, 0);
 
-	/* A kernel that does not know the flag takes the address for a wish. */
+	/* A kernel that does not know the flag may choose another address. */
 	if (p != MAP_FAILED && p != (void *)at) {
 		raw_munmap(p, len);
 		errno = ENOMEM;
@@ -207,11 +218,11 @@ static void *reserve_at(uintptr_t at, size_t len)
 void *sys_reserve_apart(size_t len, size_t align)
 {
 	static _Atomic uintptr_t next = APART;
-	size_t step = 2 * round_up(len, align);  /* so that it can grow where it stands */
+	size_t step = 2 * round_up(len, align);  /* a range may double its size in place */
 
 	if (__tsan_init || __msan_init || len > APART_END - APART || step < len)
 		return NULL;
-	for (int i = 0; i < APART_TRIES; i++) {
+	for (int i = 0; i < MAX_APART_TRIES; i++) {
 		uintptr_t at = round_up(next, align);
 		void *p;
 
@@ -230,9 +241,9 @@ bool sys_is_apart(const void *p)
 	return (uintptr_t)p >= APART && (uintptr_t)p < APART_END;
 }
 
-void *sys_lazy(size_t len)
+void *sys_map_anonymous(size_t len)
 {
-	void *p = sys_map(len, PROT_READ | PROT_WRITE, NOTHING, -1, 0);
+	void *p = sys_map(len, PROT_READ | PROT_WRITE, RESERVED, -1, 0);
 
 	if (p == MAP_FAILED)
 		return NULL;
@@ -240,57 +251,61 @@ void *sys_lazy(size_t len)
 	return p;
 }
 
-int sys_object(const char *name, uint64_t size)
+int sys_create_memfd(const char *name, uint64_t size)
 {
-	struct rlimit most;
+	struct rlimit limit;
 	int fd, err = 0;
 
-	/* To ask for more would be a SIGXFSZ. */
-	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY && most.rlim_cur < size)
+	/* ftruncate(2) beyond this limit would raise SIGXFSZ. */
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+	    limit.rlim_cur < size)
 		return -EFBIG;
 	fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -errno;
-	/* Whoever maps it can trust that it stays. */
-	if (ftruncate(fd, (off_t)size) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+	/* The seals assure other processes that the file keeps its size. */
+	if (ftruncate(fd, (off_t)size) < 0 ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
 		err = -errno;
 	if (err)
 		close(fd);
 	return err ? err : fd;
 }
 
-#define FD_FIRST 700
+#define MIN_MOVED_FD 700
 
-int sys_fd_away(int fd)
+int sys_move_fd(int fd)
 {
-	int error = errno, away = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST);
+	int error = errno, moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, MIN_MOVED_FD);
 
 	errno = error;
-	/* Where the process may have so many. */
-	if (away < 0)
+	/* RLIMIT_NOFILE may be below MIN_MOVED_FD. */
+	if (moved < 0)
 		return fd;
 	close(fd);
-	return away;
+	return moved;
 }
 
 void cancel_restore(int state)
 {
 	int type, unused;
 
-	/* glibc ends a thread of asynchronous type right in setcancelstate, and forgets PTHREAD_CANCELED
-	 * there; in setcanceltype it does not. */
+	/* In pthread_setcancelstate, glibc would end a thread of asynchronous type without the
+	 * return value PTHREAD_CANCELED. pthread_setcanceltype sets that value. */
 	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
 	pthread_setcancelstate(state, &unused);
 	if (type == PTHREAD_CANCEL_ASYNCHRONOUS)
 		pthread_setcanceltype(type, &unused);
 }
 
-/* As the kernel has it. */
+/* Signals that end or stop the process, in the kernel's format. */
 static _Atomic uint64_t deadly;
 
-static uint64_t all_but_own(void)
+/* Returns all signals except those that a thread's own instructions raise. */
+static uint64_t external_signals(void)
 {
-	static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGSETXID };
+	static const int own[] = { SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
+				   SIGTRAP, SIGABRT, SIGSYS, SIGSETXID };
 	uint64_t mask = ~0ull;
 
 	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
@@ -300,10 +315,10 @@ static uint64_t all_but_own(void)
 
 uint64_t guard_mask(void)
 {
-	return all_but_own() & ~deadly;
+	return external_signals() & ~deadly;
 }
 
-bool guard_let(int sig, bool ends)
+bool guard_note_action(int sig, bool ends)
 {
 	uint64_t bit = 1ull << (sig - 1);
 	uint64_t before = ends ? atomic_fetch_or(&deadly, bit) : atomic_fetch_and(&deadly, ~bit);
@@ -311,17 +326,17 @@ bool guard_let(int sig, bool ends)
 	return !(before & bit) == ends;
 }
 
-static void enter(struct guard *g, uint64_t mask)
+static void block_signals(struct guard *g, uint64_t mask)
 {
 	g->err = errno;
-	/* The library call would leave glibc's own signals open. */
+	/* sigprocmask(3) of glibc would leave glibc's own signals open. */
 	syscall(SYS_rt_sigprocmask, SIG_BLOCK, &mask, &g->mask, sizeof(mask));
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &g->cancel);
 }
 
 void guard_enter(struct guard *g)
 {
-	enter(g, guard_mask());
+	block_signals(g, guard_mask());
 }
 
 void guard_leave(struct guard *g)
@@ -331,7 +346,7 @@ void guard_leave(struct guard *g)
 	errno = g->err;
 }
 
-int sys_thread(void *(*run)(void *arg), void *arg)
+int sys_start_thread(void *(*run)(void *arg), void *arg)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
@@ -340,8 +355,8 @@ int sys_thread(void *(*run)(void *arg), void *arg)
 
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	/* A thread has the mask of its maker, who may have let through signals that end or stop the process. */
-	enter(&g, all_but_own());
+	/* A new thread inherits the mask. Signals that end or stop the process are blocked, too. */
+	block_signals(&g, external_signals());
 	err = pthread_create(&thread, &attr, run, arg);
 	guard_leave(&g);
 	pthread_attr_destroy(&attr);

@@ -23,78 +23,85 @@ static inline size_t round_up(size_t n, size_t to)
 	return (n + to - 1) & ~(to - 1);
 }
 
+/* Returns the page size of the kernel in bytes. */
 size_t sys_page(void);
-/* Milliseconds since some fixed moment; never goes back. */
+/* Returns the milliseconds since a fixed moment. The clock never goes back. */
 uint64_t sys_now(void);
 
 /*
- * Memory that is not locked, also where the process has locked all future memory (mlockall(2)): such a lock populates
- * memory as soon as it gets rights, prevents freeing it, and counts all of it against the limit. Like mmap(2); sys_bare
- * makes memory without rights, sys_map with them. MAP_FAILED with errno.
+ * These functions call mmap(2) for memory that is not locked, even if the process has locked all
+ * future memory (mlockall(2)). Locked memory is populated as soon as it is accessible, cannot be
+ * freed, and counts against RLIMIT_MEMLOCK. sys_map_inaccessible maps with PROT_NONE. Both return
+ * MAP_FAILED with errno if they fail.
  */
-void *sys_bare(void *at, size_t len, int flags, int fd, int64_t off);
+void *sys_map_inaccessible(void *at, size_t len, int flags, int fd, int64_t off);
 void *sys_map(size_t len, int prot, int flags, int fd, int64_t off);
 void sys_unlock(void *p, size_t len);
-/* Whether the process locked future memory when this was last checked. */
-extern _Atomic bool sys_locks;
-/* Checks again. true: existing memory may be locked now. */
-bool sys_look_for_locks(void);
-/* In a forked child: nobody looks. */
+/* Whether the process locked future memory at the time of the last check. */
+extern _Atomic bool sys_memory_is_locked;
+/* Checks again. true: memory of the library may have become locked. */
+bool sys_check_memory_locks(void);
+/* In a forked child: releases the lock of a thread that the child does not have. */
 void sys_forget(void);
-/* Discards the contents of private memory, locked or not; 0 or -errno. */
-int sys_drop(void *p, size_t len);
+/* Discards the contents of private memory, locked or not. 0 or -errno. */
+int sys_discard_pages(void *p, size_t len);
 
 /*
- * Which of the calls that prepare and move memory was the first to fail in this thread, because what comes of it may only
- * fail later, and by another error. sys_failed: errno is that of such a call, which is part of a sentence; returns -errno.
- * sys_failure: the first one since sys_forget_failure, and its -errno in *err; or NULL, and *err stays.
+ * Each thread remembers its first system call for memory that failed, because the caller may notice
+ * the failure later, with another error. sys_note_failure: records the call, which becomes part of
+ * a message, and errno; returns -errno. sys_first_failure: returns the first call that failed since
+ * sys_forget_failure and sets *err to its -errno; or returns NULL and leaves *err.
  */
-int sys_failed(const char *call);
-const char *sys_failure(int *err);
+int sys_note_failure(const char *call);
+const char *sys_first_failure(int *err);
 void sys_forget_failure(void);
 
-/* The end of a sentence about a thread that cannot be started. */
+/* The end of a message about a thread that cannot be started. */
 #define SYS_THREAD_LIMITS ". Try larger limits: RLIMIT_AS (ulimit -v), RLIMIT_NPROC (ulimit -u), " \
 			  "pids.max of the cgroup"
 
-/* Address space without memory or rights, aligned to align (a power of two). NULL: none left. */
+/* Reserves address space without memory or access rights. align: a power of two. NULL: no address
+ * space is left. */
 void *sys_reserve(size_t len, size_t align);
-/* The same in a part of the address space where the kernel maps nothing by itself; NULL: no room there. */
+/* Reserves address space where the kernel maps nothing by itself. NULL: no room there. */
 void *sys_reserve_apart(size_t len, size_t align);
+/* Whether the address is in the area of sys_reserve_apart. */
 bool sys_is_apart(const void *p);
-/* Anonymous memory that costs nothing until it is touched; or NULL. */
-void *sys_lazy(size_t len);
+/* Maps anonymous zeros, which take no memory until they are accessed; or returns NULL. */
+void *sys_map_anonymous(size_t len);
 
-/* A file of so many bytes, which has no name and no memory yet, for other processes to map: a descriptor, or -errno.
- * It never gets shorter. */
-int sys_object(const char *name, uint64_t size);
-/* The descriptor, out of the way of those that a program chooses itself, by dup2(2) say; an error stays one, with its errno. */
-int sys_fd_away(int fd);
+/* Creates a file without a name and without memory, which other processes can map and which never
+ * becomes shorter. Returns a descriptor, or -errno. */
+int sys_create_memfd(const char *name, uint64_t size);
+/* Moves a descriptor above those that a program may choose itself (with dup2(2)). Returns the new
+ * descriptor, or the same one if that fails. Passes on -1, with errno. */
+int sys_move_fd(int fd);
 
 /*
- * While a thread holds locks of the library, no signal handler of the application may run on it (it could fault on a
- * segment that the same thread has locked) and it may not be cancelled. Signals that end or stop the process are open.
+ * While a thread holds locks of the library, no signal handler of the application may run on it,
+ * because the handler could fault on a segment that the thread has locked, and the thread must not
+ * be cancelled. Signals that end or stop the process stay open.
  */
 struct guard {
-	uint64_t mask;  /* in the kernel's format */
-	int cancel;
-	int err;
+	uint64_t mask;  /* signal mask before, in the kernel's format */
+	int cancel;     /* cancellation state before */
+	int err;        /* errno before */
 };
 
-/* Makes the thread cancellable again, if `state` says so; it may end here. */
+/* Restores the cancellation state. The thread may end in this call. */
 void cancel_restore(int state);
-/* The signals to block, in the kernel's format: all but those that a thread's own instructions raise, and those that
- * end or stop the process. glibc's signal for cancelling threads is among them: if it were open, asynchronous
- * cancellation could happen where it is disabled. */
+/* Returns the signals to block, in the kernel's format: all except those that a thread's own
+ * instructions raise, and those that end or stop the process. glibc's signal that cancels threads
+ * is blocked: otherwise, asynchronous cancellation could happen while it is disabled. */
 uint64_t guard_mask(void);
-/* Records whether the signal's action is to end or to stop the process. Returns whether that has changed. */
-bool guard_let(int sig, bool ends);
+/* Records whether a signal's action ends or stops the process. Returns whether this changed. */
+bool guard_note_action(int sig, bool ends);
 void guard_enter(struct guard *g);
-/* Also restores errno. */
+/* Restores errno, too. */
 void guard_leave(struct guard *g);
 
-/* Starts a detached thread of the library, in which all signals are blocked but those
- * that its own instructions raise. 0 or -errno. */
-int sys_thread(void *(*run)(void *arg), void *arg);
+/* Starts a detached thread of the library, in which only the signals that its own instructions
+ * raise are open. 0 or -errno. */
+int sys_start_thread(void *(*run)(void *arg), void *arg);
 
 #endif

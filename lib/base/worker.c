@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Two bounded queues and a few threads for each: jobs, which may wait for segments, and calls of drivers that must not
- * run in a signal handler, which wait for no lock of the library. A fault holds its segment's lock while it waits for
- * its call; if calls were queued behind jobs, jobs that wait for that segment could block them for ever. The lock of a
- * queue is a leaf, held for a copy only. The threads block every signal, are detached, and live as long as the process.
+ * Two bounded queues with a few threads each. One has jobs, which may wait for segments. The other
+ * one has calls of drivers that must not run in a signal handler; these calls wait for no lock of
+ * the library. A fault holds its segment's lock while it waits for its call. In one common queue,
+ * that call could be behind jobs that wait for the same segment, which is a deadlock. The lock of a
+ * queue is a leaf and is held while one entry is copied. The threads live as long as the process.
  */
 #include "base/worker.h"
 
@@ -12,50 +13,49 @@
 
 #include <string.h>
 
-#define QUEUE 256 /* power of two */
+#define QUEUE_LENGTH 256 /* a power of two */
 
 struct job {
-	worker_fn *fn;
+	worker_fn *fn;            /* function to call with these arguments */
 	void *arg;
 	uint64_t a, b;
 };
 
 struct pool {
-	struct job queue[QUEUE];
-	unsigned head, tail;      /* jobs [head, tail) wait */
-	_Atomic uint32_t lock;
-	_Atomic uint32_t posted;  /* counts posts; idle threads wait on it */
-	_Atomic uint32_t idle;
-	unsigned threads;
+	struct job queue[QUEUE_LENGTH];
+	unsigned head, tail;      /* positions: jobs [head, tail) wait */
+	_Atomic uint32_t lock;    /* lock of the queue */
+	_Atomic uint32_t posted;  /* number of posts so far; idle threads wait on it */
+	_Atomic uint32_t idle;    /* number of idle threads */
+	unsigned threads;         /* number of threads */
 };
 
 static struct pool jobs, calls;
-static _Atomic uint32_t starting;
-static _Thread_local bool working __attribute__((tls_model("initial-exec")));
+static _Atomic uint32_t starting; /* lock */
+static _Thread_local bool is_worker __attribute__((tls_model("initial-exec")));
 
-static bool take(struct pool *p, struct job *job)
+static bool take_job(struct pool *p, struct job *job)
 {
-	bool got = false;
+	bool taken;
 
 	futex_lock(&p->lock);
-	if (p->head != p->tail) {
-		*job = p->queue[p->head++ % QUEUE];
-		got = true;
-	}
+	taken = p->head != p->tail;
+	if (taken)
+		*job = p->queue[p->head++ % QUEUE_LENGTH];
 	futex_unlock(&p->lock);
-	return got;
+	return taken;
 }
 
-static void *run(void *pool)
+static void *run_thread(void *pool)
 {
 	struct pool *p = pool;
 	struct job job;
 
-	working = true;
+	is_worker = true;
 	for (;;) {
 		uint32_t seen = p->posted;
 
-		if (take(p, &job)) {
+		if (take_job(p, &job)) {
 			job.fn(job.arg, job.a, job.b);
 			continue;
 		}
@@ -66,12 +66,12 @@ static void *run(void *pool)
 	return NULL;
 }
 
-static int start(struct pool *p, unsigned n)
+static int start_threads(struct pool *p, unsigned n)
 {
 	int err = 0;
 
 	while (p->threads < n && !err) {
-		err = sys_thread(run, p);
+		err = sys_start_thread(run_thread, p);
 		if (!err)
 			p->threads++;
 	}
@@ -83,7 +83,7 @@ static int start(struct pool *p, unsigned n)
 
 int worker_start(unsigned n)
 {
-	return start(&jobs, n);
+	return start_threads(&jobs, n);
 }
 
 int worker_start_calls(unsigned n)
@@ -91,37 +91,37 @@ int worker_start_calls(unsigned n)
 	int err;
 
 	futex_lock(&starting);
-	err = start(&calls, n);
+	err = start_threads(&calls, n);
 	futex_unlock(&starting);
 	return err;
 }
 
-static bool post(struct pool *p, worker_fn *fn, void *arg, uint64_t a, uint64_t b)
+static bool post_job(struct pool *p, worker_fn *fn, void *arg, uint64_t a, uint64_t b)
 {
-	bool room;
+	bool has_room;
 
 	futex_lock(&p->lock);
-	room = p->tail - p->head < QUEUE;
-	if (room)
-		p->queue[p->tail++ % QUEUE] = (struct job){ fn, arg, a, b };
+	has_room = p->tail - p->head < QUEUE_LENGTH;
+	if (has_room)
+		p->queue[p->tail++ % QUEUE_LENGTH] = (struct job){ fn, arg, a, b };
 	futex_unlock(&p->lock);
-	if (room) {
+	if (has_room) {
 		p->posted++;
 		if (p->idle)
 			futex_wake(&p->posted, 1);
 	}
-	return room;
+	return has_room;
 }
 
 bool worker_post(worker_fn *fn, void *arg, uint64_t a, uint64_t b)
 {
-	return post(&jobs, fn, arg, a, b);
+	return post_job(&jobs, fn, arg, a, b);
 }
 
 struct call {
-	void (*fn)(void *arg);
-	void *arg;
-	_Atomic uint32_t done;
+	void (*fn)(void *arg);    /* function to call */
+	void *arg;                /* its argument */
+	_Atomic uint32_t done;    /* 1: the call has returned */
 };
 
 static void serve_call(void *arg, uint64_t a, uint64_t b)
@@ -139,17 +139,18 @@ void worker_call(void (*fn)(void *arg), void *arg)
 {
 	struct call call = { fn, arg, 0 };
 
-	if (working) {
+	if (is_worker) {
 		fn(arg);
 		return;
 	}
-	while (!post(&calls, serve_call, &call, 0, 0))
+	/* While the queue is full, tries again each millisecond. */
+	while (!post_job(&calls, serve_call, &call, 0, 0))
 		futex_wait(&call.done, 0, 1);
 	while (!call.done)
 		futex_wait(&call.done, 0, -1);
 }
 
-static void forget(struct pool *p)
+static void forget_threads(struct pool *p)
 {
 	p->head = p->tail = 0;
 	p->lock = 0;
@@ -159,7 +160,7 @@ static void forget(struct pool *p)
 
 void worker_forget(void)
 {
-	forget(&jobs);
-	forget(&calls);
+	forget_threads(&jobs);
+	forget_threads(&calls);
 	starting = 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Threads for work that must not delay a fault: readahead, write-behind, calls of drivers that are not fault-safe. */
+/* Threads that run jobs which must not delay a fault (readahead, write-behind), and calls of
+ * drivers that must not run in a signal handler. */
 #ifndef WORKER_H
 #define WORKER_H
 
@@ -8,15 +9,15 @@
 
 typedef void worker_fn(void *arg, uint64_t a, uint64_t b);
 
-/* Starts threads for jobs, or for calls, until there are n; returns 0 or -errno. */
+/* Start threads until n run: for jobs, or for calls. 0, or -errno with a message. */
 int worker_start(unsigned n);
 int worker_start_calls(unsigned n);
-/* Queues fn(arg, a, b). May be called in a signal handler. false: the queue is full, nothing happened. */
+/* Queues the job fn(arg, a, b). false: the queue is full. Safe in a signal handler. */
 bool worker_post(worker_fn *fn, void *arg, uint64_t a, uint64_t b);
-/* Calls fn(arg), which may wait only for storage, on a thread for calls, and waits until it is done. A worker
- * calls fn itself. */
+/* Runs fn(arg) on a thread for calls, and waits for its end. A worker thread calls fn directly. fn
+ * may wait for storage only. */
 void worker_call(void (*fn)(void *arg), void *arg);
-/* In a forked child: there are no threads and no jobs any more. */
+/* In a forked child, which has no worker threads: empties the queues. */
 void worker_forget(void);
 
 #endif

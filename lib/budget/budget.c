@@ -117,9 +117,9 @@ bool budget_has_total_room(size_t bytes)
 
 size_t budget_frame_limit(size_t least)
 {
-	size_t frames = subtract_size(budget, pagecache);
+	size_t cached = pagecache, frames = subtract_size(budget, cached);
 
-	return budget_can_unmap_pagecache() ? frames : max_size(frames, least);
+	return cached && budget_can_unmap_pagecache() ? frames : max_size(frames, least);
 }
 
 bool budget_has_room(size_t bytes, size_t least)
@@ -267,18 +267,12 @@ size_t account_budget(const struct account *account)
 	return min_size(account->charges.limit, budget);
 }
 
-/* The bytes of frames that an account may hold beside its page-cache mappings. */
-static size_t frame_limit(const struct account *account)
-{
-	return subtract_size(account->charges.limit, account->charges.pagecache);
-}
-
 bool account_charge(struct account *account, size_t bytes)
 {
 	size_t frames = account->charges.frames;
 
 	do {
-		if (frames + bytes > frame_limit(account))
+		if (frames + bytes > account_frame_limit(account))
 			return false;
 	} while (!atomic_compare_exchange_weak(&account->charges.frames, &frames, frames + bytes));
 	return true;
@@ -314,14 +308,9 @@ void account_count_pin(struct account *account, size_t bytes, bool is_pinned)
 
 /* ---- Questions of eviction and faults ---- */
 
-bool account_has_room(const struct account *account, size_t bytes)
-{
-	return account->charges.frames + bytes <= frame_limit(account);
-}
-
 bool account_exceeds_limit(const struct account *account, size_t least)
 {
-	return account->charges.frames > max_size(frame_limit(account), least);
+	return account->charges.frames > max_size(account_frame_limit(account), least);
 }
 
 /* The bytes of frames that a mapping of the account may hold within all limits. */

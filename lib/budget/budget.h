@@ -168,9 +168,19 @@ void account_refund_pagecache(struct account *account, size_t bytes);
 /* Counts `bytes` of a segment that becomes pinned, or is no longer pinned. */
 void account_count_pin(struct account *account, size_t bytes, bool is_pinned);
 
+/* The bytes of frames that an account may hold beside its page-cache mappings. */
+static inline size_t account_frame_limit(const struct account *account)
+{
+	return subtract_size(account->charges.limit, account->charges.pagecache);
+}
+
 /* Whether `bytes` more of frames are within the limit; and whether the frames of a mapping that
  * needs `least` bytes exceed it. */
-bool account_has_room(const struct account *account, size_t bytes);
+static inline bool account_has_room(const struct account *account, size_t bytes)
+{
+	return account->charges.frames + bytes <= account_frame_limit(account);
+}
+
 bool account_exceeds_limit(const struct account *account, size_t least);
 /* Whether an account holds more than a mapping of it needs. */
 static inline bool account_can_give(const struct account *account, size_t least)

@@ -52,7 +52,9 @@ void share_ask_growth(void);
 /* Called before the process holds `bytes` more. On the fault path. */
 static inline void share_expect(size_t bytes)
 {
-	if (budget_held() + bytes > atomic_load_explicit(&share_growth_mark, memory_order_relaxed))
+	size_t mark = atomic_load_explicit(&share_growth_mark, memory_order_relaxed);
+
+	if (mark < SIZE_MAX && budget_held() + bytes > mark)
 		share_ask_growth();
 }
 

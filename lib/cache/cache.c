@@ -82,7 +82,7 @@ static size_t find_span(uintptr_t p)
 static bool grow_spans(void)
 {
 	size_t capacity = span_capacity ? span_capacity * 2 : 256;
-	struct span *bigger = sys_lazy(capacity * sizeof(*bigger));
+	struct span *bigger = sys_map_anonymous(capacity * sizeof(*bigger));
 
 	if (!bigger)
 		return false;
@@ -108,12 +108,6 @@ static struct newcomer {
 	const struct account *account;
 } newest[NEWEST_SEGMENTS];
 static size_t resident_count; /* resident segments of all accounts */
-
-/* Records that s, which is charged to the account, has just been accessed. */
-static void add_newest(const struct seg *s, const struct account *account)
-{
-	newest[arrivals++ % NEWEST_SEGMENTS] = (struct newcomer){ s, account };
-}
 
 /* Whether s is one of the newest of `count` segments, which are those of the account, or of all
  * accounts if that is NULL. The oldest of the segments is not one of the newest. */
@@ -273,22 +267,14 @@ void cache_fork_child(void)
 
 /* ---- Changes of segments ---- */
 
-/* Under the lock: counts one more dirty segment, or one less. */
-static void count_dirty(struct member *m, bool more)
+/* Under the lock: counts one more dirty segment, which is resident or inactive, or one less. */
+static void count_dirty(struct member *m, bool is_resident, int change)
 {
+	m->dirty += is_resident ? (size_t)change : 0;
+	m->group->dirty += is_resident ? (size_t)change : 0;
 	/* The bytes of a dirty segment, twin included, are a part of the bytes that its mapping
 	 * needs at least. */
-	size_t bytes = m->least / MIN_FRAMES;
-
-	add_to(&m->group->account->dirty, more ? bytes : -bytes);
-}
-
-/* Under the lock: counts one more dirty resident segment, or one less. */
-static void count_dirty_resident(struct member *m, int change)
-{
-	m->dirty += (size_t)change;
-	m->group->dirty += (size_t)change;
-	count_dirty(m, change > 0);
+	add_to(&m->group->account->dirty, (size_t)change * (m->least / MIN_FRAMES));
 }
 
 /* Under the lock: counts one more resident segment, or one less. */
@@ -299,7 +285,7 @@ static void count_resident(struct member *m, const struct seg *s, int change)
 	m->group->account->resident += (size_t)change;
 	resident_count += (size_t)change;
 	if (seg_has(s, SEG_DIRTY))
-		count_dirty_resident(m, change);
+		count_dirty(m, true, change);
 }
 
 void cache_insert(struct member *m, struct seg *s, enum ummap_event why)
@@ -311,7 +297,7 @@ void cache_insert(struct member *m, struct seg *s, enum ummap_event why)
 	count_resident(m, s, 1);
 	add_to(&g->account->arrivals, 1);
 	if (why != UMMAP_EV_AHEAD)
-		add_newest(s, g->account);
+		newest[arrivals++ % NEWEST_SEGMENTS] = (struct newcomer){ s, g->account };
 	g->mean += (arrivals - g->mean) / g->resident;
 	futex_unlock(&lock);
 }
@@ -322,9 +308,9 @@ void cache_touch(struct member *m, struct seg *s, enum ummap_event why)
 
 	futex_lock(&lock);
 	if (why == UMMAP_EV_DIRTIED)
-		count_dirty_resident(m, 1);
+		count_dirty(m, true, 1);
 	else if (why == UMMAP_EV_CLEANED)
-		count_dirty_resident(m, -1);
+		count_dirty(m, true, -1);
 	if (g->policy->touch)
 		g->policy->touch(g->p, &s->node, why);
 	futex_unlock(&lock);
@@ -354,7 +340,7 @@ static void remove_inactive(struct member *m, struct seg *s)
 	} else if (seg_has(s, SEG_DIRTY)) {
 		m->dirty_inactive--;
 		add_to(&account->dirty_inactive, -m->len);
-		count_dirty(m, false);
+		count_dirty(m, false, -1);
 	} else {
 		m->inactive--;
 		add_to(&account->clean, -m->len);
@@ -411,7 +397,7 @@ static void add_inactive(struct member *m, struct seg *s, enum inactive how)
 		list_insert(&m->dirty_list, &s->node);
 		m->dirty_inactive++;
 		add_to(&g->account->dirty_inactive, m->len);
-		count_dirty(m, true);
+		count_dirty(m, false, 1);
 		break;
 	case INACTIVE_AHEAD:
 		list_insert(&g->ahead, &s->node);

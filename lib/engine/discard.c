@@ -25,7 +25,7 @@ static _Thread_local struct {
 void discard_start(void)
 {
 	int none = -1, fd = own_pidfd < 0 ?
-			    sys_fd_away((int)syscall(SYS_pidfd_open, getpid(), 0)) : -1;
+			    sys_move_fd((int)syscall(SYS_pidfd_open, getpid(), 0)) : -1;
 
 	if (fd >= 0 && !atomic_compare_exchange_strong(&own_pidfd, &none, fd))
 		close(fd);
@@ -46,7 +46,7 @@ void discard_all(struct discard_list *list)
 	if (list->n < 2 || syscall(SYS_process_madvise, own_pidfd, list->places, list->n,
 				   MADV_DONTNEED, 0) != (long)list->len) {
 		for (unsigned k = 0; k < list->n; k++)
-			sys_drop(list->places[k].iov_base, list->places[k].iov_len);
+			sys_discard_pages(list->places[k].iov_base, list->places[k].iov_len);
 	}
 	list->n = 0;
 	list->len = 0;
@@ -76,7 +76,7 @@ void discard_batch_end(void)
 int discard_place(char *at, size_t len)
 {
 	if (!batch.open)
-		return sys_drop(at, len);
+		return sys_discard_pages(at, len);
 	discard_later(&batch.list, at, len);
 	return 0;
 }

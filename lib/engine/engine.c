@@ -160,6 +160,24 @@ static int choose_shared(const struct engine_wish *wish, const struct engine **e
 	return 0;
 }
 
+/* Chooses the engine that shares the pages of an object, if it can be used. */
+static int choose_for_node(const struct engine_wish *wish, const struct engine **e)
+{
+	const struct engine *named = *e;
+	size_t i = 0;
+
+	while (!engines[i]->share)
+		i++;
+	*e = engines[i];
+	if (wish->kernel || wish->shared)
+		return fail(EINVAL, "cannot use UMMAP_NODE with UMMAP_KERNEL or UMMAP_SHARED. Try "
+			    "one of them");
+	if (named && named != *e)
+		return fail(EINVAL, "cannot use UMMAP_NODE with the engine %s (%s): it needs the "
+			    "engine %s", named->name, asked_by(wish), (*e)->name);
+	return start_one(*e, wish);
+}
+
 int engine_choose(const struct engine_wish *wish, const struct engine **e)
 {
 	int number = wish->wanted == UMMAP_ENGINE_DEFAULT ? default_number : wish->wanted;
@@ -168,6 +186,8 @@ int engine_choose(const struct engine_wish *wish, const struct engine **e)
 	if (!*e && number != UMMAP_ENGINE_AUTO)
 		return fail(EINVAL, "cannot create the mapping: there is no engine %d. Try one of "
 			    "UMMAP_ENGINE_*", number);
+	if (wish->node)
+		return choose_for_node(wish, e);
 	if (wish->shared)
 		return choose_shared(wish, e);
 	if (wish->kernel && *e && (*e)->refuses_kernel)

@@ -19,7 +19,7 @@
 static _Atomic uint32_t turn; /* lock: its holder waits for the next fault */
 static _Thread_local bool has_turn __attribute__((tls_model("initial-exec")));
 
-void messages_hand_off(void)
+void messages_release_turn(void)
 {
 	if (!has_turn)
 		return;
@@ -43,7 +43,7 @@ int messages_start(void)
 	int err = 0;
 
 	while (running < config.fault_threads && !err) {
-		err = sys_thread(engine_serve_messages, NULL);
+		err = sys_start_thread(engine_serve_messages, NULL);
 		running += !err;
 	}
 	return running ? 0 : fail(-err, "cannot start a thread to serve accesses: %s"

@@ -14,8 +14,13 @@ void messages_forget(void);
 /* Takes the next fault that must be served; waits for one if `wait`. Returns false if there is none
  * at the moment, or another thread has the turn. */
 bool messages_next(struct fault *fault, bool wait);
-/* A serving thread calls this before it may wait for long, so that another thread takes the next
- * fault. Any thread may call it. */
-void messages_hand_off(void);
+/* A thread that serves an access by the engine calls this before it may wait for long, so that
+ * another thread takes the next fault. If the engine sends no messages, no thread has the turn. */
+void messages_release_turn(void);
+static inline void messages_pass_turn(const struct engine *e)
+{
+	if (e->wake)
+		messages_release_turn();
+}
 
 #endif

@@ -28,12 +28,12 @@ int paged_prepare(const struct engine *e, char *range, size_t len, bool writable
 	/* The kernel must not map pages there by itself, such as a huge page in place of some. */
 	raw_madvise(range, len, MADV_NOHUGEPAGE);
 	if (raw_madvise(range, len, MADV_DONTFORK) < 0)
-		return sys_failed("madvise(2) with MADV_DONTFORK");
+		return sys_note_failure("madvise(2) with MADV_DONTFORK");
 	err = userfaultfd_register(e->data, range, len, true);
 	if (err)
 		return err;
 	return mprotect(range, len, writable ? PROT_READ | PROT_WRITE : PROT_READ) < 0 ?
-		       sys_failed("mprotect(2)") : 0;
+		       sys_note_failure("mprotect(2)") : 0;
 }
 
 int paged_protect(const struct engine *e, char *range, size_t len, bool writable)
@@ -47,7 +47,7 @@ int paged_copy_in(const struct engine *e, char *range, const char *from, size_t 
 	int err = userfaultfd_copy(e->data, range, from, len, !writable, &done);
 
 	if (err && done)
-		sys_drop(range, done);
+		sys_discard_pages(range, done);
 	return err;
 }
 
@@ -97,7 +97,7 @@ int paged_unmap(const struct engine *e, char *range, char *pool, size_t len, boo
 
 	if (err != -EEXIST)
 		return err;
-	sys_drop(pool, len);
+	sys_discard_pages(pool, len);
 	return unmap(e, range, pool, len, writable);
 }
 
@@ -114,7 +114,7 @@ static int map_writable(const struct engine *e, char *range, char *pool, size_t 
 	if (err)
 		err = userfaultfd_copy(u, range + moved, pool + moved, len - moved, false, &copied);
 	if (copied)
-		sys_drop(pool + moved, copied);
+		sys_discard_pages(pool + moved, copied);
 	if (err && moved + copied)
 		paged_unmap(e, range, pool, moved + copied, true, true);
 	return err;

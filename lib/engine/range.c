@@ -30,7 +30,7 @@ void engine_release_places(void)
 
 int engine_fail(const struct engine *e, const char *what, int err)
 {
-	const char *call = sys_failure(&err);
+	const char *call = sys_first_failure(&err);
 	const char *larger = "larger limits: vm.max_map_count (sysctl(8)), RLIMIT_AS (ulimit -v)";
 
 	return fail(-err, "cannot %s: %s%s%s. Try %s", what, call ? call : "", call ? ": " : "",
@@ -81,7 +81,7 @@ bool engine_extend(const struct engine *e, char *range, size_t len, size_t more,
 	if (pages == 0)
 		return true;
 	engine_hold_places();
-	at = sys_bare(end, pages,
+	at = sys_map_inaccessible(end, pages,
 		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 	engine_release_places();
 	if (at == end && prepare_range(e, end, pages, writable) == 0)
@@ -98,9 +98,9 @@ bool engine_extend(const struct engine *e, char *range, size_t len, size_t more,
  * merge with no memory around it. */
 int engine_empty(char *range, size_t len)
 {
-	if (!sys_locks && raw_mmap(range, len, PROT_NONE, RESERVED, -1, 0) != MAP_FAILED)
+	if (!sys_memory_is_locked && raw_mmap(range, len, PROT_NONE, RESERVED, -1, 0) != MAP_FAILED)
 		return 0;
-	return sys_bare(range, len, RESERVED, -1, 0) != MAP_FAILED ? 0 : -errno;
+	return sys_map_inaccessible(range, len, RESERVED, -1, 0) != MAP_FAILED ? 0 : -errno;
 }
 
 int engine_reset(const struct engine *e, char *range, size_t len, bool writable)

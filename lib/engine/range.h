@@ -28,8 +28,8 @@ void engine_release_places(void);
 /* Replaces the memory at these addresses by reserved addresses without rights. Returns 0 or
  * -errno. */
 int engine_empty(char *range, size_t len);
-/* Sets the message: `what` begins it; the refused system call (sys_failure) and a remedy follow.
- * Returns -errno. */
+/* Sets the message: `what` begins it; the refused system call (sys_first_failure) and a remedy
+ * follow. Returns -errno. */
 int engine_fail(const struct engine *e, const char *what, int err);
 /* In a forked child: no addresses are being searched. */
 void engine_forget_places(void);

@@ -35,9 +35,9 @@ static int map_frame(const struct engine *e, char *range, char *pool, size_t len
 {
 	(void)e;
 	if (writable != was_writable && mprotect(pool, len, to_prot(writable)) < 0)
-		return sys_failed("mprotect(2)");
+		return sys_note_failure("mprotect(2)");
 	if (!move_memory(pool, range, len, MREMAP_DONTUNMAP)) {
-		int err = sys_failed("mremap(2) with MREMAP_DONTUNMAP");
+		int err = sys_note_failure("mremap(2) with MREMAP_DONTUNMAP");
 
 		if (writable != was_writable)
 			mprotect(pool, len, to_prot(was_writable));
@@ -63,15 +63,15 @@ static bool is_one_vma(char *at, size_t len)
 static int protect_range(const struct engine *e, char *range, size_t len, bool writable)
 {
 	(void)e;
-	return mprotect(range, len, to_prot(writable)) < 0 ? sys_failed("mprotect(2)") : 0;
+	return mprotect(range, len, to_prot(writable)) < 0 ? sys_note_failure("mprotect(2)") : 0;
 }
 
 static int unmap_poisoned(char *range, char *pool, size_t len, bool writable)
 {
 	if (mprotect(range, len, PROT_NONE) < 0)
-		return sys_failed("mprotect(2)");
+		return sys_note_failure("mprotect(2)");
 	if (!move_memory(range, pool, len, MREMAP_DONTUNMAP)) {
-		int err = sys_failed("mremap(2) with MREMAP_DONTUNMAP");
+		int err = sys_note_failure("mremap(2) with MREMAP_DONTUNMAP");
 
 		mprotect(range, len, to_prot(writable));
 		return err;
@@ -91,7 +91,7 @@ static int unmap_frame(const struct engine *e, char *range, char *pool, size_t l
 		if (err)
 			return err;
 	} else if (!move_memory(range, pool, len, 0)) {
-		return sys_failed("mremap(2)");
+		return sys_note_failure("mremap(2)");
 	}
 	/* A new mapping merges with the empty places around it; the rest that mremap(2) may leave
 	 * never does. */

@@ -32,6 +32,32 @@ static int prepare_pool(char *pool, size_t len)
 
 static const struct frame_type frames = { .copied = true, .prepare = prepare_pool };
 
+static int share(char *range, size_t len, int object, int64_t off)
+{
+	if (raw_mmap(range, len, PROT_READ, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, object, off) ==
+	    MAP_FAILED)
+		return sys_note_failure("mmap(2)");
+	/* A forked child would read zeros in place of pages that the object lacks. */
+	if (raw_madvise(range, len, MADV_DONTFORK) < 0)
+		return sys_note_failure("madvise(2) with MADV_DONTFORK");
+	return userfaultfd_register_object(&userfaultfd_signals, range, len);
+}
+
+static int fill(char *range, const char *from, size_t len)
+{
+	size_t at = 0, done;
+	int err = 0;
+
+	for (; at < len && (!err || err == -EEXIST); at += done) {
+		err = userfaultfd_copy(&userfaultfd_signals, range + at, from + at, len - at, false,
+				       &done);
+		/* The object has this page already. */
+		if (err == -EEXIST)
+			done += sys_page();
+	}
+	return at < len ? err : 0;
+}
+
 const struct engine engine_sigbus = {
 	.name = "sigbus", .number = UMMAP_ENGINE_SIGBUS, .needs = PAGED_NEEDS, .frames = &frames,
 	.data = &userfaultfd_signals, .signal = SIGBUS, .pagecache = true,
@@ -39,5 +65,5 @@ const struct engine engine_sigbus = {
 	.start = start, .forget = forget,
 	.prepare = paged_prepare, .map = paged_map, .copy_in = paged_copy_in,
 	.protect = paged_protect, .unmap = paged_unmap, .discard = discard_place,
-	.end_pagecache = engine_reset,
+	.end_pagecache = engine_reset, .share = share, .fill = fill,
 };

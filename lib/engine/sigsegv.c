@@ -354,7 +354,7 @@ static bool read_other(int sig)
 	struct sigaction act;
 
 	return is_deadly(sig) && __sigaction(sig, NULL, &act) == 0 &&
-	       guard_let(sig, act.sa_handler == SIG_DFL);
+	       guard_note_action(sig, act.sa_handler == SIG_DFL);
 }
 
 void sigsegv_read_others(void)
@@ -470,7 +470,7 @@ static int set_deadly(int sig, const struct sigaction *act, struct sigaction *ol
 	futex_lock(&lock);
 	/* The signal is blocked before it has a handler, which must not run while a thread holds
 	 * one of our locks. */
-	if (handled && guard_let(sig, false))
+	if (handled && guard_note_action(sig, false))
 		update_masks();
 	res = __sigaction(sig, act, old);
 	if (res < 0)

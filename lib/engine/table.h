@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* A fault, and its result. */
 struct fault {
@@ -25,6 +26,7 @@ enum fault_answer { FAULT_SERVED, FAULT_FOREIGN, FAULT_FAILED };
 struct engine_wish {
 	int wanted;              /* number of the engine (UMMAP_ENGINE_*) */
 	bool kernel, shared;     /* UMMAP_KERNEL, UMMAP_SHARED */
+	bool node;               /* UMMAP_NODE */
 	size_t seg_size;         /* requested size of the segments */
 };
 
@@ -110,6 +112,11 @@ struct engine {
 	int (*end_pagecache)(const struct engine *e, char *range, size_t len, bool writable);
 	/* Makes threads that wait for an access to the range repeat it. NULL: no thread waits. */
 	void (*wake)(const struct engine *e, char *range, size_t len);
+	/* For an engine that can share the pages of an object in memory among processes; NULL for
+	 * others. share maps the object from `off` on for reading: an access to a page that the
+	 * object lacks faults. fill gives the object the pages that it lacks, each as a whole. */
+	int (*share)(char *range, size_t len, int object, int64_t off);
+	int (*fill)(char *range, const char *from, size_t len);
 	/* For an engine whose threads serve accesses, so that an error reaches the accessing thread
 	 * only by poison; NULL for others. poison makes every access to the absent place raise
 	 * SIGSEGV or get EFAULT; unpoison ends that. writable: as for prepare. */

@@ -47,7 +47,7 @@ static int map_and_unmap(const struct engine *e, char *range, char *pool, uint8_
 	((volatile uint8_t *)range)[0] = mark + 1;
 	err = e->unmap(e, range, pool, len, true, true);
 	if (!err && mprotect(pool, len, PROT_READ | PROT_WRITE) < 0)
-		err = sys_failed("mprotect(2)");
+		err = sys_note_failure("mprotect(2)");
 	if (err)
 		return err;
 	return (uint8_t)pool[0] == mark + 1 && (uint8_t)pool[len - 1] == mark ? 0 : -ENOSYS;
@@ -61,7 +61,7 @@ static int try_moves(const struct engine *e)
 
 	if (err)
 		return err;
-	pool = sys_lazy(len);
+	pool = sys_map_anonymous(len);
 	err = !pool ? -ENOMEM : e->frames->prepare ? e->frames->prepare(pool, len) : 0;
 	if (!err)
 		err = map_and_unmap(e, range, pool, MARK);
@@ -89,7 +89,7 @@ static int try_vmas(void)
 	int err = all ? 0 : -ENOMEM;
 
 	for (size_t at = page; !err && at < len - page; at += 2 * page)
-		err = mprotect(all + at, page, PROT_READ) < 0 ? sys_failed("mprotect(2)") : 0;
+		err = mprotect(all + at, page, PROT_READ) < 0 ? sys_note_failure("mprotect(2)") : 0;
 	if (all)
 		raw_munmap(all, len);
 	return err;

@@ -146,7 +146,7 @@ static int open_descriptor(struct userfaultfd *u)
 	err = read_features(u, &features);
 	if (err)
 		return err;
-	fd = sys_fd_away(open_one(u, &u->sees_kernel));
+	fd = sys_move_fd(open_one(u, &u->sees_kernel));
 	if (fd < 0)
 		return fd;
 	api.features = features;
@@ -218,14 +218,23 @@ static struct uffdio_range range_of(const void *p, size_t len)
 	return (struct uffdio_range){ .start = (uintptr_t)p, .len = len };
 }
 
+static int register_range(const struct userfaultfd *u, void *p, size_t len, uint64_t mode)
+{
+	struct uffdio_register r = { .range = range_of(p, len), .mode = mode };
+
+	return ioctl(u->fd, UFFDIO_REGISTER, &r) < 0 ?
+		       sys_note_failure("ioctl(2) with UFFDIO_REGISTER") : 0;
+}
+
 int userfaultfd_register(const struct userfaultfd *u, void *p, size_t len, bool absent)
 {
-	struct uffdio_register r = { .range = range_of(p, len), .mode = UFFDIO_REGISTER_MODE_WP };
+	return register_range(u, p, len, UFFDIO_REGISTER_MODE_WP |
+			      (absent ? UFFDIO_REGISTER_MODE_MISSING : 0));
+}
 
-	if (absent)
-		r.mode |= UFFDIO_REGISTER_MODE_MISSING;
-	return ioctl(u->fd, UFFDIO_REGISTER, &r) < 0 ?
-		       sys_failed("ioctl(2) with UFFDIO_REGISTER") : 0;
+int userfaultfd_register_object(const struct userfaultfd *u, void *p, size_t len)
+{
+	return register_range(u, p, len, UFFDIO_REGISTER_MODE_MISSING);
 }
 
 /* Counts the bytes of a call that has stopped early; a negative number is an error. Returns whether
@@ -253,7 +262,7 @@ int userfaultfd_copy(const struct userfaultfd *u, void *to, const void *from, si
 			return 0;
 		}
 		if (!can_continue(c.copy, done))
-			return sys_failed("ioctl(2) with UFFDIO_COPY");
+			return sys_note_failure("ioctl(2) with UFFDIO_COPY");
 	}
 }
 
@@ -269,7 +278,7 @@ int userfaultfd_move(const struct userfaultfd *u, void *to, void *from, size_t l
 			return 0;
 		}
 		if (!can_continue(m.move, done))
-			return sys_failed("ioctl(2) with UFFDIO_MOVE");
+			return sys_note_failure("ioctl(2) with UFFDIO_MOVE");
 	}
 }
 
@@ -280,7 +289,7 @@ int userfaultfd_protect(const struct userfaultfd *u, void *p, size_t len, bool p
 
 	while (ioctl(u->fd, UFFDIO_WRITEPROTECT, &w) < 0) {
 		if (errno != EAGAIN)
-			return sys_failed("ioctl(2) with UFFDIO_WRITEPROTECT");
+			return sys_note_failure("ioctl(2) with UFFDIO_WRITEPROTECT");
 		sched_yield();
 	}
 	return 0;

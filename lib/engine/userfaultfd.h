@@ -37,6 +37,10 @@ bool userfaultfd_next(void **addr, bool *write, bool wait);
  * protected. If `absent`, accesses to absent pages are reported. Returns 0 or -errno. */
 int userfaultfd_register(const struct userfaultfd *u, void *p, size_t len, bool absent);
 
+/* Registers a shared mapping of an object in memory: accesses to pages that the object lacks are
+ * reported. Returns 0 or -errno. */
+int userfaultfd_register_object(const struct userfaultfd *u, void *p, size_t len);
+
 /*
  * These return 0 or -errno. *done: bytes from the beginning that were processed, all of them after
  * a success. Threads that wait for an access to these bytes continue.

@@ -108,8 +108,14 @@ static int open_handle(struct store *s, const struct uri *u, int fd, int oflags)
 /* Checks an open handle and makes it usable for requests. */
 static int prepare(struct store *s, int oflags)
 {
+	const unsigned parallel = UMMAP_CAP_FAULTSAFE | UMMAP_CAP_PARALLEL;
+	unsigned caps = s->geom.caps;
 	int err = 0;
 
+	s->async = (caps & UMMAP_CAP_ASYNC) && s->driver.submit && s->driver.reap;
+	s->overlaps = s->async && (caps & parallel) == parallel;
+	s->shows_pagecache = s->driver.map_pagecache && (caps & UMMAP_CAP_PAGECACHE) &&
+			     (caps & parallel) == parallel;
 	if ((oflags & UMMAP_O_WRITE) && (!s->driver.write || !(s->geom.caps & UMMAP_CAP_WRITE)))
 		return fail(EACCES, "cannot open the store for writing: the driver '%s' cannot "
 			    "write it", s->driver.scheme);
@@ -523,13 +529,6 @@ int io_map(struct store *s, void *addr, size_t len, uint64_t off, int prot)
 int io_epoch(struct store *s, uint64_t *oldest, uint64_t *newest)
 {
 	return s->driver.commits ? s->driver.commits(s->handle, oldest, newest) : -EOPNOTSUPP;
-}
-
-bool io_can_map_pagecache(const struct store *s)
-{
-	const unsigned needed = UMMAP_CAP_PAGECACHE | UMMAP_CAP_FAULTSAFE | UMMAP_CAP_PARALLEL;
-
-	return s->driver.map_pagecache && (s->geom.caps & needed) == needed;
 }
 
 int io_map_pagecache(struct store *s, void *addr, size_t len, uint64_t off)

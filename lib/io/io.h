@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <ummap-driver.h>
 
-struct store;
+#include "io/store.h"
 
 /* Counters of requests; the caller adds them up. */
 struct io_count {
@@ -93,19 +93,31 @@ void io_forget(void);
 int io_run(struct store *store, struct ummap_io *io, unsigned n, bool together,
 	   struct io_count *count);
 /* Whether the driver is asynchronous. */
-bool io_async(const struct store *store);
+static inline bool io_async(const struct store *store)
+{
+	return store->async;
+}
 /*
  * For a thread that keeps several requests in flight. io_overlaps returns whether the store
  * supports this. io_begin starts those of the first n requests that the driver accepts now, and
  * returns their number. io_end waits for at least one request that the thread has started. It
  * returns the number of finished requests; or -errno, and then their results are unknown. The
  * thread must not start other requests, of any store, before all of them are done. The caller
- * counts finished requests by io_count.
+ * counts finished requests by io_count; io_count_calls counts n requests that took `calls` calls of
+ * the driver, of which `errors` failed in addition to the requests.
  */
-bool io_overlaps(const struct store *store);
+static inline bool io_overlaps(const struct store *store)
+{
+	return store->overlaps;
+}
 unsigned io_begin(struct store *store, struct ummap_io **io, unsigned n);
 int io_end(struct store *store, struct ummap_io **done, unsigned max);
-void io_count(struct io_count *count, const struct ummap_io *io, unsigned n);
+void io_count_calls(struct io_count *count, const struct ummap_io *io, unsigned n, unsigned calls,
+		    unsigned errors);
+static inline void io_count(struct io_count *count, const struct ummap_io *io, unsigned n)
+{
+	io_count_calls(count, io, n, 1, 0);
+}
 /* Flushes the store. *kept: the flush has failed, but the driver still has all that was written,
  * and the next flush tries again. */
 int io_flush(struct store *store, bool *kept, struct io_count *count);
@@ -123,7 +135,10 @@ bool io_maps(const struct store *store);
  * of the store may run. */
 int io_map(struct store *store, void *addr, size_t len, uint64_t off, int prot);
 /* Whether the driver can map pages of the page cache. */
-bool io_can_map_pagecache(const struct store *store);
+static inline bool io_can_map_pagecache(const struct store *store)
+{
+	return store->shows_pagecache;
+}
 /* Maps pages of the page cache: see map_pagecache in ummap-driver(3). */
 int io_map_pagecache(struct store *store, void *addr, size_t len, uint64_t off);
 /* Whether bytes [off, off + len) of the store are known to read as zeros now. Every write that

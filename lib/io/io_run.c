@@ -94,8 +94,8 @@ static int run_async(struct call *c)
 			reaped++;
 			continue;
 		}
-			/* The caller needs all results: wait for all requests that were sent. */
-			got = s->driver.reap(s->handle, done, MAX_CALL_REQUESTS, sent - reaped);
+		/* The caller needs all results: wait for all requests that were sent. */
+		got = s->driver.reap(s->handle, done, MAX_CALL_REQUESTS, sent - reaped);
 		if (got < 0)
 			return got;
 		reaped += (unsigned)got;
@@ -103,34 +103,26 @@ static int run_async(struct call *c)
 	return 0;
 }
 
-/* Merges requests that are adjacent in the store and in memory, up to MAX_MERGED_BYTES. Returns the
- * number of merged requests. */
-static unsigned merge_requests(const struct ummap_io *io, unsigned n, struct ummap_io *merged)
-{
-	struct ummap_io *last = merged;
-
-	*last = io[0];
-	for (unsigned i = 1; i < n; i++) {
-		bool adjacent = (char *)last->buf + last->len == io[i].buf &&
-				last->off + last->len == io[i].off;
-
-		if (adjacent && last->len + io[i].len <= MAX_MERGED_BYTES)
-			last->len += io[i].len;
-		else
-			*++last = io[i];
-	}
-	return (unsigned)(last - merged) + 1;
-}
-
+/* Merges requests that are adjacent in the store and in memory, up to MAX_MERGED_BYTES. */
 static int run_merged(struct call *c)
 {
 	struct ummap_io merged[MAX_CALL_REQUESTS], *j = merged;
 	struct call whole = *c;
 	int err;
 
+	*j = c->io[0];
+	for (struct ummap_io *io = c->io + 1; io < c->io + c->n; io++) {
+		bool adjacent = (char *)j->buf + j->len == io->buf && j->off + j->len == io->off;
+
+		if (adjacent && j->len + io->len <= MAX_MERGED_BYTES)
+			j->len += io->len;
+		else
+			*++j = *io;
+	}
 	whole.io = merged;
-	whole.n = merge_requests(c->io, c->n, merged);
+	whole.n = (unsigned)(j - merged) + 1;
 	err = run_async(&whole);
+	j = merged;
 	for (unsigned i = 0; i < c->n && !err; i++) {
 		struct ummap_io *io = &c->io[i];
 
@@ -199,42 +191,23 @@ static unsigned count_adjacent(const struct ummap_io *io, unsigned n)
 	return k;
 }
 
-static void count_calls(struct io_count *count, const struct ummap_io *io, unsigned calls,
-			unsigned errors)
+void io_count_calls(struct io_count *count, const struct ummap_io *io, unsigned n, unsigned calls,
+		    unsigned errors)
 {
 	bool reading = io->op == UMMAP_IO_READ;
-
-	atomic_fetch_add_explicit(reading ? &count->read_requests : &count->write_requests, calls,
-				  memory_order_relaxed);
-	if (errors)
-		atomic_fetch_add_explicit(reading ? &count->read_errors : &count->write_errors,
-					  errors, memory_order_relaxed);
-}
-
-void io_count(struct io_count *count, const struct ummap_io *io, unsigned n)
-{
 	uint64_t bytes = 0;
-	unsigned errors = 0;
 
 	for (unsigned i = 0; i < n; i++) {
 		bytes += io[i].res == 0 ? io[i].len : 0;
 		errors += io[i].res != 0;
 	}
-	atomic_fetch_add_explicit(io->op == UMMAP_IO_READ ? &count->read_bytes :
-				  &count->write_bytes, bytes, memory_order_relaxed);
-	count_calls(count, io, 1, errors);
-}
-
-bool io_async(const struct store *s)
-{
-	return (s->geom.caps & UMMAP_CAP_ASYNC) && s->driver.submit && s->driver.reap;
-}
-
-bool io_overlaps(const struct store *s)
-{
-	const unsigned needed = UMMAP_CAP_FAULTSAFE | UMMAP_CAP_PARALLEL;
-
-	return io_async(s) && (s->geom.caps & needed) == needed;
+	atomic_fetch_add_explicit(reading ? &count->read_bytes : &count->write_bytes, bytes,
+				  memory_order_relaxed);
+	atomic_fetch_add_explicit(reading ? &count->read_requests : &count->write_requests, calls,
+				  memory_order_relaxed);
+	if (errors)
+		atomic_fetch_add_explicit(reading ? &count->read_errors : &count->write_errors,
+					  errors, memory_order_relaxed);
 }
 
 unsigned io_begin(struct store *s, struct ummap_io **io, unsigned n)
@@ -274,9 +247,7 @@ int io_run(struct store *s, struct ummap_io *io, unsigned n, bool together, stru
 		}
 		for (unsigned j = i; j < i + k && !err; j++)
 			err = io[j].res;
-		io_count(count, io + i, k);
-		if (c.failed)
-			count_calls(count, io, c.again, c.failed);
+		io_count_calls(count, io + i, k, 1 + c.again, c.failed);
 	}
 	return err;
 }

@@ -37,7 +37,7 @@ static bool keep_from_children(char *pool, size_t len)
 	bool kept = raw_madvise(pool, len, MADV_DONTFORK) == 0;
 
 	if (!kept)
-		sys_failed("madvise(2) with MADV_DONTFORK");
+		sys_note_failure("madvise(2) with MADV_DONTFORK");
 	return kept;
 }
 
@@ -47,7 +47,8 @@ static bool map_private(char *pool, size_t len)
 {
 	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
 
-	return sys_bare(pool, len, flags, -1, 0) != MAP_FAILED && keep_from_children(pool, len);
+	return sys_map_inaccessible(pool, len, flags, -1, 0) != MAP_FAILED &&
+	       keep_from_children(pool, len);
 }
 
 /* Maps the first len bytes of an arena. */
@@ -82,7 +83,7 @@ uint32_t arena_add(const struct frame_type *type, bool shared, size_t len, uint3
 		return ARENA_NONE;
 	a->type = type;
 	a->shared = shared;
-	a->next = sys_lazy(tables_len(n));
+	a->next = sys_map_anonymous(tables_len(n));
 	if (!a->next || !prepare_arena(a, n * len)) {
 		raw_munmap(a->base, n * len);
 		if (a->next)
@@ -96,6 +97,8 @@ uint32_t arena_add(const struct frame_type *type, bool shared, size_t len, uint3
 	a->split = (_Atomic bool *)(a->blank + n);
 	a->len = len;
 	a->frames = (uint32_t)n;
+	a->tracked = type->whole && arena_per_huge(len) <= ARENA_MAX_TRACKED ?
+		     arena_per_huge(len) : 1;
 	a->unpopulated = 0;
 	a->older = older;
 	return arena_count++;
@@ -109,15 +112,15 @@ void arena_drop(uint32_t frame, size_t len)
 	if (a->shared)
 		shared_pool_drop(frame >> 16, (size_t)(pool - a->base), len);
 	else
-		sys_drop(pool, len);
+		sys_discard_pages(pool, len);
 }
 
-bool arena_open(const struct arena *a, uint32_t first)
+bool arena_open(const struct arena *a)
 {
-	size_t off = first * a->len;
+	size_t off = a->unpopulated * a->len;
 	size_t end = min_size(round_up(off + a->len, HUGE_PAGE), a->frames * a->len);
 
-	if (!a->type->copied || off % HUGE_PAGE != 0)
+	if (off % HUGE_PAGE != 0)
 		return true;
 	return mprotect(a->base + off, end - off, PROT_READ | PROT_WRITE) == 0;
 }

@@ -8,6 +8,8 @@
 
 #define FRAME_NONE UINT32_MAX
 #define ARENA_NONE UINT32_MAX
+/* Huge pages with more frames than this are not tracked as wholes (freelist.h). */
+#define ARENA_MAX_TRACKED 32
 
 struct frame_class;
 
@@ -19,6 +21,8 @@ struct arena {
 	bool shared;            /* memory that other processes can map (shared_pool.h) */
 	struct frame_class *owner; /* class of its frames */
 	uint32_t frames;        /* number of frames */
+	uint32_t tracked;       /* frames of a huge page that the list of free frames tracks
+				   together; 1: it tracks none */
 	uint32_t unpopulated;   /* first frame that never had memory; under the pool's lock */
 	uint32_t *next, *prev;  /* links of the pool's lists, by frame; under the pool's lock */
 	uint8_t *free;          /* number of free frames of a huge page, by its first frame; under
@@ -59,9 +63,10 @@ size_t arena_frames(size_t len);
 /* Adds an arena in front of `older`. Returns its number, or ARENA_NONE. The caller holds the pool's
  * lock. */
 uint32_t arena_add(const struct frame_type *type, bool shared, size_t len, uint32_t older);
-/* Called before the first use of frame number `first` of an arena, in ascending order: memory that
- * comes with the first bytes may be used from then on. The caller holds the pool's lock. */
-bool arena_open(const struct arena *a, uint32_t first);
+/* Called before the first use of the first unpopulated frame of an arena whose frames are copied:
+ * memory that comes with the first bytes may be used from then on. The caller holds the pool's
+ * lock. */
+bool arena_open(const struct arena *a);
 /* Populates [frame, frame + len) with writable memory. Returns false if there is none. */
 bool arena_populate(uint32_t frame, size_t len);
 /* Frees the memory of [frame, frame + len), wherever it is mapped. */

@@ -30,11 +30,6 @@ static _Atomic uint32_t used_max;
 
 /* ---- Rights, zeros, and huge pages of a frame ---- */
 
-bool frame_writable(uint32_t frame)
-{
-	return !arena_of(frame)->readonly[frame & 0xffff];
-}
-
 bool frame_follows(uint32_t first, uint32_t second)
 {
 	return second == first + 1 && arena_of(first) == arena_of(second);
@@ -103,20 +98,6 @@ int frame_make_writable(uint32_t frame, unsigned n)
 	memset(readonly, false, n);
 	frame_note_split(frame, n);
 	return 0;
-}
-
-bool frame_is_blank(uint32_t frame)
-{
-	return arena_of(frame)->blank[frame & 0xffff];
-}
-
-bool frame_use_blank(uint32_t frame)
-{
-	bool *blank = &arena_of(frame)->blank[frame & 0xffff], was = *blank;
-
-	if (was)
-		*blank = false;
-	return was;
 }
 
 bool frame_is_split(uint32_t first)
@@ -205,6 +186,7 @@ struct frame_class *frame_find_class(const struct frame_type *type, bool shared,
 		c = NULL;
 	} else if (c == classes + class_count) {
 		*c = (struct frame_class){ .type = type, .shared = shared, .len = len,
+			.block = (uint32_t)(max_size(len, type->block) / len),
 			.free = FREELIST_EMPTY, .released = FRAME_NONE, .arena = ARENA_NONE };
 		class_count++;
 	}
@@ -222,18 +204,10 @@ bool frame_prepare(struct frame_class *c)
 	return prepared;
 }
 
-/* Returns how many bytes get memory at a time, if the limit allows it. */
-static size_t block_bytes(const struct frame_class *c)
-{
-	return max_size(c->len, c->type->block);
-}
-
 /* Returns how many frames get memory at a time within the limit. */
 static uint32_t block_frames(const struct frame_class *c, size_t limit)
 {
-	size_t block = block_bytes(c);
-
-	return limit >= MIN_HUGE_PAGES * block ? (uint32_t)(block / c->len) : 1;
+	return limit >= MIN_HUGE_PAGES * c->block * c->len ? c->block : 1;
 }
 
 uint32_t frame_block(const struct frame_class *c, size_t limit)
@@ -300,7 +274,7 @@ static uint32_t claim_memory(struct frame_class *c, size_t limit, uint32_t *coun
 		renew_arenas(c);
 	arena = find_unpopulated(c);
 	if (c->released_count && (arena == ARENA_NONE || c->type->copied ||
-				  held + block_bytes(c) > limit ||
+				  held + c->block * c->len > limit ||
 				  c->released_count * c->len >= MAX_RELEASED_BYTES)) {
 		frame = c->released;
 		c->released = arena_of(frame)->next[frame & 0xffff];
@@ -308,7 +282,7 @@ static uint32_t claim_memory(struct frame_class *c, size_t limit, uint32_t *coun
 		*count = 1;
 	} else {
 		arena = arena == ARENA_NONE ? add_arena(c) : arena;
-		if (arena == ARENA_NONE || !arena_open(&arenas[arena], arenas[arena].unpopulated))
+		if (arena == ARENA_NONE || (c->type->copied && !arena_open(&arenas[arena])))
 			return FRAME_NONE;
 		frame = claim_unpopulated(c, arena, limit, count);
 	}
@@ -404,15 +378,20 @@ bool frame_is_available(struct frame_class *c, size_t limit)
 	return available;
 }
 
-void frame_stock(struct frame_class *c, size_t limit)
+bool frame_stock(struct frame_class *c, size_t limit)
 {
-	/* The frame that is freed last is taken next. A copied frame needs no memory. */
-	uint32_t frame = c->type->copied ? FRAME_NONE : frame_take(c, limit);
+	uint32_t frame;
 
+	/* A copied frame needs no memory. */
+	if (c->type->copied)
+		return frame_is_available(c, limit);
+	frame = frame_take(c, limit);
 	if (frame == FRAME_NONE)
-		return;
+		return false;
+	/* The frame that is freed last is taken next. */
 	frame_make_writable(frame, 1);
 	frame_free(frame);
+	return true;
 }
 
 /* ---- Freeing frames ---- */
@@ -514,12 +493,12 @@ bool frame_shrink(const struct frame_class *except)
  * The caller holds the lock. */
 static uint32_t count_idle(struct frame_class *c)
 {
-	uint32_t idle = c->free.least, block = (uint32_t)(block_bytes(c) / c->len);
+	uint32_t idle = c->free.least;
 
 	c->free.least = c->free.count;
 	if (idle == 0 || c->with_memory == c->free.count)
 		return idle;
-	return idle > block ? idle - block : 0;
+	return idle > c->block ? idle - c->block : 0;
 }
 
 void frame_age(void)

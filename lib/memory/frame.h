@@ -10,6 +10,7 @@ struct frame_class {
 	const struct frame_type *type; /* how they get and lose memory */
 	bool shared;             /* other processes can map them */
 	size_t len;              /* bytes of a frame, a power of two */
+	uint32_t block;          /* frames that get memory at a time, if the limit allows it */
 	struct freelist free;    /* free frames; its `least` counts from the last frame_age() */
 	uint32_t released;       /* list of released frames, FRAME_NONE at the end */
 	uint32_t released_count; /* length of that list */
@@ -60,8 +61,8 @@ void frame_empty(const uint32_t *frames, unsigned n);
 uint32_t frame_block(const struct frame_class *c, size_t limit);
 /* Returns whether frame_take would find a frame at the moment. */
 bool frame_is_available(struct frame_class *c, size_t limit);
-/* Prepares a free frame with writable memory for the next frame_take, if the limit allows it. */
-void frame_stock(struct frame_class *c, size_t limit);
+/* Returns the same, and prepares a free frame with writable memory for the next frame_take. */
+bool frame_stock(struct frame_class *c, size_t limit);
 /* Frees the memory of a free frame of another class (of any class, if `except` is NULL) to the
  * system. Returns false if there is no such frame. */
 bool frame_shrink(const struct frame_class *except);
@@ -86,7 +87,10 @@ static inline char *frame_addr(uint32_t frame)
 bool frame_follows(uint32_t first, uint32_t second);
 bool frame_on_one(uint32_t first, uint32_t second);
 /* Returns whether a frame that the caller has taken is writable in the pool. */
-bool frame_writable(uint32_t frame);
+static inline bool frame_writable(uint32_t frame)
+{
+	return !arena_of(frame)->readonly[frame & 0xffff];
+}
 /* Makes n consecutive frames writable in the pool. Returns 0 or -errno. */
 int frame_make_writable(uint32_t frame, unsigned n);
 /* Records that n frames were mapped by one call, with these rights. entire: no part of them has
@@ -103,9 +107,19 @@ bool frame_is_split(uint32_t first);
  * huge page again, if there is one. */
 void frame_collapse(uint32_t first, unsigned n);
 /* Returns whether a frame that the caller has taken reads as zeros in the pool. */
-bool frame_is_blank(uint32_t frame);
+static inline bool frame_is_blank(uint32_t frame)
+{
+	return arena_of(frame)->blank[frame & 0xffff];
+}
 /* Returns the same, before the frame is filled: it is no longer blank then. */
-bool frame_use_blank(uint32_t frame);
+static inline bool frame_use_blank(uint32_t frame)
+{
+	bool *blank = &arena_of(frame)->blank[frame & 0xffff], was = *blank;
+
+	if (was)
+		*blank = false;
+	return was;
+}
 
 /* Bytes of memory that the pool holds, free frames included; and the most that it ever held. */
 size_t frame_held(void);

@@ -6,14 +6,6 @@
  */
 #include "memory/freelist.h"
 
-/* Returns how many frames of a huge page are tracked together; 1: none are. */
-static uint32_t tracked_frames(const struct arena *a)
-{
-	uint32_t n = a->type->whole ? arena_per_huge(a->len) : 1;
-
-	return n <= FREELIST_MAX_FRAMES_PER_HUGE ? n : 1;
-}
-
 static void link_in(_Atomic uint32_t *head, uint32_t frame)
 {
 	struct arena *a = arena_of(frame);
@@ -55,7 +47,7 @@ static void move_others(uint32_t frame, uint32_t n, _Atomic uint32_t *from, _Ato
 void freelist_push(struct freelist *l, uint32_t frame)
 {
 	struct arena *a = arena_of(frame);
-	uint32_t n = tracked_frames(a), first = (frame & 0xffff) / n * n;
+	uint32_t n = a->tracked, first = (frame & 0xffff) / n * n;
 
 	l->count++;
 	if (++a->free[first] == n && n > 1) {
@@ -73,7 +65,7 @@ uint32_t freelist_pop(struct freelist *l)
 
 	if (frame == FRAME_NONE)
 		return FRAME_NONE;
-	n = tracked_frames(arena_of(frame));
+	n = arena_of(frame)->tracked;
 	if (is_loose) {
 		link_out(&l->loose, frame);
 	} else {

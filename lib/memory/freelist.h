@@ -6,9 +6,6 @@
 
 #include "memory/arena.h"
 
-/* Huge pages with more frames than this are not tracked as wholes. */
-#define FREELIST_MAX_FRAMES_PER_HUGE 32
-
 struct freelist {
 	_Atomic uint32_t loose, whole; /* heads of the lists, FRAME_NONE at the end; last in, first
 					  out */

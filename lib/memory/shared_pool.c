@@ -33,7 +33,8 @@ static bool can_move(int fd)
 
 static int create_object(void)
 {
-	int fd = sys_object("ummap-pool", (uint64_t)SHARED_POOL_SPANS << SHARED_POOL_SPAN_SHIFT);
+	uint64_t size = (uint64_t)SHARED_POOL_SPANS << SHARED_POOL_SPAN_SHIFT;
+	int fd = sys_create_memfd("ummap-pool", size);
 
 	if (fd < 0)
 		return fail(-fd, "cannot create the shared memory for UMMAP_SHARED: %s",
@@ -73,7 +74,7 @@ void shared_pool_forget(void)
 
 bool shared_pool_map(uint32_t arena, void *base, size_t len)
 {
-	return sys_bare(base, len, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, object,
+	return sys_map_inaccessible(base, len, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, object,
 			(int64_t)arena << SHARED_POOL_SPAN_SHIFT) != MAP_FAILED;
 }
 

@@ -99,7 +99,7 @@ end:	do
 				if
 				:: frame != NO_FRAME ->
 					set_frame(v, frame);
-					page_in(v);
+					read_segment(v);
 					/* become_inactive */
 #ifdef MUTANT_ahead_though_failed
 					err = 0;

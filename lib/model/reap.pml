@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Threads that clear the slots of an importer that has died (reap in peer/export.c), and the next
- * importer, which takes the same line. The locks of lines belong to open file descriptions: among
- * the threads of the exporting process, they exclude nobody, but `reaping` does.
+ * Threads that clear the slots of an importer that has died (reap_line in peer/export.c), and the
+ * next importer, which takes the same line. The locks of lines belong to open file descriptions:
+ * they exclude no threads of the exporting process from each other, but `reaping` does.
  */
 #define NOBODY 0
 #define DEAD 1                /* the first importer */

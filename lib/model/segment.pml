@@ -121,10 +121,14 @@ bit due;
 bit turn;
 bit scan_lock;
 #ifdef FLUSH_ERRORS
-byte generation, settled, failed;
-byte left[2];
+/* Generations are relative to the number of flushes that have ended, so that states which differ
+ * only in the number of flushes are one state. */
+bit flushing;                 /* generation - settled: a flush is in progress */
+byte failed;
+bit left[2];                  /* bytes were reclaimed in generation `settled`, or in the next one */
 bit lost;
-byte stamp[SEGS];             /* flush_note: the time in the header */
+byte stamp[SEGS];             /* flush_note: the time in the header - settled, or SETTLED */
+#define SETTLED 2             /* a generation before `settled` */
 #endif
 
 #ifdef WRITERS
@@ -166,7 +170,7 @@ inline unlock_seg(s) {
 byte visited = NO_FRAME;      /* the slot of the one line: the segment that is accessed */
 bit importer_lives;           /* the kernel holds the lock of the line for it */
 
-/* export_wait, wait_for and reap. */
+/* export_wait_for_slots, wait_for_slot and reap_line. */
 inline map_await(s) {
 	if
 	:: visited != s
@@ -189,17 +193,17 @@ inline map_await(s) {
 #endif
 #define is_open(s) \
 	(has(s, STORED) && !has(s, DIRTY) && \
-	 stamp[s] >= settled && stamp[s] - settled < OPEN_GENERATIONS)
+	 stamp[s] < OPEN_GENERATIONS)
 #define keeps_stored true
 
 inline flush_note(s) {
-	stamp[s] = generation;
+	stamp[s] = flushing;
 	covered[s] = 0; begun[s] = 0
 }
 
 inline flush_leaves(s) {
 	if
-	:: is_open(s) -> left[stamp[s] & 1]++
+	:: is_open(s) -> left[stamp[s]] = 1
 	:: else
 	fi;
 	if
@@ -248,16 +252,23 @@ inline flush_end() {
 		}
 	fi;
 	atomic {
-		gone = (err && !kept -> left[0] + left[1] : 0);
+		gone = err && !kept && (left[0] || left[1]);
 		/* The library reports no loss of bytes that a good flush has covered. */
 		assert(!gone || left_open[0] || left_open[1]);
-		left[(settled + 1) & 1] = left[(settled + 1) & 1] + (kept -> left[settled & 1] : 0);
-#ifndef MUTANT_doubt_for_ever
-		left[settled & 1] = 0;
+		/* settled++: the next generation becomes the oldest open one. */
+#ifdef MUTANT_doubt_for_ever
+		kept = left[0];
+		left[0] = left[1];
+		left[1] = kept;
+#else
+		left[0] = left[1] || (kept && left[0]);
+		left[1] = 0;
 #endif
-		settled++;
-		left[0] = (gone -> 0 : left[0]);
-		left[1] = (gone -> 0 : left[1]);
+		flushing = 0;
+		stamp[0] = (stamp[0] == 1 -> 0 : SETTLED);
+		stamp[1] = (stamp[1] == 1 -> 0 : SETTLED);
+		left[0] = left[0] && !gone;
+		left[1] = left[1] && !gone;
 		left_open[0] = left_open[0] && !gone;
 		left_open[1] = left_open[1] && !gone;
 		begun[0] = 0; begun[1] = 0; left_begun[0] = 0; left_begun[1] = 0;
@@ -277,12 +288,12 @@ inline flush_end() {
 	}
 }
 
-inline flush() {
+inline flush_written() {
 	atomic { !turn -> turn = 1 };
 	if
 	:: atomic { due -> due = 0 }
 		atomic {
-			generation++;
+			flushing = 1;
 			begun[0] = !covered[0]; begun[1] = !covered[1];
 			left_begun[0] = left_open[0]; left_begun[1] = left_open[1]
 		}
@@ -300,7 +311,7 @@ inline flush() {
 #endif
 #define flush_note(s) skip
 #define flush_leaves(s) skip
-inline flush() {
+inline flush_written() {
 	atomic { !turn -> turn = 1 };
 	if
 	:: atomic { due -> due = 0 }
@@ -692,8 +703,8 @@ inline map_segment(s) {
 #define use_blank(f) skip
 #endif
 
-/* page_in: make_writable, then fill. */
-inline page_in(s) {
+/* read_segment: make_writable, then fill. */
+inline read_segment(s) {
 	pool_rw[frame] = (noted_rw[frame] -> pool_rw[frame] : 1);
 	noted_rw[frame] = 1;
 	err = 0;
@@ -750,7 +761,7 @@ inline bring_in(s) {
 	install(s);
 	atomic { memory[other] = store[s]; other = 0 }
 #else
-	atomic { page_in(s); other = 0 }
+	atomic { read_segment(s); other = 0 }
 	install(s)
 #endif
 }
@@ -882,8 +893,8 @@ inline write_from(s) {
 	fi
 }
 
-/* write_marked. */
-inline write_marked() {
+/* writeback_scan. */
+inline writeback_scan() {
 #ifndef MUTANT_scan_unlocked
 	atomic { !scan_lock -> scan_lock = 1 };
 #endif
@@ -906,12 +917,12 @@ inline writeback_sync() {
 	:: seen = failed;
 #endif
 #ifdef MUTANT_flushed_too_early
-		flush();
-		write_marked();
+		flush_written();
+		writeback_scan();
 #else
-		write_marked();
+		writeback_scan();
 		if
-		:: !sync_err -> flush(); sync_err = err
+		:: !sync_err -> flush_written(); sync_err = err
 		:: else
 		fi;
 #endif
@@ -945,7 +956,7 @@ inline umsync() {
 #define RUN_VARIABLES byte run_mask, busy, failures; bit err
 #define FAULT_VARIABLES bit write; byte frame = NO_FRAME; byte before, was, other
 #ifdef FLUSH_ERRORS
-#define SYNC_VARIABLES bit later, sync_err, kept; byte gone, seen, checked, floor
+#define SYNC_VARIABLES bit later, sync_err, kept, gone; byte seen, checked, floor
 #else
 #define SYNC_VARIABLES bit later, sync_err; byte checked, floor
 #endif

@@ -208,7 +208,7 @@ static void leave_locked(void)
 		return;
 	if (is_current() && mine->owner == me)
 		release_slot();
-	instead = sys_lazy(sizeof(*table));
+	instead = sys_map_anonymous(sizeof(*table));
 	if (instead)
 		raw_mremap(instead, sizeof(*table), sizeof(*table),
 			   MREMAP_MAYMOVE | MREMAP_FIXED, table);

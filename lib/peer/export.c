@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The owner's side of an exported mapping. A process that imports it may die at any moment, and then leaves its slots
- * filled: the kernel releases its lock, by which the owner knows. The values in slots are only compared with segment
- * numbers, never used as addresses or indices. Lock: `reaping`, a leaf, while the lines of dead processes are cleared.
+ * The owner's side of an exported mapping. An importer may die at any moment and leave its slots
+ * filled. The owner learns this from the lock of the line, which the kernel has released. The
+ * values in slots are only compared with segment numbers, never used as addresses or indices,
+ * because other processes can write them. Lock: `reaping`, a leaf, while a line is cleared.
  */
 #include "peer/export.h"
 
@@ -17,25 +18,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A copy takes microseconds: how often to look at once, how often after giving the processor away, and after how many
- * milliseconds more to see whether the accessor still lives. */
+/* The wait for an access, which takes microseconds: a slot is read SPINS times, then YIELDS times
+ * between calls of sched_yield(2), and then each millisecond. Each SLEEPS_PER_REAP milliseconds,
+ * the line is cleared if its importer has died. */
 #define SPINS 1000
 #define YIELDS 100
-#define NAPS 10
+#define SLEEPS_PER_REAP 10
 
 static _Atomic uint32_t reaping;
 
-/* ---- The object ---- */
+/* ---- The memory object ---- */
 
 static size_t object_len(size_t count)
 {
 	return export_segs_at() + round_up(count * sizeof(struct seg), sys_page());
 }
 
-int export_open(struct export *r, size_t size, size_t seg_size, size_t count)
+int export_open(struct export *e, size_t size, size_t seg_size, size_t count)
 {
 	size_t len = object_len(count);
-	int fd = sys_object("ummap-segments", len);
+	int fd = sys_create_memfd("ummap-segments", len);
 	char *p;
 
 	if (fd < 0)
@@ -48,46 +50,49 @@ int export_open(struct export *r, size_t size, size_t seg_size, size_t count)
 			    "Try a larger RLIMIT_AS (ulimit -v)", count);
 	}
 	raw_madvise(p, len, MADV_DONTFORK);
-	*r = (struct export){ (struct export_head *)p, (struct export_lines *)(p + export_lines_at()),
-			     (struct seg *)(p + export_segs_at()), count, fd };
-	r->head->magic = EXPORT_MAGIC;
-	r->head->version = REACH_VERSION;
-	r->head->page = (uint32_t)sys_page();
-	r->head->seg_size = seg_size;
-	r->head->count = count;
-	r->head->size = size;
+	*e = (struct export){ .header = (struct export_header *)p,
+			      .lines = (struct export_lines *)(p + export_lines_at()),
+			      .segs = (struct seg *)(p + export_segs_at()),
+			      .count = count,
+			      .fd = fd };
+	e->header->magic = EXPORT_MAGIC;
+	e->header->version = EXPORT_VERSION;
+	e->header->page = (uint32_t)sys_page();
+	e->header->seg_size = seg_size;
+	e->header->count = count;
+	e->header->size = size;
 	return 0;
 }
 
-static void close_object(struct export *r)
+static void close_object(struct export *e)
 {
-	if (r->head)
-		close(r->fd);
-	*r = (struct export){ 0 };
+	if (e->header)
+		close(e->fd);
+	*e = (struct export){ 0 };
 }
 
-void export_close(struct export *r)
+void export_close(struct export *e)
 {
-	raw_munmap(r->head, object_len(r->count));
-	close_object(r);
+	raw_munmap(e->header, object_len(e->count));
+	close_object(e);
 }
 
-/* The thread that held `reaping` may be missing in the child. */
-void export_forget(struct export *r)
+/* The child may lack the thread that held `reaping`. */
+void export_forget(struct export *e)
 {
-	close_object(r);
+	close_object(e);
 	reaping = 0;
 }
 
-void export_resize(struct export *r, size_t size)
+void export_resize(struct export *e, size_t size)
 {
-	if (r->head)
-		r->head->size = size;
+	if (e->header)
+		e->header->size = size;
 }
 
-/* ---- Offers ---- */
+/* ---- Descriptions ---- */
 
-void export_place(uint64_t *machine, uint64_t *space)
+void export_identify(uint64_t *machine, uint64_t *pid_namespace)
 {
 	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
 	unsigned a = 0, b = 0, c = 0;
@@ -99,68 +104,73 @@ void export_place(uint64_t *machine, uint64_t *space)
 		fclose(f);
 	}
 	*machine = (uint64_t)a << 32 | (uint64_t)b << 16 | c;
-	*space = stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+	*pid_namespace = stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
 }
 
-int export_offer(const struct export *r, int pool, struct umexport *offer)
+int export_describe(const struct export *e, int pool, struct umexport *exported)
 {
-	struct export_offer o = { .magic = (uint32_t)EXPORT_MAGIC, .pid = getpid(), .control = r->fd, .pool = pool };
+	struct export_description d = { .magic = (uint32_t)EXPORT_MAGIC, .pid = getpid(),
+					.control = e->fd, .pool = pool };
 	struct stat control, frames;
 
-	if (fstat(r->fd, &control) < 0 || fstat(pool, &frames) < 0)
+	if (fstat(e->fd, &control) < 0 || fstat(pool, &frames) < 0)
 		return -errno;
-	export_place(&o.machine, &o.space);
-	o.device = control.st_dev;
-	o.control_file = control.st_ino;
-	o.pool_file = frames.st_ino;
-	memcpy(offer, &o, sizeof(o));
+	export_identify(&d.machine, &d.pid_namespace);
+	d.device = control.st_dev;
+	d.control_file = control.st_ino;
+	d.pool_file = frames.st_ino;
+	memcpy(exported, &d, sizeof(d));
 	return 0;
 }
 
-/* ---- Accessors ---- */
+/* ---- Waiting for accesses ---- */
 
-/* Clears line k if no process has it. Its lock is held meanwhile, so that no process takes it. */
-static void reap(const struct export *r, unsigned k)
+/* Clears line k if no process has it. Holds the lock of the line meanwhile, so that no process
+ * takes it. */
+static void reap_line(const struct export *e, unsigned k)
 {
 	futex_lock(&reaping);
-	if (try_lock_bytes(r->fd, F_WRLCK, k, 1) == 0) {
-		for (unsigned j = 0; j < EXPORT_SLOTS; j++)
-			r->lines->line[k].slot[j] = 0;
-		try_lock_bytes(r->fd, F_UNLCK, k, 1);
+	if (try_lock_bytes(e->fd, F_WRLCK, k, 1) == 0) {
+		for (unsigned j = 0; j < EXPORT_LINE_SLOTS; j++)
+			e->lines->line[k].slot[j] = 0;
+		try_lock_bytes(e->fd, F_UNLCK, k, 1);
 	}
 	futex_unlock(&reaping);
 }
 
-static void wait_for(const struct export *r, unsigned k, const _Atomic uint64_t *slot, uint64_t visited)
+/* Waits until the slot, which belongs to line k, no longer has the value. */
+static void wait_for_slot(const struct export *e, unsigned k, const _Atomic uint64_t *slot,
+			  uint64_t value)
 {
-	_Atomic uint32_t nobody = 0;
+	_Atomic uint32_t unchanged = 0;
 
-	for (unsigned i = 0; atomic_load_explicit(slot, memory_order_acquire) == visited; i++) {
+	for (unsigned i = 0; atomic_load_explicit(slot, memory_order_acquire) == value; i++) {
 		if (i < SPINS)
 			continue;
 		if (i < SPINS + YIELDS) {
 			sched_yield();
 			continue;
 		}
-		futex_wait(&nobody, 0, 1);
-		if ((i - SPINS - YIELDS) % NAPS == NAPS - 1)
-			reap(r, k);
+		futex_wait(&unchanged, 0, 1);
+		if ((i - SPINS - YIELDS) % SLEEPS_PER_REAP == SLEEPS_PER_REAP - 1)
+			reap_line(e, k);
 	}
 }
 
-void export_wait(const struct export *r, const struct seg *s)
+void export_wait_for_slots(const struct export *e, const struct seg *s)
 {
-	uint64_t visited = ((uintptr_t)s - (uintptr_t)r->segs) / sizeof(*s) + 1;
+	uint64_t value = ((uintptr_t)s - (uintptr_t)e->segs) / sizeof(*s) + 1;
 	unsigned lines;
 
 	/* Other processes do not know the segments by which the mapping has grown. */
-	if (visited > r->count)
+	if (value > e->count)
 		return;
-	/* The segment's lock is seen before its accessors are looked for; they look for it when they can be seen. */
+	/* The lock of the segment becomes visible before the slots are read. An importer fills its
+	 * slot before it reads the lock. So one of the two sees the other. */
 	atomic_thread_fence(memory_order_seq_cst);
-	lines = r->lines->used;
-	for (unsigned k = 0; k < lines && k < EXPORT_PEERS; k++) {
-		for (unsigned j = 0; j < EXPORT_SLOTS; j++)
-			wait_for(r, k, &r->lines->line[k].slot[j], visited);
+	lines = e->lines->used;
+	for (unsigned k = 0; k < lines && k < EXPORT_MAX_IMPORTS; k++) {
+		for (unsigned j = 0; j < EXPORT_LINE_SLOTS; j++)
+			wait_for_slot(e, k, &e->lines->line[k].slot[j], value);
 	}
 }

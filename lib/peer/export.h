@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What other processes of the machine see of a mapping, and the wait for those that access one of its segments. A
- * remote accessor takes no lock: it writes the segment's number into a slot of its process, and then checks whether it
- * may access it. Before the holder of a segment's lock clears VALID or DIRTY, it waits until the segment is in no slot
- * any more; later accessors see the lock.
+ * The memory of a mapping that other processes of the machine see, and the wait for their accesses.
+ * A process that accesses a segment takes no lock: it writes the segment's number into one of its
+ * slots, and then checks whether it may access the segment. Before the holder of a segment's lock
+ * clears VALID or DIRTY, it waits until no slot has the segment. Later accesses see the lock.
  */
 #ifndef EXPORT_H
 #define EXPORT_H
@@ -13,35 +13,38 @@
 #include <ummap.h>
 
 #define EXPORT_MAGIC 0x6863616572ull /* "reach" */
-#define REACH_VERSION 1
-#define EXPORT_PEERS 1023
-#define EXPORT_SLOTS 8        /* one cache line */
+#define EXPORT_VERSION 1
+#define EXPORT_MAX_IMPORTS 1023
+#define EXPORT_LINE_SLOTS 8          /* one cache line */
 
 /*
- * A memory object of the mapping: its parts follow one another, each from a page on. Other processes may write only the
- * second part. The process that has line k holds a lock on byte k of the object (F_OFD_SETLK), which ends with the
- * process.
+ * Beginning of a mapping's memory object, which consists of this structure, the lines and the
+ * headers of segments. Each part begins at a page. Other processes may write to the lines only. The
+ * importer that has line k holds a lock on byte k of the object (F_OFD_SETLK), which the kernel
+ * releases when the process dies.
  */
-struct export_head {
-	uint64_t magic;
-	uint32_t version, page;
-	uint64_t seg_size;
-	uint64_t count;          /* headers that follow */
-	_Atomic uint64_t size;   /* bytes of the mapping now */
+struct export_header {
+	uint64_t magic;          /* EXPORT_MAGIC */
+	uint32_t version;        /* EXPORT_VERSION */
+	uint32_t page;           /* size of a page in bytes */
+	uint64_t seg_size;       /* size of a segment in bytes */
+	uint64_t count;          /* number of headers of segments */
+	_Atomic uint64_t size;   /* current size of the mapping in bytes */
 };
 
+/* Slots of one importer. */
 struct export_line {
-	_Atomic uint64_t slot[EXPORT_SLOTS]; /* 1 + the segment that a thread accesses; 0: free */
+	_Atomic uint64_t slot[EXPORT_LINE_SLOTS]; /* 1 + the segment that a thread accesses, or 0 */
 } __attribute__((aligned(64)));
 
 struct export_lines {
-	_Atomic uint32_t used;   /* lines from here on were never used */
-	struct export_line line[EXPORT_PEERS];
+	_Atomic uint32_t used;   /* number of lines that have ever been used, from the first on */
+	struct export_line line[EXPORT_MAX_IMPORTS];
 };
 
 static inline size_t export_lines_at(void)
 {
-	return round_up(sizeof(struct export_head), sys_page());
+	return round_up(sizeof(struct export_header), sys_page());
 }
 
 static inline size_t export_segs_at(void)
@@ -50,45 +53,50 @@ static inline size_t export_segs_at(void)
 }
 
 /* The contents of a struct umexport. */
-struct export_offer {
-	uint32_t magic;
-	int32_t pid;
-	int32_t control, pool;   /* descriptors of that process: the mapping's object, and that of its frames */
-	uint64_t machine, space; /* where these numbers are valid: a boot of a machine, and a namespace */
-	uint64_t device, control_file, pool_file; /* device and inodes of these descriptors */
-	uint64_t none;
+struct export_description {
+	uint32_t magic;          /* lower half of EXPORT_MAGIC */
+	int32_t pid;             /* the owner */
+	int32_t control, pool;   /* the owner's descriptors of the memory objects of the mapping and
+				    of the frames */
+	uint64_t machine;        /* identifies the machine since it was started */
+	uint64_t pid_namespace;  /* identifies the namespace in which the numbers are valid */
+	uint64_t device;         /* device of both objects */
+	uint64_t control_file;   /* inode of `control` */
+	uint64_t pool_file;      /* inode of `pool` */
+	uint64_t unused;         /* 0 */
 };
 
-_Static_assert(sizeof(struct export_offer) == sizeof(struct umexport), "an offer");
+_Static_assert(sizeof(struct export_description) == sizeof(struct umexport), "public size");
 
-/* The owner's side; all zeros for a mapping that is not exported. */
+/* The export of a mapping in the process that owns it; all zeros for other mappings. */
 struct export {
-	struct export_head *head; /* NULL: not exported */
-	struct export_lines *lines;
-	struct seg *segs;        /* the headers */
-	size_t count;
-	int fd;
+	struct export_header *header; /* NULL: the mapping is not exported */
+	struct export_lines *lines;   /* slots of the importers */
+	struct seg *segs;             /* headers of the segments */
+	size_t count;                 /* number of these headers */
+	int fd;                       /* descriptor of the memory object */
 };
 
-/* Makes the headers of a mapping, all zeros, in memory that other processes can map. 0, or -errno with a sentence. */
-int export_open(struct export *r, size_t size, size_t seg_size, size_t count);
-void export_close(struct export *r);
-/* In a forked child, where its memory is not mapped. */
-void export_forget(struct export *r);
-void export_resize(struct export *r, size_t size);
+/* Creates the headers of a mapping, all zeros, in memory that other processes can map. 0, or -errno
+ * with a message. */
+int export_open(struct export *e, size_t size, size_t seg_size, size_t count);
+void export_close(struct export *e);
+/* In a forked child, which does not have the memory: closes the descriptor. */
+void export_forget(struct export *e);
+void export_resize(struct export *e, size_t size);
 
-/* This machine and namespace. */
-void export_place(uint64_t *machine, uint64_t *space);
-/* Fills an offer. 0 or -errno. */
-int export_offer(const struct export *r, int pool, struct umexport *offer);
+/* Identifies this machine and namespace for a description. */
+void export_identify(uint64_t *machine, uint64_t *pid_namespace);
+/* Describes the export to other processes. pool: descriptor of the frames. 0 or -errno. */
+int export_describe(const struct export *e, int pool, struct umexport *exported);
 
-void export_wait(const struct export *r, const struct seg *s);
+void export_wait_for_slots(const struct export *e, const struct seg *s);
 
-/* Waits until no remote accessor uses the segment, which the caller has locked. */
-static inline void export_await(const struct export *r, const struct seg *s)
+/* Waits until no other process accesses the segment, which the caller has locked. */
+static inline void export_wait(const struct export *e, const struct seg *s)
 {
-	if (__builtin_expect(r->head != NULL, 0))
-		export_wait(r, s);
+	if (__builtin_expect(e->header != NULL, 0))
+		export_wait_for_slots(e, s);
 }
 
 #endif

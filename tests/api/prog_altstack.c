@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_altstack - faults of threads whose alternate stack is small: all that a fault may have to do, by every driver that
- * takes its requests on the faulting thread, must stay within it; and where not even the beginning has room, the process
- * ends with a sentence. Below each stack there are painted bytes, so that what goes beyond is seen and measured.
+ * Faults of threads with a small alternate signal stack. With each driver that transfers on the
+ * faulting thread, a fault must not use more than the stack. If the stack is too small even for the
+ * beginning of a fault, the process ends with a message. The memory below each stack has a fill
+ * byte, which shows how much a fault has used.
  */
 #include "common.h"
 #include "ummap-driver.h"
 
 #include <alloca.h>
 
-/* Painted, below what the kernel is told of. */
+/* Bytes with the fill byte below the stack that the kernel knows. */
 #define BELOW (64 * KIB)
-#define PAINT 0xa5
+#define FILL_BYTE 0xa5
 #define THREADS 4
-/* What such a stack has beyond the least that the kernel takes; sanitizers need more. */
+/* Bytes of the stack beyond the minimum that the kernel accepts. Sanitizers need more. */
 #if SANITIZED
-#define BEYOND (4 * KIB)
+#define EXTRA_BYTES (4 * KIB)
 #else
-#define BEYOND KIB
+#define EXTRA_BYTES KIB
 #endif
 
 struct small {
@@ -31,7 +32,7 @@ static struct small make_small(size_t size)
 
 	s.painted = mmap(NULL, BELOW + size, READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	check(s.painted != MAP_FAILED);
-	memset(s.painted, PAINT, BELOW + size);
+	memset(s.painted, FILL_BYTE, BELOW + size);
 	s.sp = s.painted + BELOW;
 	return s;
 }
@@ -43,17 +44,17 @@ static void use_small(const struct small *s)
 	check(sigaltstack(&stack, NULL) == 0, "%zu", s->size);
 }
 
-/* From the upper end down to the last byte that is not paint any more. */
-static size_t used(const struct small *s)
+/* Returns the distance from the upper end to the last byte that differs from the fill byte. */
+static size_t used_bytes(const struct small *s)
 {
 	size_t at = 0;
 
-	while (at < BELOW + s->size && s->painted[at] == PAINT)
+	while (at < BELOW + s->size && s->painted[at] == FILL_BYTE)
 		at++;
 	return BELOW + s->size - at;
 }
 
-static void use_nothing(void)
+static void disable_small(void)
 {
 	stack_t stack = { .ss_flags = SS_DISABLE };
 
@@ -65,7 +66,7 @@ static void nothing(int sig)
 	(void)sig;
 }
 
-/* What the kernel puts there, and the least of handlers. */
+/* Returns the bytes of the frame that the kernel and the smallest handler take. */
 static size_t frame_of_a_signal(void)
 {
 	struct sigaction action = { .sa_handler = nothing, .sa_flags = SA_ONSTACK };
@@ -74,17 +75,17 @@ static size_t frame_of_a_signal(void)
 	use_small(&s);
 	check(sigaction(SIGUSR1, &action, NULL) == 0);
 	check(raise(SIGUSR1) == 0);
-	use_nothing();
-	return used(&s);
+	disable_small();
+	return used_bytes(&s);
 }
 
-/* The least that it takes for an alternate stack, and what it puts there of registers at the most. */
+/* Returns the larger of the kernel's minimum for an alternate stack and the frame of a signal. */
 static size_t kernel_needs(void)
 {
 	return (size_t)sysconf(_SC_MINSIGSTKSZ);
 }
 
-/* ---- All that a fault may have to do ---- */
+/* ---- Faults that write and read ahead ---- */
 
 struct run {
 	const char *driver;
@@ -97,11 +98,11 @@ struct part {
 	uint64_t seed;
 };
 
-/* Runs of changed neighbours are written to make room, and what is read in order is read ahead. */
+/* Adjacent dirty segments are written to make room, and sequential segments are read ahead. */
 static void *go_through(void *arg)
 {
 	struct part *p = arg;
-	struct small s = make_small(kernel_needs() + BEYOND);
+	struct small s = make_small(kernel_needs() + EXTRA_BYTES);
 	uint64_t random = p->seed;
 
 	use_small(&s);
@@ -118,8 +119,8 @@ static void *go_through(void *arg)
 				fill(p->m + at, 8, at, p->seed + pass);
 		}
 	}
-	p->used = used(&s);
-	use_nothing();
+	p->used = used_bytes(&s);
+	disable_small();
 	return NULL;
 }
 
@@ -127,7 +128,10 @@ static void run(void *arg)
 {
 	const struct run *r = arg;
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
-	size_t segs = r->seg == 4 * KIB ? 1024 : r->seg == 64 * KIB ? 256 : 16, size = segs * r->seg, most = 0;
+	size_t segs = r->seg == 4 * KIB  ? 1024 :
+		      r->seg == 64 * KIB ? 256 :
+					   16,
+	       size = segs * r->seg, most = 0;
 	struct part parts[THREADS];
 	pthread_t threads[THREADS];
 	char path[320], uri[800];
@@ -139,27 +143,30 @@ static void run(void *arg)
 		snprintf(uri, sizeof(uri), "mem:%zu", size);
 	else {
 		close(temp_named("store", size, path));
-		snprintf(uri, sizeof(uri), traced ? "%s:%s?error.nth=999999999&trace.file=%s.csv" : "%s:%s", r->driver, path, path);
+		snprintf(uri, sizeof(uri),
+			 traced ? "%s:%s?error.nth=999999999&trace.file=%s.csv" : "%s:%s",
+			 r->driver, path, path);
 	}
 	attr.seg_size = r->seg;
 	check(ummap_open(uri, size, 0, READ_WRITE, &attr, &m) == 0, "%s", uri);
 	for (int t = 0; t < THREADS; t++) {
-		parts[t] = (struct part){ (uint8_t *)m + t * (size / THREADS), size / THREADS, 0, 1 + t };
+		parts[t] = (struct part){ (uint8_t *)m + t * (size / THREADS), size / THREADS, 0,
+					  1 + t };
 		check(pthread_create(&threads[t], NULL, go_through, &parts[t]) == 0);
 	}
 	for (int t = 0; t < THREADS; t++) {
 		check(pthread_join(threads[t], NULL) == 0);
 		most = parts[t].used > most ? parts[t].used : most;
 	}
-	printf("%-18s %4zu KiB: %zu bytes used of %zu, any signal takes %zu\n", r->driver, r->seg / KIB, most,
-	       kernel_needs() + BEYOND, frame_of_a_signal());
-	check(most <= kernel_needs() + BEYOND);
+	printf("%-18s %4zu KiB: %zu bytes used of %zu, any signal takes %zu\n", r->driver,
+	       r->seg / KIB, most, kernel_needs() + EXTRA_BYTES, frame_of_a_signal());
+	check(most <= kernel_needs() + EXTRA_BYTES);
 	check(umunmap(m, 0) == 0);
 }
 
 /* ---- A fault within a fault ---- */
 
-static uint8_t *below; /* what the driver `upon` reads from: a mapping, too */
+static uint8_t *below; /* mapping from which the driver `upon` reads */
 static struct small upons;
 
 static int upon_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
@@ -184,12 +191,17 @@ static int upon_read(void *h, void *buf, size_t len, uint64_t off)
 	return 0;
 }
 
-/* The inner fault has a signal of its own, which must not begin where the outer one's registers are. */
+/* The inner fault has its own signal, whose frame must not overwrite that of the outer one. */
 static void load_through_two(void *unused)
 {
 	static const struct ummap_driver upon = {
-		.struct_size = sizeof(upon), .abi = UMMAP_DRIVER_ABI, .scheme = "upon", .help = "bytes of a mapping",
-		.open = upon_open, .close = upon_close, .read = upon_read,
+		.struct_size = sizeof(upon),
+		.abi = UMMAP_DRIVER_ABI,
+		.scheme = "upon",
+		.help = "bytes of a mapping",
+		.open = upon_open,
+		.close = upon_close,
+		.read = upon_read,
 	};
 	int fd = filled_file(MIB, 1);
 	void *m;
@@ -198,18 +210,18 @@ static void load_through_two(void *unused)
 	below = map_file(fd, MIB, 4 * KIB, PROT_READ, 0);
 	check(ummap_driver_register(&upon) == 0);
 	check(ummap_open("upon:x", MIB, 0, PROT_READ, NULL, &m) == 0);
-	upons = make_small(kernel_needs() + BEYOND);
+	upons = make_small(kernel_needs() + EXTRA_BYTES);
 	use_small(&upons);
 	check_bytes(m, MIB, 0, 1);
-	check(used(&upons) <= upons.size);
+	check(used_bytes(&upons) <= upons.size);
 }
 
-/* ---- Too small ---- */
+/* ---- Stacks that are too small ---- */
 
 struct narrow {
 	struct small stack;
-	size_t left; /* of it, when the fault comes */
-	int err;     /* where the sentence goes */
+	size_t left; /* bytes of the stack that are unused at the fault */
+	int err;     /* file for the message of the process */
 };
 
 static struct narrow *narrow;
@@ -250,14 +262,16 @@ static enum outcome try_with(size_t left)
 
 	check(pread(n.err, text, sizeof(text) - 1, 0) >= 0);
 	close(n.err);
-	check(used(&n.stack) <= n.stack.size + BEYOND / 4, "%zu left: %zu used", left, used(&n.stack));
+	check(used_bytes(&n.stack) <= n.stack.size + EXTRA_BYTES / 4, "%zu left: %zu used",
+	      left, used_bytes(&n.stack));
 	check(munmap(n.stack.painted, BELOW + n.stack.size) == 0);
 	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) {
-		check(strstr(text, "the alternate signal stack of this thread: it has 65536 bytes"), "%s", text);
+		check(strstr(text, "the alternate signal stack of this thread: it has 65536 bytes"),
+		      "%s", text);
 		check(strstr(text, "bytes for sigaltstack(2)"), "%s", text);
 		return LIBRARY_ENDS;
 	}
-	/* The library's other threads may have said something, too: that the handler is gone, which the kernel has reset. */
+	/* Other threads of the library may have logged that the kernel has reset the handler. */
 	if (WIFSIGNALED(status)) {
 		check_killed(status, SIGSEGV);
 		check(!strstr(text, "alternate signal stack"), "%zu left: %s", left, text);
@@ -267,8 +281,11 @@ static enum outcome try_with(size_t left)
 	return FITS;
 }
 
-/* Where there is no room for the registers the kernel ends the process; then the library does, and says so, until there is
- * enough. Below the stack nothing is touched but the few bytes that it takes to find out. */
+/*
+ * With the smallest stacks, the kernel ends the process, because the registers do not fit. With
+ * larger ones, the library ends it with a message, until the stack is large enough. Only the few
+ * bytes that the library needs to detect this are written below the stack.
+ */
 static void grow_until_it_fits(void)
 {
 	enum outcome before = KERNEL_ENDS, now_it;
@@ -280,17 +297,18 @@ static void grow_until_it_fits(void)
 		before = now_it;
 		said += now_it == LIBRARY_ENDS;
 	}
-	printf("it fits with %zu bytes left; too little, and said so, %u times\n", left, said);
+	printf("%zu bytes are enough; the library refused %u smaller stacks\n", left, said);
 	check(said > 0);
-	check(left <= kernel_needs() + BEYOND);
+	check(left <= kernel_needs() + EXTRA_BYTES);
 }
 
 int main(void)
 {
-	static const char *const drivers[] = { "posix", "uring", "mem", "trace+error+posix", "trace+error+uring" };
+	static const char *const drivers[] = { "posix", "uring", "mem", "trace+error+posix",
+					       "trace+error+uring" };
 	static const size_t segs[] = { 4 * KIB, 64 * KIB, 2 * MIB };
 
-	set_env("UMMAP_ENGINE", "segv"); /* no other raises signals */
+	set_env("UMMAP_ENGINE", "segv"); /* the engine whose faults are signals */
 	set_budget(4 * MIB);
 	for (size_t d = 0; d < sizeof(drivers) / sizeof(drivers[0]); d++) {
 		if (strstr(drivers[d], "uring") && !has_driver("uring"))
@@ -302,7 +320,7 @@ int main(void)
 		}
 	}
 	check_exits(run_child(load_through_two, NULL), 0);
-	if (!SANITIZED) /* they take thousands of bytes before the library knows */
+	if (!SANITIZED) /* sanitizers use thousands of bytes before the library runs */
 		grow_until_it_fits();
 	return 0;
 }

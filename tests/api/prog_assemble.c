@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_assemble - segments that are loaded one by one, in an order of chance, end on huge pages once the mapping is at rest, while
- * threads load from them, and again when they have stored to them; nothing that is loaded, or stands in the file at the end,
- * differs from a shadow. Those that are pinned stay where they are. What was on huge pages is written as it was stored to.
+ * Segments that are loaded one by one, in random order, are collected in huge pages when the
+ * mapping is idle, while threads load from them, and again after stores. Each load, and the file at
+ * the end, is compared with a copy. Pinned segments stay where they are. Stores to huge pages are
+ * written.
  *
  *	prog_assemble [SEED]
  */
@@ -17,12 +18,13 @@
 #define SIZE (12 * HUGE)
 #define SEGS (SIZE / SEG)
 #define THREADS 3
-#define PINNED 4 /* this huge page of the file has a pinned segment */
+#define PINNED 4 /* index of a huge page with a pinned segment */
 
 static uint8_t *base, *shadow;
 static atomic_bool stores, over;
 
-/* Of each four huge pages one is only loaded from, of one only a half is stored to, and one is stored to from the beginning on. */
+/* Of each four huge pages, one is read only, half of one and all of one are stored to in the second
+ * part of the test, and one is stored to from the beginning. */
 static bool is_stored_to(size_t at)
 {
 	switch (at / HUGE % 4) {
@@ -33,10 +35,11 @@ static bool is_stored_to(size_t at)
 	}
 }
 
-/* Each thread has its own of every so many words. */
+/* Thread t uses the words whose index modulo THREADS is t. */
 static void *work(void *arg)
 {
-	uint64_t random = (uint64_t)(uintptr_t)arg + 1, *words = (uint64_t *)(void *)base, *want = (uint64_t *)(void *)shadow;
+	uint64_t random = (uint64_t)(uintptr_t)arg + 1, *words = (uint64_t *)(void *)base,
+		 *want = (uint64_t *)(void *)shadow;
 	size_t self = (uintptr_t)arg;
 
 	while (!over) {
@@ -66,7 +69,8 @@ static void load_at_random(uint64_t *random)
 		check(base[order[i] * SEG] == shadow[order[i] * SEG]);
 }
 
-/* Once all that is stored to has been, nothing comes or goes any more. What has two kinds of rights stays as it is. */
+/* Waits for the huge pages. After the stores, segments of a huge page that was stored to in part
+ * have different access rights, so they stay separate. */
 static void await_huge(bool stored_to)
 {
 	size_t bytes = 0;
@@ -79,7 +83,8 @@ static void await_huge(bool stored_to)
 
 int main(int argc, char **argv)
 {
-	uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL), random = mix(seed);
+	uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL),
+		 random = mix(seed);
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	pthread_t threads[THREADS];
 	char path[320], uri[400];
@@ -116,7 +121,9 @@ int main(int argc, char **argv)
 	for (size_t at = 0; at < SIZE; at += HUGE) {
 		static uint8_t bytes[HUGE];
 
-		check(pread(fd, bytes, HUGE, (off_t)at) == HUGE && memcmp(bytes, shadow + at, HUGE) == 0, "huge page %zu", at / HUGE);
+		check(pread(fd, bytes, HUGE, (off_t)at) == HUGE &&
+			      memcmp(bytes, shadow + at, HUGE) == 0,
+		      "huge page %zu", at / HUGE);
 	}
 	close(fd);
 	return 0;

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_budget - what a process holds: its peak stays within the budget plus a frame for each thread that moves one,
- * whatever the mappings and their segments; the mapping that is not used gives first; a mapping's own budget holds. The
- * smallest budget is enough for an instruction that needs four segments at the same time.
+ * The memory that a process holds. Its peak stays within the budget plus a frame for each thread
+ * that loads a segment, for mappings of any segment size. The mapping that is used less gives up
+ * its memory first. The budget of a single mapping holds. The minimum budget suffices for an
+ * instruction that needs four segments.
  */
 #include "common.h"
 
 #define BUDGET (32 * MIB)
-#define SLACK (6 * MIB)  /* the program, headers, tables, stacks */
-#define WORKERS 4        /* threads of the library's that move segments */
+#define SLACK (6 * MIB)  /* bytes for the program, headers, tables and stacks */
+#define WORKERS 4        /* threads of the library that load segments */
 #define MAPPINGS 3
 #define SIZE (96 * MIB)
 
 static const size_t seg_sizes[MAPPINGS] = { 4 * KIB, 64 * KIB, 2 * MIB };
-static const int visits[MAPPINGS] = { 1000, 60, 6 };  /* in a turn: some MiB each */
+static const int visits[MAPPINGS] = { 1000, 60, 6 };  /* per round: some MiB of each mapping */
 
 struct user {
 	uint8_t *maps[MAPPINGS];
@@ -21,7 +22,7 @@ struct user {
 	bool store;
 };
 
-/* Visits all mappings in turn, some random places in each. */
+/* Accesses each mapping in turn, at some random places. */
 static void *visit(void *arg)
 {
 	struct user *u = arg;
@@ -46,7 +47,7 @@ struct load {
 	bool store;
 };
 
-/* With userfaultfd a segment that moves may be copied, and then has memory twice until the thread runs on. */
+/* Returns how many segments may have memory twice: userfaultfd may copy a segment that moves. */
 static int movers(int threads)
 {
 	const char *engine = getenv("UMMAP_ENGINE");
@@ -54,7 +55,7 @@ static int movers(int threads)
 	return threads + (engine && strcmp(engine, "uffd") == 0 ? WORKERS : 0);
 }
 
-/* Says how long each took, because they are the slow ones. */
+/* Prints how long each test took. */
 static void in_child(void (*body)(void *), void *arg, const char *name)
 {
 	double start = now();
@@ -87,12 +88,14 @@ static void several_mappings(void *arg)
 		check(pthread_join(threads[t], NULL) == 0);
 	peak = status_bytes("VmHWM") - rss;
 	st = stat_of(NULL);
-	printf("%d threads %s: peak %zu KiB, limit %zu, over the budget by %" PRIu64 ", held %" PRIu64 "\n",
-	       l->threads, l->store ? "store" : "load", peak / KIB, limit / KIB, st.over_budget_peak / KIB,
-	       st.held_bytes / KIB);
+	printf("%d threads %s: peak %zu KiB, limit %zu, over the budget by %" PRIu64
+	       ", held %" PRIu64 "\n",
+	       l->threads, l->store ? "store" : "load", peak / KIB, limit / KIB,
+	       st.over_budget_peak / KIB, st.held_bytes / KIB);
 	check(SANITIZED || peak <= limit, "%zu of %zu KiB", peak / KIB, limit / KIB);
 	check(st.budget_bytes <= BUDGET && st.mappings == MAPPINGS);
-	check(st.over_budget_peak <= (uint64_t)l->threads * 2 * MIB, "%" PRIu64, st.over_budget_peak);
+	check(st.over_budget_peak <= (uint64_t)l->threads * 2 * MIB, "%" PRIu64,
+	      st.over_budget_peak);
 	check(st.resident_bytes + st.inactive_bytes <= st.held_bytes);
 	for (int i = 0; i < MAPPINGS; i++)
 		check(umunmap(maps[i], l->store) == 0);
@@ -105,7 +108,7 @@ static void use_all(const uint8_t *m, size_t from, size_t to)
 		check(*(const volatile uint8_t *)(m + at) == 0);
 }
 
-/* What was used once makes room for what is used now; and gets its turn back. */
+/* The mapping that was used before makes room for the one that is used now, in both directions. */
 static void colder_gives_first(void *unused)
 {
 	uint8_t *maps[2];
@@ -155,17 +158,17 @@ static void own_budget(void *unused)
 			*((uint8_t *)addr + at) = 0;
 		st = stat_of(addr);
 		check(st.resident_bytes <= own + seg, "%" PRIu64, st.resident_bytes);
-		check(st.resident_bytes + st.inactive_bytes <= own + 2 * seg, "%" PRIu64 " + %" PRIu64,
-		      st.resident_bytes, st.inactive_bytes);
+		check(st.resident_bytes + st.inactive_bytes <= own + 2 * seg,
+		      "%" PRIu64 " + %" PRIu64, st.resident_bytes, st.inactive_bytes);
 	}
 	check(SANITIZED || status_bytes("VmHWM") - rss <= own + 2 * seg + SLACK, "%zu KiB",
 	      (status_bytes("VmHWM") - rss) / KIB);
 	check(umunmap(addr, 1) == 0);
 }
 
-#define FEW_SEG (16 * KIB)
-#define FEW 12     /* frames in the budget: fewer than a huge page has */
-#define HANDS 8
+#define FEW_FRAMES_SEG (16 * KIB)
+#define FEW_FRAMES 12 /* budget in frames, fewer than a huge page has */
+#define LOADING_THREADS 8
 
 static void *load_anywhere(void *m)
 {
@@ -179,58 +182,60 @@ static void *load_anywhere(void *m)
 	return NULL;
 }
 
-/* Where all frames are in somebody's hands, who needs one waits; where all are pinned, the process goes over its budget
- * by frames, and not by huge pages of them. */
+/* If other threads use all frames, a thread waits for one. If all frames are pinned, the process
+ * exceeds its budget by single frames, not by huge pages. */
 static void over_by_frames(void *unused)
 {
-	pthread_t threads[HANDS];
+	pthread_t threads[LOADING_THREADS];
 	uint64_t over;
 	uint8_t *m;
 
 	(void)unused;
-	set_budget(FEW * FEW_SEG);
-	m = map_file(temp_file(SIZE), SIZE, FEW_SEG, PROT_READ, 0);
-	for (int t = 0; t < HANDS; t++)
+	set_budget(FEW_FRAMES * FEW_FRAMES_SEG);
+	m = map_file(temp_file(SIZE), SIZE, FEW_FRAMES_SEG, PROT_READ, 0);
+	for (int t = 0; t < LOADING_THREADS; t++)
 		check(pthread_create(&threads[t], NULL, load_anywhere, m) == 0);
-	for (int t = 0; t < HANDS; t++)
+	for (int t = 0; t < LOADING_THREADS; t++)
 		check(pthread_join(threads[t], NULL) == 0);
 	over = stat_of(NULL).over_budget_peak;
 	check(over == 0, "%" PRIu64, over);
-	check(umpin(m, FEW * FEW_SEG, PROT_READ) == 0);
-	use_all(m, FEW * FEW_SEG, 2 * FEW * FEW_SEG);
+	check(umpin(m, FEW_FRAMES * FEW_FRAMES_SEG, PROT_READ) == 0);
+	use_all(m, FEW_FRAMES * FEW_FRAMES_SEG, 2 * FEW_FRAMES * FEW_FRAMES_SEG);
 	over = stat_of(NULL).over_budget_peak;
 	printf("over by frames: %" PRIu64 " KiB\n", over / KIB);
-	/* What came last stays for a while: an instruction may need several. */
-	check(over > 0 && over <= FEW * FEW_SEG, "%" PRIu64, over);
-	check(umunpin(m, FEW * FEW_SEG) == 0);
+	/* Recent segments stay, because an instruction may need several. */
+	check(over > 0 && over <= FEW_FRAMES * FEW_FRAMES_SEG, "%" PRIu64, over);
+	check(umunpin(m, FEW_FRAMES * FEW_FRAMES_SEG) == 0);
 	check(umunmap(m, 0) == 0);
 }
 
-#define MANY 16
-#define MANY_SEG (16 * KIB)
-#define MANY_BUDGET (8 * MIB)
+#define TWICE_THREADS 16
+#define TWICE_SEG (16 * KIB)
+#define TWICE_BUDGET (8 * MIB)
 
-/* Segments that leave together have memory twice until they are gone: a 256th of the budget for each thread. */
+/* Segments that are evicted together have memory twice for a moment: at most 1/256 of the budget
+ * for each thread. */
 static void twice_by_threads(void *unused)
 {
-	const size_t twice = (MANY + WORKERS) * MANY_BUDGET / 256, heads = SIZE / MANY_SEG * 32, slack = MIB;
-	pthread_t threads[MANY];
+	const size_t twice = (TWICE_THREADS + WORKERS) * TWICE_BUDGET / 256,
+		     heads = SIZE / TWICE_SEG * 32, slack = MIB;
+	pthread_t threads[TWICE_THREADS];
 	size_t rss, peak;
 	uint8_t *m;
 
 	(void)unused;
-	set_budget(MANY_BUDGET);
-	m = map_file(temp_file(SIZE), SIZE, MANY_SEG, PROT_READ, 0);
+	set_budget(TWICE_BUDGET);
+	m = map_file(temp_file(SIZE), SIZE, TWICE_SEG, PROT_READ, 0);
 	check(umadvise(m, SIZE, UMMAP_ADV_RANDOM) == 0);
 	rss = status_bytes("VmRSS");
 	reset_peak();
-	for (int t = 0; t < MANY; t++)
+	for (int t = 0; t < TWICE_THREADS; t++)
 		check(pthread_create(&threads[t], NULL, load_anywhere, m) == 0);
-	for (int t = 0; t < MANY; t++)
+	for (int t = 0; t < TWICE_THREADS; t++)
 		check(pthread_join(threads[t], NULL) == 0);
 	peak = status_bytes("VmHWM") - rss;
-	printf("twice by threads: %zu KiB beyond the budget\n", (peak - MANY_BUDGET) / KIB);
-	check(SANITIZED || peak <= MANY_BUDGET + twice + heads + slack, "%zu KiB", peak / KIB);
+	printf("twice by threads: %zu KiB beyond the budget\n", (peak - TWICE_BUDGET) / KIB);
+	check(SANITIZED || peak <= TWICE_BUDGET + twice + heads + slack, "%zu KiB", peak / KIB);
 	check(stat_of(NULL).over_budget_peak == 0);
 	check(umunmap(m, 0) == 0);
 }
@@ -248,12 +253,12 @@ static void *load_slowly(void *m)
 	return NULL;
 }
 
-/* Who finds all frames in others' hands waits for one, however slow storage is; and nothing is said of a lack of
- * mappings, which there is not. */
+/* A thread that finds all frames in use by other threads waits for one, however slow the store is,
+ * and no message blames the limit of VMAs. */
 static void slow_storage(void *unused)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
-	pthread_t threads[HANDS];
+	pthread_t threads[LOADING_THREADS];
 	char said[4096] = "";
 	int log = temp_file(0), own = dup(STDERR_FILENO);
 	void *m;
@@ -261,14 +266,15 @@ static void slow_storage(void *unused)
 	(void)unused;
 	set_budget(SLOW_FRAMES * SLOW_SEG);
 	attr.seg_size = SLOW_SEG;
-	check(ummap_open("error+null:128M?error.op=read&error.nth=9999&error.delay=20000", SIZE, 0, PROT_READ, &attr, &m) == 0);
+	check(ummap_open("error+null:128M?error.op=read&error.nth=9999&error.delay=20000", SIZE, 0,
+			 PROT_READ, &attr, &m) == 0);
 	check(umadvise(m, SIZE, UMMAP_ADV_RANDOM) == 0);
 	check(dup2(log, STDERR_FILENO) >= 0);
-	for (int t = 0; t < HANDS; t++)
+	for (int t = 0; t < LOADING_THREADS; t++)
 		check(pthread_create(&threads[t], NULL, load_slowly, m) == 0);
-	for (int t = 0; t < HANDS; t++)
+	for (int t = 0; t < LOADING_THREADS; t++)
 		check(pthread_join(threads[t], NULL) == 0);
-	/* What there is to say is said within a second. */
+	/* The library logs such messages within a second. */
 	pause_ms(1200);
 	check(dup2(own, STDERR_FILENO) >= 0);
 	check(stat_of(NULL).over_budget_peak == 0, "%" PRIu64, stat_of(NULL).over_budget_peak);
@@ -279,7 +285,7 @@ static void slow_storage(void *unused)
 
 #define STEPS 2000
 
-/* Eight bytes that two segments share to eight that two others share. */
+/* Copies eight bytes across a border of segments to a place across another border. */
 static void move_across(uint8_t *to, const uint8_t *from)
 {
 #ifdef __x86_64__
@@ -289,7 +295,7 @@ static void move_across(uint8_t *to, const uint8_t *from)
 #endif
 }
 
-/* In turns with what leaves inactive segments behind. */
+/* Each instruction accesses four segments. Other calls leave inactive segments behind. */
 static void four_at_once(void *unused)
 {
 	const size_t seg = 16 * KIB, segs = 64;
@@ -304,11 +310,13 @@ static void four_at_once(void *unused)
 	set_budget(BUDGET);
 	attr.seg_size = seg;
 	attr.budget = 4 * seg;
-	snprintf(uri, sizeof(uri), "%s:/proc/self/fd/%d", has_driver("uring") ? "uring" : "posix", fd);
+	snprintf(uri, sizeof(uri), "%s:/proc/self/fd/%d", has_driver("uring") ? "uring" : "posix",
+		 fd);
 	check(ummap_open(uri, segs * seg, 0, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
 	m = addr;
 	for (unsigned i = 0; i < STEPS; i++) {
-		size_t from = 1 + next_random(&random) % (segs - 3), to = from < segs - 3 ? from + 2 : from - 2;
+		size_t from = 1 + next_random(&random) % (segs - 3),
+		       to = from < segs - 3 ? from + 2 : from - 2;
 
 		if (i % 8 == 0) {
 			check(umadvise(m + from * seg, 2 * seg, UMMAP_ADV_WILLNEED) == 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* prog_copy - umcopy: copies from and to mappings whose storage fails, with each engine. */
+/* umcopy: copies from and to mappings whose stores fail, with each engine. */
 #include "common.h"
 
 #define SEG (16 * KIB)
@@ -30,7 +30,7 @@ static void on_bus(int sig)
 	siglongjmp(out, 1);
 }
 
-/* NULL: this kernel does not have the engine. */
+/* Returns a mapping whose reads fail, or NULL if this kernel does not have the engine. */
 static uint8_t *map_failing(int fd, int engine, const char *times)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;

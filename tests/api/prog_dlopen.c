@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_dlopen - the library as a plug-in brings it: opened at run time, used, closed, opened again. This
- * program names none of its symbols, so that the linker's --as-needed leaves the library out of it.
+ * The library as part of a plug-in: opened at run time, used, closed, and opened again. This
+ * program names no symbol of the library, so that the linker's --as-needed does not link it.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -52,13 +52,14 @@ static void *open_library(int flags)
 	return library;
 }
 
-/* Out of core, so that loads and stores fault all the time; then the file has it all. */
-static void use(int fd, unsigned char turn)
+/* Uses more data than fit into the budget, so that loads and stores fault, and checks the file. */
+static void use_mapping(int fd, unsigned char turn)
 {
 	unsigned char *m, *found = malloc(SIZE);
 	void *addr;
 
-	check(lib.map(SIZE, SEG, PROT_READ | PROT_WRITE, fd, 0, -1, 1, UMMAP_PTYPE_FIFO, &addr) == 0);
+	check(lib.map(SIZE, SEG, PROT_READ | PROT_WRITE, fd, 0, -1, 1, UMMAP_PTYPE_FIFO, &addr) ==
+	      0);
 	m = addr;
 	for (size_t at = 0; at < SIZE; at += 512)
 		m[at] = (unsigned char)(at / 512 + turn);
@@ -82,20 +83,23 @@ static void *open_use_close(void *arg)
 	struct open_in_thread *o = arg;
 	void *library = open_library(RTLD_NOW | RTLD_LOCAL);
 
-	use(o->fd, o->turn);
+	use_mapping(o->fd, o->turn);
 	check(dlclose(library) == 0);
 	return NULL;
 }
 
-/* What is not the library's kills as it always did, also when it was closed. */
+/* A fault outside of mappings ends the process, also after the library was closed. */
 static void check_foreign_fault(void)
 {
 	int status;
 	pid_t child = fork();
 
 	check(child >= 0);
-	if (child == 0)
-		*(volatile char *)mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) = 1;
+	if (child == 0) {
+		int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+
+		*(volatile char *)mmap(NULL, 4096, PROT_NONE, flags, -1, 0) = 1;
+	}
 	check(waitpid(child, &status, 0) == child);
 	check(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
 }
@@ -109,11 +113,11 @@ int main(void)
 
 	check(o.fd >= 0 && unlink(path) == 0 && ftruncate(o.fd, SIZE) == 0);
 	check(setenv("UMMAP_MEM_LIMIT", "131072", 1) == 0);
-	/* else this program proves nothing; a sanitizer's runtime brings it in */
+	/* The library must not be loaded yet. A sanitizer's runtime would load it. */
 	check(SANITIZED || !dlopen(LIBRARY, RTLD_NOW | RTLD_NOLOAD));
 	for (unsigned char turn = 1; turn <= 3; turn++) {
 		library = open_library(turn == 2 ? RTLD_LAZY | RTLD_GLOBAL : RTLD_NOW | RTLD_LOCAL);
-		use(o.fd, turn);
+		use_mapping(o.fd, turn);
 		check(dlclose(library) == 0);
 		check_foreign_fault();
 	}

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_doubt - a file system that takes writes and cannot keep them: an ext4 with room, on a device whose own storage, a
- * tmpfs, is full. The kernel finds that out when it is to make them durable, says so once, and forgets: the next fsync
- * returns 0. umsync does not, even when there is room again. Needs root, for mounts.
+ * A file system that accepts writes and loses them: an ext4 with free space, on a device whose
+ * storage, a tmpfs, is full. The kernel notices this when it writes back, reports it once, and the
+ * next fsync(2) returns 0. umsync must go on failing, even after there is space. Needs root.
  */
 #include "small_fs.h"
 
 #define SEG (64 * KIB)
 #define SEGS ((size_t)192)
 #define SIZE (SEGS * SEG)
-#define SPARE (2 * MIB) /* of the tmpfs, which is too little for the file */
+#define SPARE (2 * MIB) /* space of the tmpfs that is left, less than the file needs */
 #define NEW 2
 
 struct job {
-	int around, root; /* the tmpfs, and the file system on it */
+	int around, root; /* folder of the tmpfs, and root of the file system on it */
 };
 
-/* What the device has, past what the kernel remembers. */
+/* Counts the segments that are on the device, without those in the page cache. */
 static size_t count_durable(int fd)
 {
 	uint8_t *buf = aligned_alloc(4096, SEG), *want = malloc(SEG);
@@ -29,7 +29,8 @@ static size_t count_durable(int fd)
 	check(direct >= 0 && buf && want);
 	for (size_t at = 0; at < SIZE; at += SEG) {
 		fill(want, SEG, at, NEW);
-		n += pread(direct, buf, SEG, (off_t)at) == (ssize_t)SEG && memcmp(buf, want, SEG) == 0;
+		n += pread(direct, buf, SEG, (off_t)at) == (ssize_t)SEG &&
+		     memcmp(buf, want, SEG) == 0;
 	}
 	close(direct);
 	free(buf);
@@ -57,20 +58,22 @@ static void lose(void *arg)
 	for (int tries = 0; tries < 3; tries++)
 		check_fails(umsync(m, tries % 2), EIO);
 	durable = count_durable(fd);
-	printf("%zu of %zu segments are durable, %" PRIu64 " bytes count as lost\n", durable, SEGS, stat_of(m).lost_bytes);
+	printf("%zu of %zu segments are durable, %" PRIu64 " bytes count as lost\n", durable, SEGS,
+	       stat_of(m).lost_bytes);
 	check(durable < SEGS);
 	check_fails(umunmap(m, 1), EIO);
 	check(umunmap(m, 0) == 0);
 }
 
-/* The tmpfs has no place in the tree either. */
+/* Also the tmpfs is not visible in the file tree. */
 static bool make_job(struct job *j)
 {
 	char dir[320], image[400];
 	int file;
 
 	snprintf(dir, sizeof(dir), "%s/memory", temp_dir());
-	if (geteuid() != 0 || mkdir(dir, 0700) != 0 || mount("none", dir, "tmpfs", 0, "size=40M") != 0)
+	if (geteuid() != 0 || mkdir(dir, 0700) != 0 ||
+	    mount("none", dir, "tmpfs", 0, "size=40M") != 0)
 		return false;
 	j->around = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	snprintf(image, sizeof(image), "%s/image", dir);

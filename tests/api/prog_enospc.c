@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_enospc - a real file system that is full: umsync says ENOSPC, everything stays readable in memory,
- * and once there is space the same umsync succeeds. Memory is bounded: a store waits for space. Needs root, for a loop
- * mount.
+ * A file system that is full: umsync reports ENOSPC, all data stay readable in memory, and after
+ * space was freed the same umsync succeeds. Memory is bounded: a store waits for space. Needs root,
+ * for a loop mount.
  */
 #include "small_fs.h"
 
@@ -32,16 +32,17 @@ static void write_too_much(void *arg)
 	m = map_file(fd, size, SEG, READ_WRITE, 0);
 	fill(m, size, 0, NEW);
 	check_fails(umsync(m, 1), ENOSPC);
-	check_bytes(m, size, 0, NEW);  /* what was not written is still in memory */
+	check_bytes(m, size, 0, NEW);  /* data that could not be written are still in memory */
 	check_fails(umsync(m, 0), ENOSPC);
 	fill(m + size / 2, SEG, size / 2, LATER);
 	check_fails(umunmap(m, 1), ENOSPC);
 	check_bytes(m, size / 2, 0, NEW);
 	check(stat_of(m).write_errors > 0 && stat_of(m).dirty_bytes > 0);
 	if (j->budget < size)
-		check(stat_of(NULL).over_budget_peak > 0, "rather over the budget than lose a byte");
+		check(stat_of(NULL).over_budget_peak > 0,
+		      "rather over the budget than lose a byte");
 	make_space(j->root);
-	if (umsync(m, 1) != 0)  /* an error of an eviction since then is still to be told, once */
+	if (umsync(m, 1) != 0)  /* may report the error of an eviction, once */
 		check(errno == ENOSPC && umsync(m, 1) == 0);
 	check(stat_of(m).dirty_bytes == 0);
 	check(umunmap(m, 1) == 0);
@@ -84,11 +85,13 @@ static void wait_for_space(void *arg)
 	fd = create(j->root, "data");
 	s.m = map_file(fd, s.size, SEG, READ_WRITE, 0);
 	check(pthread_create(&thread, NULL, store, &s) == 0);
-	/* The thread stands still when nothing more can be written, and the bound is reached. */
-	for (before = 1; before != s.done || stat_of(s.m).waiting_bytes < 2 * j->budget - 4 * SEG; pause_ms(200))
+	/* The thread waits when no more data can be written and the bound is reached. */
+	for (before = 1; before != s.done || stat_of(s.m).waiting_bytes < 2 * j->budget - 4 * SEG;
+	     pause_ms(200))
 		before = s.done;
 	check(s.done < s.size);
-	check(stat_of(NULL).over_budget_peak <= j->budget + 4 * SEG, "%" PRIu64, stat_of(NULL).over_budget_peak);
+	check(stat_of(NULL).over_budget_peak <= j->budget + 4 * SEG, "%" PRIu64,
+	      stat_of(NULL).over_budget_peak);
 	check_bytes(s.m, s.done, 0, NEW);
 	check_fails(umsync(s.m, 0), ENOSPC);
 	make_space(j->root);
@@ -111,7 +114,8 @@ int main(void)
 		return 77;
 	}
 	for (int i = 0; i < 2; i++) {
-		struct job plenty = { root, drivers[i], 64 * MIB }, little = { root, drivers[i], 2 * MIB };
+		struct job plenty = { root, drivers[i], 64 * MIB },
+			   little = { root, drivers[i], 2 * MIB };
 
 		if (!has_driver(drivers[i]))
 			continue;

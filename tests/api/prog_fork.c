@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_fork - mappings and fork, exec and exit. The child has none of its parent's mappings, can make its
- * own and ends cleanly; the parent notices nothing; nothing is written that nobody asked for; nothing hangs.
+ * Mappings and fork, exec and exit. The child has none of its parent's mappings, can make its own,
+ * and ends cleanly. The parent's mappings work as before. No data are written that the program did
+ * not sync, and no process hangs.
  */
 #include <spawn.h>
 
@@ -18,9 +19,9 @@
 
 extern char **environ;
 
-static uint8_t *live;  /* the parent's mapping, dirty in its first half */
+static uint8_t *live;  /* the parent's mapping, whose first half is dirty */
 static int live_fd;
-static int fds_unused; /* descriptors of a process in which the library runs, but maps nothing */
+static int fds_unused; /* number of descriptors of a process whose library has started */
 
 static void make_live(void)
 {
@@ -73,7 +74,8 @@ static void be_a_child(void *arg)
 	check_fails(umpin(live, 1, PROT_READ), EINVAL);
 	check_fails(umremap(live, 0, -1, -1, 0, &base), EINVAL);
 	use_own_mapping();
-	check(count_fds() == fds_unused, "%d, the parent without a mapping has %d", count_fds(), fds_unused);
+	check(count_fds() == fds_unused, "%d, the parent without a mapping has %d", count_fds(),
+	      fds_unused);
 	if (arg)
 		exit(0);
 }
@@ -85,7 +87,7 @@ static void be_a_grandparent(void *unused)
 	use_own_mapping();
 }
 
-static void leave_without_a_word(void *unused)
+static void leave_by_underscore_exit(void *unused)
 {
 	(void)unused;
 }
@@ -106,7 +108,7 @@ static void test_fork(void *unused)
 	check_exits(run_child(be_a_child, NULL), 0);
 	check_exits(run_child(be_a_child, live), 0);
 	check_exits(run_child(be_a_grandparent, NULL), 0);
-	check_exits(run_child(leave_without_a_word, NULL), 0);
+	check_exits(run_child(leave_by_underscore_exit, NULL), 0);
 	check_exits(run_child(leave_by_exit, NULL), 0);
 	check_live();
 	check(umunmap(live, 1) == 0);
@@ -115,9 +117,9 @@ static void test_fork(void *unused)
 	close(live_fd);
 }
 
-/* ---- fork while another thread makes a store longer ---- */
+/* ---- fork while another thread lengthens a store ---- */
 
-static int resizes[2], goes_on[2]; /* pipes: it has begun, it may end */
+static int resizes[2], goes_on[2]; /* pipes: resize has begun; resize may end */
 static bool waits_in_resize;
 static uint8_t stored[SIZE];
 
@@ -164,8 +166,15 @@ static int slow_resize(void *h, uint64_t size)
 static void map_slow(void *unused)
 {
 	static const struct ummap_driver slow = {
-		.struct_size = sizeof(slow), .abi = UMMAP_DRIVER_ABI, .scheme = "slow", .help = "takes its time to grow",
-		.open = slow_open, .close = slow_close, .read = slow_read, .write = slow_write, .resize = slow_resize,
+		.struct_size = sizeof(slow),
+		.abi = UMMAP_DRIVER_ABI,
+		.scheme = "slow",
+		.help = "grows slowly",
+		.open = slow_open,
+		.close = slow_close,
+		.read = slow_read,
+		.write = slow_write,
+		.resize = slow_resize,
 	};
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	void *m;
@@ -209,7 +218,7 @@ static void test_fork_while_a_store_grows(void *unused)
 /* ---- fork while other threads fault ---- */
 
 static atomic_bool stop;
-static uint32_t versions[THREADS][SIZE / 8];  /* of each thread's words: every fourth */
+static uint32_t versions[THREADS][SIZE / 8];  /* versions of each thread's words: every fourth */
 
 static void *work(void *arg)
 {
@@ -219,7 +228,8 @@ static void *work(void *arg)
 	while (!atomic_load(&stop)) {
 		size_t at = next_random(&random) % (SIZE / 8) / THREADS * THREADS + number;
 
-		check(words[at] == mix(at + ((uint64_t)versions[number][at] << 32)), "word %zu", at);
+		check(words[at] == mix(at + ((uint64_t)versions[number][at] << 32)), "word %zu",
+		      at);
 		versions[number][at]++;
 		words[at] = mix(at + ((uint64_t)versions[number][at] << 32));
 	}
@@ -229,7 +239,8 @@ static void *work(void *arg)
 static void check_words(const uint64_t *words)
 {
 	for (size_t at = 0; at < SIZE / 8; at++)
-		check(words[at] == mix(at + ((uint64_t)versions[at % THREADS][at] << 32)), "word %zu", at);
+		check(words[at] == mix(at + ((uint64_t)versions[at % THREADS][at] << 32)),
+		      "word %zu", at);
 }
 
 static void own_mapping_and_exit(void *by_exit)
@@ -283,7 +294,7 @@ static void become_another(void *unused)
 	check(false, "execl");
 }
 
-/* What main does then: no descriptor of the library came along. */
+/* The program that runs after exec has inherited no descriptor of the library. */
 static int after_exec(int inherited)
 {
 	check(count_fds() == inherited, "%d descriptors, not %d", count_fds(), inherited);
@@ -344,7 +355,7 @@ static void end_with_live_mapping(void *arg)
 	struct ending *e = arg;
 	pthread_t thread;
 
-	set_budget(2 * SIZE);  /* so that no eviction has a reason to write */
+	set_budget(2 * SIZE);  /* large enough that no eviction writes */
 	live = map_file(e->fd, SIZE, SEG, READ_WRITE, 0);
 	fill(live, SIZE, 0, NEW);
 	switch (e->way) {
@@ -382,14 +393,15 @@ static void test_exit(void *unused)
 		else
 			check_exits(status, 0);
 		check(now() - start < 60, "way %d took %.1f s", way, now() - start);
-		/* what AMONG_THREADS asked for may be there: the first segment */
-		check_file(e.fd, way == AMONG_THREADS ? SEG : 0, SIZE - (way == AMONG_THREADS ? SEG : 0),
-			   way == AMONG_THREADS ? SEG : 0, OLD);
+		/* With AMONG_THREADS, the first segment may have been written: an async sync. */
+		check_file(e.fd, way == AMONG_THREADS ? SEG : 0,
+			   SIZE - (way == AMONG_THREADS ? SEG : 0), way == AMONG_THREADS ? SEG : 0,
+			   OLD);
 		close(e.fd);
 	}
 }
 
-/* Each in a process of its own, so that none inherits what another leaves. */
+/* Runs each test in its own process, so that no test inherits resources of another. */
 static void in_child(void (*test)(void *), const char *name)
 {
 	double start = now();
@@ -405,7 +417,7 @@ int main(int argc, char **argv)
 	set_budget(BUDGET);
 	in_child(test_fork, "fork");
 	in_child(test_fork_while_a_store_grows, "fork while a store grows");
-	if (!SANITIZED)  /* their allocators are not fit for it: the child may wait for ever in its first free */
+	if (!SANITIZED)  /* a child may wait forever for a lock of the sanitizer's allocator */
 		in_child(test_fork_among_threads, "fork among threads");
 	in_child(test_exec, "exec");
 	in_child(test_exit, "exit");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_full - stores to a mapping whose file may not grow. RLIMIT_FSIZE takes the place of a full file system: it needs no
- * root, and raising it makes space. Memory stays within the bound, the message is there, and no byte is lost.
+ * Stores to a mapping whose file cannot grow. RLIMIT_FSIZE replaces a full file system: it needs no
+ * root, and raising it makes space. Memory stays within its bound, the message is logged, and no
+ * byte is lost.
  */
 #include "common.h"
 
@@ -18,16 +19,16 @@
 struct job {
 	unsigned threads;
 	const char *over;      /* UMMAP_OVER_BUDGET; NULL: not set */
-	size_t bound;          /* bytes beyond the budget */
-	size_t budget;         /* of the mapping; 0: the process's */
+	size_t bound;          /* bytes that may be held beyond the budget */
+	size_t budget;         /* budget of the mapping; 0: the process's */
 	int on_full;           /* UMMAP_FULL_* */
-	bool by_variable;      /* UMMAP_ON_FULL has it, and not the attribute */
+	bool by_variable;      /* on_full is set by UMMAP_ON_FULL, not by the attribute */
 };
 
 typedef uint64_t unaligned_word __attribute__((aligned(1), may_alias));
 
 static uint8_t *m;
-static _Atomic size_t stored[THREADS_MAX]; /* segments, by thread */
+static _Atomic size_t stored[THREADS_MAX]; /* number of segments that each thread has stored */
 static _Atomic bool handled;
 static unsigned threads;
 static char path[320];
@@ -41,7 +42,7 @@ static void set_room(rlim_t bytes)
 	check(setrlimit(RLIMIT_FSIZE, &limit) == 0);
 }
 
-/* ---- Messages: stderr of a child is a file. ---- */
+/* ---- Messages. Standard error of a child is a file. ---- */
 
 static const char *log_path(void)
 {
@@ -133,9 +134,10 @@ static void check_data(void)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
-	/* The error of an earlier write in the background may be left to report. */
+	/* The error of an earlier background write may still have to be reported. */
 	if (umsync(m, 0) < 0) {
-		check(errno == EFBIG && strstr(umerrormsg(), "All changes are durable now"), "%s", umerrormsg());
+		check(errno == EFBIG && strstr(umerrormsg(), "All changes are durable now"), "%s",
+		      umerrormsg());
 		check_file(fd, 0, SIZE, 0, NEW);
 		check(umsync(m, 0) == 0);
 	}
@@ -151,7 +153,7 @@ static void store_segment(size_t i)
 	fill(m + i * SEG, SEG, i * SEG, NEW);
 }
 
-static size_t kept; /* segments at the end that store_part() leaves to others */
+static size_t kept; /* number of segments at the end that store_part() does not store */
 
 static void *store_part(void *arg)
 {
@@ -164,14 +166,14 @@ static void *store_part(void *arg)
 	return NULL;
 }
 
-/* Loads do not wait. What was read into memory has to leave again for the rest. */
+/* Loads do not wait. The segments that they read are evicted for further loads. */
 static void check_stored(void)
 {
 	for (size_t t = 0; t < threads; t++)
 		check_bytes(m + t * (SIZE / threads), stored[t] * SEG, t * (SIZE / threads), NEW);
 }
 
-/* One load instruction may need two absent segments at the same time. */
+/* One load instruction may need two absent segments. */
 static void check_boundaries(void)
 {
 	for (size_t t = 0; t < threads; t++) {
@@ -189,15 +191,15 @@ static void check_boundaries(void)
 static void check_bound(const struct job *j)
 {
 	struct umstat all = stat_of(NULL), st = stat_of(m);
-	/* Each thread may go on for a segment, and so may each load. */
+	/* Each thread may use one segment more, and so may each load. */
 	size_t slack = (2 * threads + 4) * SEG;
 
 	if (j->budget)
-		check(st.resident_bytes + st.inactive_bytes <= j->budget + j->bound + slack, "%" PRIu64 " + %" PRIu64, st.resident_bytes,
-		      st.inactive_bytes);
+		check(st.resident_bytes + st.inactive_bytes <= j->budget + j->bound + slack,
+		      "%" PRIu64 " + %" PRIu64, st.resident_bytes, st.inactive_bytes);
 	else
 		check(all.over_budget_peak <= j->bound + slack, "%" PRIu64, all.over_budget_peak);
-	/* A write of what has its place in the file may just have succeeded. */
+	/* The write of a segment that has its space in the file may have just succeeded. */
 	for (double end = now() + WAIT_SECONDS; !st.waiting_bytes; st = stat_of(m), pause_ms(1))
 		check(now() < end);
 	check(st.waiting_bytes == st.dirty_bytes);
@@ -205,7 +207,7 @@ static void check_bound(const struct job *j)
 
 /* ---- Threads that wait ---- */
 
-static void wait_and_go_on(void *arg)
+static void store_waits_and_continues(void *arg)
 {
 	const struct job *j = arg;
 	pthread_t thread[THREADS_MAX];
@@ -226,7 +228,7 @@ static void wait_and_go_on(void *arg)
 	for (size_t t = 0; t < threads; t++)
 		all += stored[t];
 	check(all < SEGS);
-	/* A thread may have been busy with the last segment that was allowed, so that a second one is seen to wait. */
+	/* A thread may store the last segment that fits while a second thread begins to wait. */
 	check(count_messages("cannot store more to") <= 1 + (now() - begin) / 60);
 	set_room(RLIM_INFINITY);
 	for (size_t t = 0; t < threads; t++)
@@ -248,7 +250,7 @@ static void *send_signal(void *thread)
 	return NULL;
 }
 
-/* A handler runs while the thread waits. */
+/* A signal handler runs while the thread waits. */
 static void take_signals(void *arg)
 {
 	pthread_t self = pthread_self(), other;
@@ -301,7 +303,7 @@ static void *pin_all(void *arg)
 	return NULL;
 }
 
-/* Pins for writing wait, too; a fork does not. */
+/* A pin for writing waits, too. A fork does not wait. */
 static void pin_and_fork(void *arg)
 {
 	pthread_t storing, pinning;
@@ -316,11 +318,12 @@ static void pin_and_fork(void *arg)
 	check_exits(run_child(child_ends, NULL), 0);
 	check(stored[0] < SEGS && stored[1] < 4);
 	set_room(RLIM_INFINITY);
-	check(pthread_join(storing, NULL) == 0 && pthread_join(pinning, NULL) == 0 && stored[1] == 4);
+	check(pthread_join(storing, NULL) == 0 && pthread_join(pinning, NULL) == 0 &&
+	      stored[1] == 4);
 	check_data();
 }
 
-/* Memory is full of what cannot be written. What can be written goes on. */
+/* Memory is full of segments that cannot be written. Other segments are still written. */
 static void write_what_can_be(void *arg)
 {
 	(void)arg;
@@ -364,12 +367,13 @@ static void get_sigbus(void *arg)
 		stored[0]++;
 	}
 	check(n < SEGS && told == EFBIG, "%zu %d", n, told);
-	check((uint8_t *)bus_info.si_addr >= m + n * SEG && (uint8_t *)bus_info.si_addr < m + (n + 1) * SEG);
+	check((uint8_t *)bus_info.si_addr >= m + n * SEG &&
+	      (uint8_t *)bus_info.si_addr < m + (n + 1) * SEG);
 	check_bound(j);
 	for (int tries = 0; tries < 5; tries++)
 		check(!try_store(m + n * SEG, 1) && !try_store(m + (SEGS - 1) * SEG, 1));
 	check_fails(umpin(m + n * SEG, SEG, READ_WRITE), EFBIG);
-	/* The same places can be loaded from. */
+	/* The same addresses can be loaded from. */
 	check(try_load(m + n * SEG, &value) && value == 0);
 	check(!try_store(m + n * SEG, 1));
 	check(try_load(m + n * SEG, &value) && value == 0);
@@ -382,7 +386,7 @@ static void get_sigbus(void *arg)
 	check_data();
 }
 
-/* ---- The end ---- */
+/* ---- Exit ---- */
 
 static void lose_at_exit(void *arg)
 {
@@ -423,11 +427,14 @@ static void refuse_values(void *arg)
 	(void)arg;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		set_env("UMMAP_OVER_BUDGET", bad[i]);
-		check_fails(ummap(SEG, SEG, READ_WRITE, temp_file(SEG), 0, -1, 1, UMMAP_PTYPE_FIFO, &addr), EINVAL);
+		check_fails(ummap(SEG, SEG, READ_WRITE, temp_file(SEG), 0, -1, 1, UMMAP_PTYPE_FIFO,
+				  &addr),
+			    EINVAL);
 	}
 	unsetenv("UMMAP_OVER_BUDGET");
 	set_env("UMMAP_ON_FULL", "no");
-	check_fails(ummap(SEG, SEG, READ_WRITE, temp_file(SEG), 0, -1, 1, UMMAP_PTYPE_FIFO, &addr), EINVAL);
+	check_fails(ummap(SEG, SEG, READ_WRITE, temp_file(SEG), 0, -1, 1, UMMAP_PTYPE_FIFO, &addr),
+		    EINVAL);
 	unsetenv("UMMAP_ON_FULL");
 	set_env("UMMAP_DRIVER", "posix");
 	for (int v = -1; v <= 3; v += 4) {
@@ -456,7 +463,7 @@ int main(void)
 	temp_dir();
 	run(refuse_values, NULL);
 	for (size_t i = 0; i < sizeof(waits) / sizeof(*waits); i++)
-		run(wait_and_go_on, &waits[i]);
+		run(store_waits_and_continues, &waits[i]);
 	run(take_signals, NULL);
 	end_by_signal();
 	run(pin_and_fork, NULL);

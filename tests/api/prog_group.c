@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_group - threads that load and store in mappings of groups, against a copy of what was stored, while others
- * make mappings in the same groups, use them and end them; two groups and one mapping alone press on a small
- * budget.
+ * Threads load and store in mappings of groups, and check the data with a copy, while other threads
+ * make, use and end mappings in the same groups. Two groups and a mapping without a group compete
+ * for a small budget.
  */
 #include "common.h"
 
@@ -39,8 +39,8 @@ static int open_kind(const struct kind *k, const char *path, void **addr)
 	return ummap_open(uri, SIZE, 0, READ_WRITE, &attr, addr);
 }
 
-/* Each has words of its own in every mapping. */
-static void *use(void *number)
+/* Uses the thread's own words of each mapping. */
+static void *use_words(void *number)
 {
 	uint64_t random = (uintptr_t)number;
 
@@ -48,10 +48,11 @@ static void *use(void *number)
 		int which = next_random(&random) % LASTING;
 		size_t i = next_random(&random) % (WORDS / USERS) * USERS + (uintptr_t)number;
 
-		/* Some in a row: reading ahead, too. */
+		/* A sequence of words, so that readahead takes place. */
 		for (size_t end = i + 64 * USERS; i < WORDS && i < end; i += USERS) {
-			check(maps[which][i] == copies[which][i], "word %zu of mapping %d is %" PRIu64
-			      " instead of %" PRIu64, i, which, maps[which][i], copies[which][i]);
+			check(maps[which][i] == copies[which][i],
+			      "word %zu of mapping %d is %" PRIu64 " instead of %" PRIu64, i, which,
+			      maps[which][i], copies[which][i]);
 			if (step % 3 == 0)
 				maps[which][i] = copies[which][i] = next_random(&random);
 		}
@@ -61,7 +62,7 @@ static void *use(void *number)
 	return NULL;
 }
 
-/* Comes to a group that has others, or to one of its own that ends each time. */
+/* Adds a mapping to a group that has others, or to its own group, and ends the mapping again. */
 static void *come_and_go(void *number)
 {
 	struct kind mine = { "three", "lifo", 16 * KIB, MIB / 2 };
@@ -70,7 +71,9 @@ static void *come_and_go(void *number)
 
 	snprintf(name, sizeof(name), "guest%d", (int)(uintptr_t)number);
 	for (int stay = 0; stay < stays; stay++) {
-		struct kind k = stay % 2 ? mine : (struct kind){ stay % 4 ? "one" : "two", NULL, 64 * KIB, 0 };
+		struct kind k =
+			stay % 2 ? mine :
+				   (struct kind){ stay % 4 ? "one" : "two", NULL, 64 * KIB, 0 };
 		int fd = temp_named(name, SIZE, path);
 		uint8_t *m;
 		void *addr;
@@ -122,7 +125,8 @@ int main(void)
 		copies[i] = calloc(WORDS, sizeof(uint64_t));
 	}
 	for (uintptr_t t = 0; t < USERS + GUESTS; t++)
-		check(pthread_create(&threads[t], NULL, t < USERS ? use : come_and_go, (void *)t) == 0);
+		check(pthread_create(&threads[t], NULL, t < USERS ? use_words : come_and_go,
+				     (void *)t) == 0);
 	for (int t = 0; t < USERS + GUESTS; t++)
 		check(pthread_join(threads[t], NULL) == 0);
 	check_sums();
@@ -133,7 +137,8 @@ int main(void)
 		free(copies[i]);
 	}
 	st = stat_of(NULL);
-	check(st.mappings == 0 && st.resident_bytes == 0 && st.inactive_bytes == 0 && st.pinned_bytes == 0);
+	check(st.mappings == 0 && st.resident_bytes == 0 && st.inactive_bytes == 0 &&
+	      st.pinned_bytes == 0);
 	check(st.over_budget_peak <= (USERS + GUESTS) * 64 * KIB, "%" PRIu64, st.over_budget_peak);
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_guest - what a fault leaves alone: errno, cancellation, locks; and how a thread learns that storage
- * failed its load: umonerror first, then SIGBUS at the address that it touched.
+ * A fault preserves errno, the signal mask, cancellation and locks. If a store fails during a load,
+ * the thread gets a call of the function set by umonerror, and SIGBUS with the address.
  */
 #include "common.h"
 
@@ -41,7 +41,7 @@ static void errno_is_untouched(void *unused)
 	}
 }
 
-/* A signal mask of the application is the same behind a fault. */
+/* The signal mask of the application is the same after a fault. */
 static void mask_is_untouched(void *unused)
 {
 	volatile uint8_t *m = map_old();
@@ -54,15 +54,17 @@ static void mask_is_untouched(void *unused)
 	for (size_t at = 0; at < SIZE; at += SEG)
 		m[at] = 1;
 	check(sigprocmask(SIG_SETMASK, NULL, &seen) == 0);
-	check(sigismember(&seen, SIGUSR1) && !sigismember(&seen, SIGUSR2) && !sigismember(&seen, SIGSEGV));
+	check(sigismember(&seen, SIGUSR1) && !sigismember(&seen, SIGUSR2) &&
+	      !sigismember(&seen, SIGSEGV));
 }
 
-/* ---- Functions of libc's that others have replaced ---- */
+/* ---- Functions of libc that another library has replaced ---- */
 
 static volatile sig_atomic_t replaced_calls;
 
-/* As a library does that watches mappings, and knows of four arguments only. */
-__attribute__((visibility("default"))) void *mremap(void *old, size_t old_len, size_t len, int flags, ...)
+/* Replaces the function as a library does that watches mappings and passes on four arguments. */
+__attribute__((visibility("default"))) void *mremap(void *old, size_t old_len, size_t len,
+						    int flags, ...)
 {
 	replaced_calls++;
 	return (void *)syscall(SYS_mremap, old, old_len, len, flags, NULL);
@@ -115,7 +117,8 @@ static void cancel_often(void *type)
 
 		for (int t = 0; t < 2; t++) {
 			each[t].random += t;
-			check(pthread_create(&threads[t], NULL, fault_until_cancelled, &each[t]) == 0);
+			check(pthread_create(&threads[t], NULL, fault_until_cancelled, &each[t]) ==
+			      0);
 		}
 		nanosleep(&moment, NULL);
 		for (int t = 0; t < 2; t++)
@@ -124,21 +127,21 @@ static void cancel_often(void *type)
 			check(pthread_join(threads[t], &result) == 0);
 			check(result == PTHREAD_CANCELED, "%p", result);
 		}
-		/* no lock was taken along, whatever they were at */
+		/* No cancelled thread has kept a lock. */
 		check_bytes(busy.m, SIZE, 0, OLD);
 		check(umsync(busy.m, i % 2) == 0);
 	}
 	check(umunmap(busy.m, 1) == 0);
 }
 
-/* ---- Loads that storage fails ---- */
+/* ---- Loads that fail ---- */
 
 static volatile sig_atomic_t steps, told_at, bus_at;
 static void *volatile told_address;
 static volatile int told_error;
 static siginfo_t volatile bus_seen;
 
-static void be_told(void *addr, int error)
+static void note_error(void *addr, int error)
 {
 	told_at = ++steps;
 	told_address = addr;
@@ -165,7 +168,7 @@ static void handle_bus(void (*handler)(int, siginfo_t *, void *))
 	check(sigaction(SIGBUS, &action, NULL) == 0);
 }
 
-/* A mapping whose reads from the nth on fail, so many times. */
+/* Returns a mapping of which `times` reads fail, from the nth on. */
 static uint8_t *map_failing(unsigned nth, unsigned times)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -175,8 +178,9 @@ static uint8_t *map_failing(unsigned nth, unsigned times)
 
 	file_fill(fd, 0, SIZE, 0, OLD);
 	close(fd);
-	snprintf(uri, sizeof(uri), "error+posix:%s?error.op=read&error.nth=%u&error.errno=EIO&error.times=%u",
-		 path, nth, times);
+	snprintf(uri, sizeof(uri),
+		 "error+posix:%s?error.op=read&error.nth=%u&error.errno=EIO&error.times=%u", path,
+		 nth, times);
 	attr.seg_size = SEG;
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);
 	check(umadvise(addr, SIZE, UMMAP_ADV_RANDOM) == 0);
@@ -188,7 +192,8 @@ static void check_told(uint8_t *at)
 	check(told_at == 1 && bus_at == 2, "umonerror %d, SIGBUS %d", told_at, bus_at);
 	check(told_address == at && told_error == EIO, "%p %d", told_address, told_error);
 	check(bus_seen.si_addr == at, "%p, not %p", bus_seen.si_addr, at);
-	check(bus_seen.si_signo == SIGBUS && bus_seen.si_code == BUS_ADRERR, "code %d", bus_seen.si_code);
+	check(bus_seen.si_signo == SIGBUS && bus_seen.si_code == BUS_ADRERR, "code %d",
+	      bus_seen.si_code);
 	steps = told_at = bus_at = 0;
 }
 
@@ -198,7 +203,7 @@ static void told_then_sigbus(void *unused)
 	uint64_t value;
 
 	(void)unused;
-	check(umonerror(be_told) == 0);
+	check(umonerror(note_error) == 0);
 	handle_bus(on_bus_and_jump);
 	check(!try_load(m + SEG + 123, &value));
 	check_told(m + SEG + 123);
@@ -212,13 +217,13 @@ static void told_then_sigbus(void *unused)
 	check(umunmap(m, 1) == 0);
 }
 
-/* umonerror(NULL): SIGBUS alone. A handler that returns has the instruction try again. */
+/* umonerror(NULL): SIGBUS only. When the handler returns, the instruction is repeated. */
 static void sigbus_alone_and_again(void *unused)
 {
 	uint8_t *m = map_failing(2, 2);
 
 	(void)unused;
-	check(umonerror(be_told) == 0 && umonerror(NULL) == 0);
+	check(umonerror(note_error) == 0 && umonerror(NULL) == 0);
 	handle_bus(on_bus);
 	check_bytes(m, SIZE, 0, OLD);
 	check(steps == 2 && told_at == 0 && bus_at == 2);
@@ -231,7 +236,7 @@ static void sigbus_kills(void *unused)
 	check_bytes(map_failing(3, 1000000), SIZE, 0, OLD);
 }
 
-/* A pin and the other calls are not killed: they return the error. */
+/* A pin and other calls do not raise SIGBUS, but return the error. */
 static void pin_returns_the_error(void *unused)
 {
 	uint8_t *m = map_failing(2, 1);
@@ -245,7 +250,7 @@ static void pin_returns_the_error(void *unused)
 	check(umunmap(m, 1) == 0);
 }
 
-/* Advice is best effort, and what failed in the background is tried again by the load. */
+/* Advice is not reported to fail. The load reads again what failed in the background. */
 static void advice_does_not_fail(void *unused)
 {
 	uint8_t *m = map_failing(1, 1);

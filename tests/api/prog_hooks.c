@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_hooks - the C library's calls that map memory are replaced, as communication libraries replace them to learn which
- * memory has gone. The replacement of mremap(3) drops the fifth argument, as UCX's does. The library's own memory must not
- * come by the replacements; memory of the program must, before it goes.
+ * The C library's calls for memory mappings are replaced, as communication libraries replace them
+ * to learn which memory is unmapped. The replacement of mremap(3) drops the fifth argument, as UCX
+ * does. The library must not call the replacements for its own memory, but must call them for
+ * memory of the program before it is unmapped.
  */
 #include "common/memory_calls.h"
 #include "common.h"
@@ -15,11 +16,11 @@
 #define HOOK __attribute__((visibility("default")))
 
 static _Atomic bool watches;
-static const uint8_t *own[2];         /* ranges of SIZE bytes that the program has; NULL: none */
-static _Atomic unsigned heard_of[2];  /* number of calls about each */
+static const uint8_t *own[2];         /* ranges of SIZE bytes that the program has, or NULL */
+static _Atomic unsigned heard_of[2];  /* number of calls about each of these ranges */
 static _Atomic unsigned others;       /* number of calls about other memory */
 
-/* Calls from signal handlers come here, too. */
+/* Signal handlers call this function, too. */
 static void note(const void *at, size_t len)
 {
 	bool known = false;
@@ -77,8 +78,8 @@ static uint8_t *map_old(void)
 	return m;
 }
 
-/* More than the budget comes, changes and goes. */
-static void use(uint8_t *m)
+/* Loads, changes and evicts more segments than the budget has. */
+static void use_mapping(uint8_t *m)
 {
 	for (int pass = 0; pass < 3; pass++) {
 		check_bytes(m, SIZE, 0, OLD);
@@ -96,8 +97,9 @@ static void hear_of_mappings_only(void *unused)
 	set_budget(BUDGET);
 	m = map_old();
 	watch(m, NULL);
-	use(m);
-	check(umadvise(m, SIZE, UMMAP_ADV_DONTNEED) == 0 && others == 0 && heard_of[0] == 0, "%u others", others);
+	use_mapping(m);
+	check(umadvise(m, SIZE, UMMAP_ADV_DONTNEED) == 0 && others == 0 && heard_of[0] == 0,
+	      "%u others", others);
 	check(umunmap(m, 1) == 0);
 	check(others == 0 && heard_of[0] == 1, "%u others, %u of the mapping", others, heard_of[0]);
 }
@@ -109,22 +111,23 @@ static void hear_of_pages_that_move(void *unused)
 	(void)unused;
 	set_budget(BUDGET);
 	m = map_old();
-	use(m);
+	use_mapping(m);
 	check(pages != MAP_FAILED);
 	fill(pages, SIZE, 0, OLD + 1);
 	watch(m, pages);
 	check(umunmap_onto(m, 1, pages) == 0, "%s", umerrormsg());
-	check(others == 0 && heard_of[0] > 0 && heard_of[1] > 0, "%u others, %u, %u", others, heard_of[0], heard_of[1]);
+	check(others == 0 && heard_of[0] > 0 && heard_of[1] > 0, "%u others, %u, %u", others,
+	      heard_of[0], heard_of[1]);
 	check_bytes(m, SIZE, 0, OLD + 1);
 	check(syscall(SYS_msync, pages, SIZE, MS_ASYNC) < 0 && errno == ENOMEM);
 }
 
-/* At exit the process leaves the node's registry. The end of other mappings is none of this test. */
+/* The process leaves the node's registry at exit. Ends of other mappings are not watched. */
 static void hear_nothing_at_exit(void *unused)
 {
 	(void)unused;
 	set_group();
-	use(map_old());
+	use_mapping(map_old());
 	exit(0);
 }
 

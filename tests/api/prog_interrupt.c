@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_interrupt - signals while the library works, on storage that is as slow as the test wants: its driver says that it
- * was called, and goes on when the parent process says so. What nobody handles ends the process at once; a handler runs
- * at a pause, where it may use the mapping and jump away. Each case is a process of its own.
+ * Signals during calls of the library. The store is as slow as the test requires: its driver
+ * reports that it was called, and continues when the parent process permits it. A signal without a
+ * handler ends the process at once. A handler runs between two parts of a call, and may use the
+ * mapping or jump away. Each case runs in its own process.
  */
 #include "common.h"
 
@@ -11,7 +12,7 @@
 #define SEG (16 * KIB)
 #define SEGS 128 /* more than one run of requests */
 #define SIZE (SEGS * SEG)
-/* Longer than the library works between two pauses. */
+/* Milliseconds, longer than the library works between two points where handlers run. */
 #define SLOW_MS 50
 
 #ifdef __SANITIZE_ADDRESS__
@@ -20,21 +21,21 @@
 #define ADDRESS_SANITIZED 0
 #endif
 
-/* ---- A store in memory, which survives a process and can be held up once. ---- */
+/* ---- A store in memory that is shared with children and can be delayed once. ---- */
 
 static uint8_t *store;
-static int told[2], go[2]; /* pipes: the driver has been called; it may go on */
+static int told[2], go[2]; /* pipes: the driver has been called; the driver may continue */
 static _Atomic int held_op = -1;
 static volatile sig_atomic_t handled, handled_before_last;
-static _Thread_local sigset_t mask_at_work; /* of this thread, when it called the driver last */
+static _Thread_local sigset_t mask_at_work; /* mask of the thread at its last call of the driver */
 static unsigned writes;
 
-static void say(void)
+static void report_call(void)
 {
 	check(write(told[1], "x", 1) == 1);
 }
 
-static void listen_to(int fd)
+static void wait_for_byte(int fd)
 {
 	char c;
 
@@ -42,14 +43,14 @@ static void listen_to(int fd)
 		check(errno == EINTR);
 }
 
-static void pass(int op)
+static void wait_at_gate(int op)
 {
 	sigprocmask(SIG_BLOCK, NULL, &mask_at_work);
 	if (held_op != op)
 		return;
 	held_op = -1;
-	say();
-	listen_to(go[0]);
+	report_call();
+	wait_for_byte(go[0]);
 	pause_ms(SLOW_MS);
 }
 
@@ -72,7 +73,7 @@ static int gate_close(void *h)
 static int gate_read(void *h, void *buf, size_t len, uint64_t off)
 {
 	(void)h;
-	pass(UMMAP_IO_READ);
+	wait_at_gate(UMMAP_IO_READ);
 	memcpy(buf, store + off, len);
 	return 0;
 }
@@ -80,7 +81,7 @@ static int gate_read(void *h, void *buf, size_t len, uint64_t off)
 static int gate_write(void *h, const void *buf, size_t len, uint64_t off)
 {
 	(void)h;
-	pass(UMMAP_IO_WRITE);
+	wait_at_gate(UMMAP_IO_WRITE);
 	if (++writes == SEGS)
 		handled_before_last = handled;
 	memcpy(store + off, buf, len);
@@ -118,7 +119,7 @@ static uint8_t *map_changed(void)
 	return m;
 }
 
-/* ---- What the library is at when the signal comes. ---- */
+/* ---- Calls that a signal interrupts ---- */
 
 static void sync_it(uint8_t *m)
 {
@@ -159,19 +160,19 @@ static const struct work {
 	{ "a load", load_it, UMMAP_IO_READ },
 };
 
-#define WRITING 4 /* the first so many */
+#define WRITING_WORKS 4 /* number of calls that write, at the beginning of the table */
 
 static uint8_t *prepare(const struct work *w)
 {
 	uint8_t *m = w->op == UMMAP_IO_WRITE ? map_changed() : map_gate();
 
-	/* No other load comes before. */
+	/* Readahead must not call the driver before the load does. */
 	check(umadvise(m, SIZE, UMMAP_ADV_RANDOM) == 0);
 	held_op = w->op;
 	return m;
 }
 
-/* Sends the signal when the child's driver has been called; and lets it go on, or not. */
+/* Sends the signal when the child's driver has been called. goes_on: then lets it continue. */
 static int interrupt(void (*body)(void *), const void *arg, int sig, bool goes_on)
 {
 	pid_t pid;
@@ -180,7 +181,7 @@ static int interrupt(void (*body)(void *), const void *arg, int sig, bool goes_o
 	check(pipe2(told, O_CLOEXEC) == 0 && pipe2(go, O_CLOEXEC) == 0);
 	pid = start_child(body, (void *)(uintptr_t)arg);
 	close(told[1]);
-	listen_to(told[0]);
+	wait_for_byte(told[0]);
 	check(kill(pid, sig) == 0);
 	if (goes_on)
 		check(write(go[1], "x", 1) == 1);
@@ -191,7 +192,7 @@ static int interrupt(void (*body)(void *), const void *arg, int sig, bool goes_o
 	return status;
 }
 
-/* ---- Nobody handles it. ---- */
+/* ---- Signals without a handler ---- */
 
 static void just_work(void *arg)
 {
@@ -205,7 +206,7 @@ static void had_a_handler(int sig)
 	(void)sig;
 }
 
-/* Handlers from before the first mapping and from later, which are gone again. */
+/* The program sets and removes handlers before and after the first mapping. */
 static void reset_and_work(void *arg)
 {
 	const struct work *w = arg;
@@ -235,7 +236,8 @@ static void work_in_thread(void *arg)
 
 static void die_at_once(void)
 {
-	const int sigs[] = { SIGHUP, SIGINT, SIGQUIT, SIGALRM, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGPROF, SIGXCPU, SIGRTMIN };
+	const int sigs[] = { SIGHUP,  SIGINT,    SIGQUIT, SIGALRM, SIGTERM, SIGUSR1,
+			     SIGUSR2, SIGVTALRM, SIGPROF, SIGXCPU, SIGRTMIN };
 
 	for (size_t i = 0; i < sizeof(works) / sizeof(*works); i++) {
 		check_killed(interrupt(just_work, &works[i], SIGTERM, false), SIGTERM);
@@ -246,7 +248,7 @@ static void die_at_once(void)
 		check_killed(interrupt(just_work, &works[0], sigs[i], false), sigs[i]);
 }
 
-/* A child knows what its parent knew. */
+/* A forked child knows the handlers that its parent knew. */
 static void fork_and_work(void *unused)
 {
 	(void)unused;
@@ -254,7 +256,7 @@ static void fork_and_work(void *unused)
 	check_killed(interrupt(just_work, &works[0], SIGTERM, false), SIGTERM);
 }
 
-/* ---- The program has blocked it, or ignores it. ---- */
+/* ---- Signals that the program blocks or ignores ---- */
 
 static void block_and_work(void *arg)
 {
@@ -263,7 +265,7 @@ static void block_and_work(void *arg)
 	uint8_t *m;
 	int sig;
 
-	/* The threads of the library are there already. */
+	/* The library has started its threads. */
 	m = prepare(w);
 	sigemptyset(&term);
 	sigaddset(&term, SIGTERM);
@@ -281,7 +283,8 @@ static void ignore_and_work(void *arg)
 	w->work(prepare(w));
 }
 
-/* Of these, drivers want the error; the one that cancels threads is the C library's. */
+/* Drivers need the errors that replace these signals. Bit 31 is glibc's signal that cancels
+ * threads. */
 static void look_at_mask(void *unused)
 {
 	uint8_t *m = map_changed();
@@ -303,16 +306,16 @@ static void stay_alive(void)
 	check_exits(run_child(look_at_mask, NULL), 0);
 }
 
-/* The threads of a forked child's library are new, and what they keep off is known by then. */
+/* In a forked child, the threads of the library start after the signals are blocked. */
 static void stay_alive_forked(void *unused)
 {
 	(void)unused;
 	map_gate();
-	for (size_t i = 0; i < WRITING; i++)
+	for (size_t i = 0; i < WRITING_WORKS; i++)
 		check_exits(interrupt(block_and_work, &works[i], SIGTERM, true), 0);
 }
 
-/* ---- Handlers. ---- */
+/* ---- Handlers ---- */
 
 static uint8_t *touched;
 static bool jumps;
@@ -321,7 +324,7 @@ static sigjmp_buf away;
 static void on_term(int sig)
 {
 	check(sig == SIGTERM && gettid() == getpid());
-	/* What has been written, what is to be, and all that the fault of a handler could meet. */
+	/* Segments that were written, segments that will be, and other accesses of a handler. */
 	for (size_t i = 0; touched && i < SEGS; i++) {
 		volatile uint8_t *p = touched + i * SEG;
 
@@ -345,10 +348,11 @@ static void handle(const struct work *w, bool touches)
 	check(handled);
 	touched = NULL;
 	if (!jumps) {
-		check(w->op == UMMAP_IO_READ || handled_before_last, "it ran when all was over");
+		check(w->op == UMMAP_IO_READ || handled_before_last,
+		      "the handler ran after the call");
 		return;
 	}
-	/* Nothing is held. */
+	/* No lock is held. */
 	check(umsync(m, 0) == 0);
 	for (size_t i = 0; i < SEGS && touches; i++)
 		check(store[i * SEG] == (uint8_t)(i | 1) && store[i * SEG + 1] == 7);
@@ -371,18 +375,18 @@ static void jump_and_work(void *arg)
 	handle(arg, true);
 }
 
-/* A handler that is there when the library is loaded is one, too. */
+/* A handler that the program installs before the library is loaded runs, too. */
 __attribute__((unused)) static void handlers_run(void)
 {
 	for (size_t i = 0; i < sizeof(works) / sizeof(*works); i++)
 		check_exits(interrupt(handle_and_work, &works[i], SIGTERM, true), 0);
-	for (size_t i = 0; i < WRITING; i++) {
+	for (size_t i = 0; i < WRITING_WORKS; i++) {
 		check_exits(interrupt(touch_and_work, &works[i], SIGTERM, true), 0);
 		check_exits(interrupt(jump_and_work, &works[i], SIGTERM, true), 0);
 	}
 }
 
-/* ---- Installed by a system call of the program's own. ---- */
+/* ---- Handlers installed by a system call that the library does not see ---- */
 
 struct kernel_action {
 	void (*handler)(int);
@@ -419,8 +423,8 @@ int main(void)
 	check(store != MAP_FAILED);
 	set_budget(4 * SIZE);
 	die_at_once();
-	/* The allocator of the address sanitizer may be locked by another thread during fork(2), and stays
-	 * so in the child (GCC 12). */
+	/* With GCC 12, another thread may hold the lock of the sanitizer's allocator during
+	 * fork(2), and the child cannot take the lock. */
 	if (!ADDRESS_SANITIZED)
 		check_exits(run_child(fork_and_work, NULL), 0);
 	printf("dies at once\n");
@@ -428,7 +432,7 @@ int main(void)
 	if (!ADDRESS_SANITIZED)
 		check_exits(run_child(stay_alive_forked, NULL), 0);
 	printf("stays alive\n");
-#ifndef __SANITIZE_THREAD__ /* it delays handlers until a later call */
+#ifndef __SANITIZE_THREAD__ /* TSan delays handlers until a later call */
 	handlers_run();
 	printf("handlers run\n");
 #endif

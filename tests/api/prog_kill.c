@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_kill - kill -9 at any moment: what was synced is in the file. A child stores version after version into
- * every word of a mapping larger than its budget, and says by a pipe which version umsync made durable. The
- * next one goes on from what it finds. Drivers take turns; persistent memory is a file in memory, which
- * outlives a process as well.
+ * SIGKILL at any moment: synced data are in the file. A child stores one version after another into
+ * each word of a mapping larger than its budget, and reports in a pipe which version umsync has
+ * made durable. The next child continues with the data that it finds. Each driver is tested.
+ * Persistent memory is a file in memory, which survives a process as well.
  *
  *	prog_kill [ROUNDS [SEED]]
  */
@@ -13,23 +13,23 @@
 #define SIZE (64 * SEG)
 #define BUDGET (SIZE / 8)
 
-/* A file, and how it is reached. It is the same in all rounds. */
+/* A file and the driver for it, which are the same in all rounds. */
 struct store {
 	const char *driver, *dir;
 	int fd;
-	uint64_t newest;  /* version that any of its words has */
+	uint64_t newest;  /* highest version of any of the words */
 	unsigned rounds, in_flight;
 };
 
 struct round {
 	const struct store *store;
 	int said;         /* the child's end of the pipe */
-	uint64_t version; /* of the first pass */
-	bool shuffled;    /* segments out of order */
+	uint64_t version; /* version that the first pass stores */
+	bool shuffled;    /* segments are not stored in order */
 	int interval;
 };
 
-/* A word says where it belongs and how old it is; no store of it can be half done. */
+/* A word has its index and its version. A store of a word is complete or has no effect. */
 #define VERSION (((uint64_t)1 << 40) - 1)
 
 static uint64_t word(size_t index, uint64_t version)
@@ -60,7 +60,8 @@ static void store_and_sync(void *arg)
 	set_env("PMEM2_FORCE_GRANULARITY", "cache_line");
 	words = map_store(r);
 	for (size_t i = 0; i < SIZE / 8; i++)
-		check(words[i] >> 40 == i && (words[i] & VERSION) < r->version, "word %zu is %#" PRIx64, i, words[i]);
+		check(words[i] >> 40 == i && (words[i] & VERSION) < r->version,
+		      "word %zu is %#" PRIx64, i, words[i]);
 	for (;; r->version++) {
 		for (size_t i = 0; i < SIZE / 8; i++) {
 			size_t at = r->shuffled ? i ^ (r->version * 8191 & (SIZE / 8 - 1)) : i;
@@ -72,7 +73,7 @@ static void store_and_sync(void *arg)
 	}
 }
 
-/* Requests that the killed process has left in the kernel end before its locks do. */
+/* Waits for requests of the killed process, which end before the kernel releases its locks. */
 static void await_requests(int fd)
 {
 	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
@@ -82,7 +83,7 @@ static void await_requests(int fd)
 	check(fcntl(fd, F_OFD_SETLK, &all) == 0);
 }
 
-/* Every word is its own, not older than what was durable, and not from the future. */
+/* Each word has its index, and a version that is at least the durable one and was stored. */
 static uint64_t check_words(const struct store *store, uint64_t durable)
 {
 	uint64_t *words = file_read(store->fd, 0, SIZE, __FILE__, __LINE__), newest = durable;
@@ -91,15 +92,16 @@ static uint64_t check_words(const struct store *store, uint64_t durable)
 		uint64_t version = words[i] & VERSION;
 
 		if (words[i] != word(i, version) || version < durable || version > durable + 1)
-			check(false, "%s: word %zu is %#" PRIx64 ", version %" PRIu64 " was durable", store->driver, i,
-			      words[i], durable);
+			check(false,
+			      "%s: word %zu is %#" PRIx64 ", version %" PRIu64 " was durable",
+			      store->driver, i, words[i], durable);
 		newest = version > newest ? version : newest;
 	}
 	free(words);
 	return newest;
 }
 
-/* The last version that the child says is durable. It is not killed before it has one. */
+/* Returns the last version that the child has reported as durable; waits for the first one. */
 static uint64_t kill_in_the_middle(struct round *r, unsigned ms)
 {
 	uint64_t durable = 0, said;
@@ -123,7 +125,9 @@ static uint64_t kill_in_the_middle(struct round *r, unsigned ms)
 static void run_round(struct store *s, uint64_t *random)
 {
 	unsigned i = s->rounds++;
-	struct round r = { .store = s, .version = s->newest + 1, .shuffled = i % 2, .interval = i % 4 / 2 };
+	struct round r = {
+		.store = s, .version = s->newest + 1, .shuffled = i % 2, .interval = i % 4 / 2
+	};
 	uint64_t durable = kill_in_the_middle(&r, next_random(random) % 60);
 
 	await_requests(s->fd);
@@ -146,7 +150,9 @@ static void make_file(struct store *s)
 
 int main(int argc, char **argv)
 {
-	struct store stores[] = { { .driver = "posix" }, { .driver = "uring" }, { .driver = "pmem", .dir = "/dev/shm" } };
+	struct store stores[] = { { .driver = "posix" },
+				  { .driver = "uring" },
+				  { .driver = "pmem", .dir = "/dev/shm" } };
 	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : by_time(30, 90), used = 0;
 	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : (uint64_t)time(NULL);
 
@@ -161,7 +167,8 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < rounds; i++)
 		run_round(&stores[i % used], &seed);
 	for (struct store *s = stores; s < stores + used; s++)
-		printf("%s: %u rounds, the last version is %" PRIu64 "; %u killed in the middle of writing\n", s->driver,
-		       s->rounds, s->newest, s->in_flight);
+		printf("%s: %u rounds, the last version is %" PRIu64
+		       "; %u killed in the middle of writing\n",
+		       s->driver, s->rounds, s->newest, s->in_flight);
 	return 0;
 }

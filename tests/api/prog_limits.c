@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_limits - processes that may not have what the library needs: little address space, no mremap(2), no mappings left.
- * Either opening fails and says why, or all loads and stores work, also where a program takes all mappings after opening:
- * there is no SIGBUS.
+ * Processes without the resources that the library needs: little address space, no mremap(2), no
+ * free VMAs. Either opening fails with a message, or all loads and stores work without SIGBUS, also
+ * if the program takes all VMAs after opening.
  */
 #include "common.h"
 #include "uffd.h"
@@ -20,7 +20,7 @@
 #define SIZE (256 * SEG)
 #define BUDGET (SIZE / 4)
 
-/* Which of both came of it; in memory that processes share. */
+/* Number of successful and of failed calls, in memory that processes share. */
 static struct { _Atomic unsigned opened, refused; } *count;
 
 static int file;
@@ -67,7 +67,7 @@ static void with_addresses(void *more)
 		use(m);
 }
 
-/* A filter that has a thread of its own says what keeps it from that. */
+/* A filter that has its own thread reports why the thread cannot start. */
 static void with_few_addresses(void *uri)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -79,7 +79,7 @@ static void with_few_addresses(void *uri)
 	close(temp_named("store", SIZE, path));
 	check(chdir(temp_dir()) == 0);
 	attr.seg_size = SEG;
-	/* What the library needs for itself is there. */
+	/* The library starts with the resources that it needs itself. */
 	check(ummap_open("mem:1M", SEG, 0, READ_WRITE, &attr, &first) == 0, "%s", umerrormsg());
 	most = status_bytes("VmSize");
 	for (size_t more = 0; more <= 256 * MIB && !opened; more += MIB) {
@@ -99,7 +99,7 @@ static void filter_calls(struct sock_filter *filter, unsigned short len)
 	check(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
-/* A system call fails with EPERM from here on. */
+/* Lets a system call fail with EPERM from now on. */
 static void forbid(unsigned call)
 {
 	struct sock_filter filter[] = {
@@ -112,13 +112,14 @@ static void forbid(unsigned call)
 	filter_calls(filter, sizeof(filter) / sizeof(*filter));
 }
 
-/* ... where an argument has this value. */
+/* Lets a system call fail if the argument number `place` has this value. */
 static void forbid_with(unsigned call, unsigned place, unsigned value)
 {
 	struct sock_filter filter[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 3),
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + place * sizeof(uint64_t)),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+			 offsetof(struct seccomp_data, args) + place * sizeof(uint64_t)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
@@ -140,13 +141,13 @@ static void without_mremap(void *unused)
 	(void)unused;
 	forbid(SYS_mremap);
 	is_refused(UMMAP_ENGINE_SEGV, "mremap");
-	/* The engines of userfaultfd do not need it. */
+	/* The engines of userfaultfd do not need mremap(2). */
 	m = try_open(has_uffd() ? UMMAP_ENGINE_UFFD : UMMAP_ENGINE_SIGBUS);
 	if (m)
 		use(m);
 }
 
-/* One call by one of its arguments, and a word that names it. */
+/* A call with a certain argument, and the name in the message. */
 struct refusal {
 	unsigned call, place, value;
 	const char *name;
@@ -174,7 +175,7 @@ static const struct refusal of_userfaultfd[] = {
 	{ SYS_madvise, 2, MADV_DONTNEED, "MADV_DONTNEED" },
 };
 
-/* Who has asked for no engine gets one that can be had; who has hears which call it lacks. */
+/* AUTO chooses an engine that works. A requested engine reports the call that it lacks. */
 static void without_a_call(void *arg)
 {
 	const struct refusal *r = arg;
@@ -184,12 +185,12 @@ static void without_a_call(void *arg)
 	m = try_open(UMMAP_ENGINE_AUTO);
 	check(m, "%s", umerrormsg());
 	use(m);
-	/* A kernel that cannot move pages does without. */
+	/* A kernel that cannot move pages does not need UFFDIO_MOVE. */
 	if (r->value != UFFDIO_MOVE || !try_open(UMMAP_ENGINE_SIGBUS))
 		is_refused(UMMAP_ENGINE_SIGBUS, r->name);
 }
 
-/* Large segments have sigbus, too, if they must. */
+/* Large segments use the engine sigbus, too, if segv does not work. */
 static void auto_without_mremap(void *unused)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -215,7 +216,7 @@ static void without_dontfork(void *unused)
 	is_refused(UMMAP_ENGINE_AUTO, "MADV_DONTFORK");
 }
 
-/* It makes things faster, no more. */
+/* MADV_POPULATE_WRITE only makes the library faster. */
 static void without_populate(void *unused)
 {
 	uint8_t *m;
@@ -227,7 +228,7 @@ static void without_populate(void *unused)
 	use(m);
 }
 
-/* What is said has a reason. */
+/* A log line must have a reason. */
 static void without_fstat(void *unused)
 {
 	int log = temp_file(0), own = dup(STDERR_FILENO);
@@ -248,31 +249,32 @@ static void without_fstat(void *unused)
 	check(!strstr(said, ": \n"), "%s", said);
 }
 
-/* Takes all mappings that the process may have but so many. */
-static void take_mappings(size_t left)
+/* Takes all VMAs that the process may have except for `left`. */
+static void take_vmas(size_t left)
 {
 	size_t page = 4 * KIB, len = 2 * GIB, at = page;
-	uint8_t *all = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *all =
+		mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	check(all != MAP_FAILED);
 	while (at < len && mprotect(all + at, page, PROT_READ) == 0)
 		at += 2 * page;
-	check(at < len && errno == ENOMEM, "vm.max_map_count is more than this test takes");
+	check(at < len && errno == ENOMEM, "vm.max_map_count is larger than this test expects");
 	for (size_t taken = 0; taken < left; taken += 2)
 		check(mprotect(all + (at -= 2 * page), page, PROT_NONE) == 0);
 }
 
-static void with_mappings(void *left)
+static void with_few_vmas(void *left)
 {
 	uint8_t *m;
 
-	take_mappings((size_t)left);
+	take_vmas((size_t)left);
 	m = try_open(UMMAP_ENGINE_SEGV);
 	if (m)
 		use(m);
 }
 
-/* What is in memory when the program takes all mappings: bytes, and with which engine. */
+/* An engine, and the bytes that are in memory when the program takes all VMAs. */
 struct later {
 	int engine;
 	size_t loaded;
@@ -286,12 +288,12 @@ static void run_short_later(void *arg)
 	check(m);
 	for (size_t at = 0; at < later->loaded; at += SEG)
 		check_bytes(m + at, 16, at, 1);
-	take_mappings(0);
+	take_vmas(0);
 	use(m);
 }
 
-/* What a child needs itself, it has before it has nothing. */
-/* Files may have a megabyte only: writes behind it fail, in the middle of stores as in a sync, and no signal comes. */
+/* The file size is limited to 1 MiB. Writes beyond it fail during stores and syncs, without
+ * SIGXFSZ. */
 static void with_short_files(void *engine)
 {
 	struct rlimit most = { MIB, MIB };
@@ -299,7 +301,8 @@ static void with_short_files(void *engine)
 	char uri[64];
 	uint8_t *m;
 
-	snprintf(uri, sizeof(uri), "%s:/proc/self/fd/%d", (intptr_t)engine % 2 ? "posix" : "uring", temp_file(MIB));
+	snprintf(uri, sizeof(uri), "%s:/proc/self/fd/%d", (intptr_t)engine % 2 ? "posix" : "uring",
+		 temp_file(MIB));
 	attr.seg_size = 16 * KIB;
 	attr.engine = (int)(intptr_t)engine / 2;
 	check(ummap_open(uri, 2 * BUDGET, 0, READ_WRITE, &attr, (void **)&m) == 0);
@@ -327,7 +330,7 @@ static void begin(void)
 	count->opened = count->refused = 0;
 }
 
-/* Both have happened: the limits were where it matters. */
+/* Checks that calls have succeeded and failed, so the limits were near the need. */
 static void end(const char *name)
 {
 	printf("%s: %u opened, %u refused\n", name, count->opened, count->refused);
@@ -340,27 +343,35 @@ int main(void)
 	count = mmap(NULL, sizeof(*count), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	check(count != MAP_FAILED);
 	set_budget(BUDGET);
-#if !SANITIZED /* these take addresses for themselves */
+#if !SANITIZED /* sanitizers take address space */
 	begin();
 	for (size_t more = MIB; more <= 4 * GIB; more *= 2)
 		check_exits(in_child(with_addresses, (void *)more), 0);
 	end("addresses");
 	check_exits(in_child(with_few_addresses, "wal+posix:store"), 0);
-	check_exits(in_child(with_few_addresses, "cache+posix:store?cache.path=near&cache.size=8M"), 0);
+	check_exits(in_child(with_few_addresses, "cache+posix:store?cache.path=near&cache.size=8M"),
+		    0);
 	begin();
 	for (size_t left = 4; left <= 1024; left += left < 64 ? by_time(12, 4) : 3 * left)
-		check_exits(in_child(with_mappings, (void *)left), 0);
+		check_exits(in_child(with_few_vmas, (void *)left), 0);
 	end("mappings");
-	/* What has been read ahead when the mappings go is another thing each time. */
+	/* The number of segments that readahead has loaded varies. */
 	for (int i = 0; i < (int)by_time(1, 3); i++) {
-		check_exits(in_child(run_short_later, &(struct later){ UMMAP_ENGINE_SEGV, SIZE / 2 }), 0);
-		check_exits(in_child(run_short_later, &(struct later){ UMMAP_ENGINE_SEGV, i * SEG }), 0);
+		check_exits(in_child(run_short_later,
+				     &(struct later){ UMMAP_ENGINE_SEGV, SIZE / 2 }),
+			    0);
+		check_exits(in_child(run_short_later,
+				     &(struct later){ UMMAP_ENGINE_SEGV, i * SEG }),
+			    0);
 		if (has_uffd())
-			check_exits(in_child(run_short_later, &(struct later){ UMMAP_ENGINE_UFFD, i * SEG }), 0);
+			check_exits(in_child(run_short_later,
+					     &(struct later){ UMMAP_ENGINE_UFFD, i * SEG }),
+				    0);
 	}
-	printf("mappings, later\n");
+	printf("VMAs, later\n");
 #endif
-	for (intptr_t how = 2 * UMMAP_ENGINE_SEGV; how < 2 * (UMMAP_ENGINE_SEGV + 1 + has_uffd()); how++)
+	for (intptr_t how = 2 * UMMAP_ENGINE_SEGV; how < 2 * (UMMAP_ENGINE_SEGV + 1 + has_uffd());
+	     how++)
 		check_exits(in_child(with_short_files, (void *)how), 0);
 	begin();
 	check_exits(in_child(without_mremap, NULL), 0);

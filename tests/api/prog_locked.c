@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_locked - programs that lock their memory by mlockall(2), before they map and after, with each engine, and as a user
- * who may lock little: data is what was stored, and the pool is not filled beyond the budget.
+ * Programs that lock their memory with mlockall(2) before or after they map, with each engine, and
+ * as a user who may lock little memory. Loads return the stored data, and the pool is not populated
+ * beyond the budget.
  */
 #include "common.h"
 #include "uffd.h"
@@ -10,16 +11,16 @@
 
 #define BUDGET (2 * MIB)
 #define SMALL_SEG (4 * KIB)
-/* What is not frames: tables, rings, buffers of the C library, stacks of threads. MCL_CURRENT fills all of these, and the
- * counters of all processes of the node. */
+/* Bytes that are not frames: tables, rings, buffers of the C library, stacks of threads.
+ * MCL_CURRENT populates all of these, and the counters of all processes of the node. */
 #define SLACK (6 * MIB)
 #define SLACK_CURRENT (20 * MIB)
-#define LITTLE (4 * MIB)
+#define USER_LIMIT (4 * MIB)
 
 struct lock {
 	const char *name;
-	int before, after;   /* flags of mlockall; 0: it is not called */
-	bool user;           /* who may lock LITTLE */
+	int before, after;   /* flags for mlockall(2); 0: it is not called */
+	bool user;           /* the process runs as a user who may lock USER_LIMIT bytes */
 };
 
 struct kind {
@@ -34,7 +35,7 @@ struct test {
 	const struct kind *kind;
 };
 
-/* Of the mapping. */
+/* Size of the mapping in bytes. */
 static size_t size;
 
 static void store_all(uint8_t *m, uint64_t seed)
@@ -51,7 +52,7 @@ static void load_all(const uint8_t *m, uint64_t seed)
 
 static void become_user(void)
 {
-	struct rlimit little = { LITTLE, LITTLE };
+	struct rlimit little = { USER_LIMIT, USER_LIMIT };
 
 	check(setrlimit(RLIMIT_MEMLOCK, &little) == 0);
 	if (geteuid() == 0)
@@ -72,19 +73,19 @@ static uint8_t *map_it(const struct kind *k, int fd)
 	return addr;
 }
 
-static size_t memory(void)
+static size_t used_memory(void)
 {
 	return status_bytes("RssAnon") + status_bytes("RssShmem");
 }
 
-/* The background thread notices locks, and empties what they have filled, within its rounds. */
+/* The background thread detects the locks and frees what they have populated. */
 static void await_memory(size_t most)
 {
 	double end = now() + 60;
 
-	while (memory() > most && now() < end)
+	while (used_memory() > most && now() < end)
 		pause_ms(20);
-	check(memory() <= most, "%zu KiB too much", (memory() - most) / KIB);
+	check(used_memory() <= most, "%zu KiB too much", (used_memory() - most) / KIB);
 }
 
 static void locked(void *arg)
@@ -95,10 +96,10 @@ static void locked(void *arg)
 	uint8_t *m;
 	int fd;
 
-	/* What is held beyond the budget shows in larger segments; these take their time. */
+	/* Excess memory shows best with large segments; small ones take long. */
 	size = t->kind->seg_size > SMALL_SEG ? 16 * MIB : by_time(3, 16) * MIB;
 	fd = filled_file(size, 1);
-	/* A locked stack is there in full. */
+	/* A locked stack is populated completely. */
 	check(pthread_attr_init(&attr) == 0 && pthread_attr_setstacksize(&attr, 128 * KIB) == 0);
 	check(pthread_setattr_default_np(&attr) == 0);
 	check(fchmod(fd, 0666) == 0);
@@ -106,7 +107,7 @@ static void locked(void *arg)
 		become_user();
 	if (t->lock->before)
 		check(mlockall(t->lock->before) == 0);
-	before = memory();
+	before = used_memory();
 	m = map_it(t->kind, fd);
 	load_all(m, 1);
 	store_all(m, 2);
@@ -116,7 +117,8 @@ static void locked(void *arg)
 	store_all(m, 3);
 	load_all(m, 3);
 	if (!SANITIZED)
-		await_memory(before + BUDGET + (t->lock->after & MCL_CURRENT ? SLACK_CURRENT : SLACK));
+		await_memory(before + BUDGET +
+			     (t->lock->after & MCL_CURRENT ? SLACK_CURRENT : SLACK));
 	check(umsync(m, 1) == 0);
 	check_file(fd, 0, 64, 0, 3);
 	check_file(fd, size - 4 * KIB, 64, size - 4 * KIB, 3);

@@ -1,48 +1,53 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_move - umremap against a model: one mapping that grows, shrinks and moves within two stores, overlapping itself or
- * not, carried or switched, while it is changed and most of it is not in memory, and while any read or write fails, halfway
- * or at once, a few times in a row. What the mapping shows is what was stored, always; a sync that returns 0 has all of it
- * where the mapping is; and no byte is changed where the mapping has not been since the sync before. The stores are arrays
- * of the program's own.
+ * umremap and a model. One mapping grows, shrinks and moves within two stores; old and new place
+ * may overlap; contents are migrated or switched. Meanwhile the mapping is changed, most of it is
+ * not in memory, and reads and writes fail, completely or after a part, several times. The mapping
+ * always shows the stored data. A sync that returns 0 has written all of it to the current place.
+ * No byte changes where the mapping has not been since the last sync. The stores are arrays of this
+ * program.
  *
  *	prog_move [SEED [ROUNDS]]
  */
 #include <ummap-driver.h>
 
-/* TSan does not know that a store to the mapping happens before the segment is written to the array,
- * because the kernel carries the fault to the library. */
+/* TSan does not know that a store to the mapping happens before the segment is written to the
+ * array, because the kernel carries the fault to the library. */
 #define TSAN_MORE_SUPPRESSIONS "race:write_store\n"
 #include "access.h"
 #include "common.h"
 
 #define SEG (4 * KIB)
-#define STORE (96 * SEG)
-#define MOST (24 * SEG)
+#define STORE_SIZE (96 * SEG)
+#define MAX_SIZE (24 * SEG)
 #define BUDGET (6 * SEG)
 
-static uint8_t store[2][STORE], before[2][STORE]; /* now, and when all was complete */
-static bool touched[2][STORE];                    /* the mapping has been there since */
-static uint8_t view[MOST], *m;
-static size_t size, offset;
-static unsigned in;                               /* the store that it is in */
+/* Stores now, and after the last sync. */
+static uint8_t store[2][STORE_SIZE], before[2][STORE_SIZE];
+static bool touched[2][STORE_SIZE];    /* the mapping has been there since that sync */
+static uint8_t view[MAX_SIZE], *m;     /* expected contents, and the mapping */
+static size_t size, offset;                       /* of the mapping */
+static unsigned in;                               /* index of its store */
 static int fds[2];
 static uint64_t state, step;
-static unsigned failures, shrunk, both;           /* calls that failed; so that it had shrunk; and so that a sync did, too */
+static unsigned failures; /* number of calls that failed */
+static unsigned shrunk;   /* number of these that had shrunk the mapping */
+static unsigned both;     /* number of times that a sync failed after that */
 
 /* ---- The stores ---- */
 
-static _Atomic long until;            /* so many calls go well, */
-static _Atomic long failing;          /* then so many fail */
+static _Atomic long until;            /* number of calls that succeed first */
+static _Atomic long failing;          /* number of calls that fail then */
 static _Atomic bool writes_fail, halfway;
 
-static int open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
+static int open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
+		   struct ummap_geom *geom)
 {
 	unsigned i = fd == fds[1];
 
 	(void)uri, (void)oflags;
 	*h = store[i];
-	geom->size = STORE;
+	geom->size = STORE_SIZE;
 	geom->align = 1;
 	geom->id[0] = 1 + i;
 	geom->caps = UMMAP_CAP_WRITE | UMMAP_CAP_FAULTSAFE | UMMAP_CAP_PARALLEL;
@@ -69,7 +74,7 @@ static int read_store(void *h, void *buf, size_t len, uint64_t off)
 {
 	if (fails(false))
 		return -EIO;
-	check(off + len <= STORE);
+	check(off + len <= STORE_SIZE);
 	memcpy(buf, (uint8_t *)h + off, len);
 	return 0;
 }
@@ -78,7 +83,7 @@ static int write_store(void *h, const void *buf, size_t len, uint64_t off)
 {
 	bool bad = fails(true);
 
-	check(off + len <= STORE);
+	check(off + len <= STORE_SIZE);
 	memcpy((uint8_t *)h + off, buf, !bad ? len : halfway ? len / 2 : 0);
 	return bad ? -EIO : 0;
 }
@@ -93,8 +98,15 @@ static int writev_store(void *h, const struct iovec *iov, int n, uint64_t off)
 }
 
 static const struct ummap_driver arrays = {
-	.struct_size = sizeof(arrays), .abi = UMMAP_DRIVER_ABI, .scheme = "arrays", .help = "two of them",
-	.open = open_uri, .open_fd = open_fd, .close = close_store, .read = read_store, .write = write_store,
+	.struct_size = sizeof(arrays),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = "arrays",
+	.help = "two arrays",
+	.open = open_uri,
+	.open_fd = open_fd,
+	.close = close_store,
+	.read = read_store,
+	.write = write_store,
 	.writev = writev_store,
 };
 
@@ -125,7 +137,7 @@ static void note_place(unsigned i, size_t off, size_t len)
 
 static void check_view(void)
 {
-	static uint8_t found[MOST];
+	static uint8_t found[MAX_SIZE];
 
 	access_load(found, m, size);
 	check(memcmp(found, view, size) == 0, "step %" PRIu64, step);
@@ -135,9 +147,9 @@ static void check_stores(void)
 {
 	check(memcmp(store[in] + offset, view, size) == 0, "step %" PRIu64, step);
 	for (unsigned i = 0; i < 2; i++)
-		for (size_t at = 0; at < STORE; at++)
-			check(touched[i][at] || store[i][at] == before[i][at], "step %" PRIu64 ": byte %zu of store %u",
-			      step, at, i);
+		for (size_t at = 0; at < STORE_SIZE; at++)
+			check(touched[i][at] || store[i][at] == before[i][at],
+			      "step %" PRIu64 ": byte %zu of store %u", step, at, i);
 	memcpy(before, store, sizeof(store));
 	memset(touched, 0, sizeof(touched));
 	note_place(in, offset, size);
@@ -166,16 +178,16 @@ static void sync_some(void)
 		check_stores();
 }
 
-/* With storage that works. */
+/* Syncs with stores that work. */
 static void sync_all(void)
 {
 	disarm();
-	if (umsync(m, (int)below(2)) != 0)  /* an error of before, told once */
+	if (umsync(m, (int)below(2)) != 0)  /* an earlier error, which is reported once */
 		check(umsync(m, 0) == 0, "step %" PRIu64, step);
 	check_stores();
 }
 
-/* What a call that fails may have done to the size. */
+/* A call that failed may have shrunk the mapping. */
 static void find_size(size_t wanted)
 {
 	if (wanted >= size || umsync_range(m + wanted, 1, UMMAP_NOFLUSH) == 0 || errno != ENOMEM)
@@ -186,7 +198,7 @@ static void find_size(size_t wanted)
 
 static size_t near(size_t at, size_t most)
 {
-	size_t off = below(3) ? at + below(8 * SEG) - 4 * SEG : below(STORE);
+	size_t off = below(3) ? at + below(8 * SEG) - 4 * SEG : below(STORE_SIZE);
 
 	if (below(2))
 		off = off / SEG * SEG;
@@ -195,15 +207,16 @@ static size_t near(size_t at, size_t most)
 
 static void remap(void)
 {
-	size_t larger = below(3) ? size : 1 + below(MOST), off = near(offset, STORE - larger);
+	size_t larger = below(3) ? size : 1 + below(MAX_SIZE),
+	       off = near(offset, STORE_SIZE - larger);
 	unsigned to = below(3) ? in : !in;
 	int sync = (below(3) ? 0 : UMMAP_SYNC) | (below(5) ? 0 : UMMAP_SWITCH), res;
-	bool stays = to == in && below(4) == 0 && offset + larger <= STORE;
-	static uint8_t there[STORE];
+	bool stays = to == in && below(4) == 0 && offset + larger <= STORE_SIZE;
+	static uint8_t there[STORE_SIZE];
 	void *base = m;
 
 	off = stays ? offset : off;
-	memcpy(there, store[to], STORE);
+	memcpy(there, store[to], STORE_SIZE);
 	if (to == in)
 		memcpy(there + offset, view, size);
 	note_place(to, off, larger);
@@ -236,14 +249,15 @@ static void play(void *rounds)
 	check(ummap_driver_register(&arrays) == 0);
 	for (unsigned i = 0; i < 2; i++) {
 		fds[i] = temp_file(1);
-		fill(store[i], STORE, 0, i + 1);
+		fill(store[i], STORE_SIZE, 0, i + 1);
 	}
 	memcpy(before, store, sizeof(store));
 	attr.seg_size = SEG;
 	attr.ptype = (int)below(UMMAP_PTYPE_FIFO + 1);
-	size = 1 + below(MOST);
-	offset = below(STORE - size);
-	check(ummap_open("arrays:x", size, (off_t)offset, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
+	size = 1 + below(MAX_SIZE);
+	offset = below(STORE_SIZE - size);
+	check(ummap_open("arrays:x", size, (off_t)offset, READ_WRITE, &attr, &addr) == 0, "%s",
+	      umerrormsg());
 	m = addr;
 	check(!DEFAULT_ENGINE || stat_of(m).engine == UMMAP_ENGINE_SIMULATED);
 	memcpy(view, store[0] + offset, size);
@@ -255,7 +269,8 @@ static void play(void *rounds)
 		remap();
 		if (failing > 0 && below(2) && umsync(m, 0) != 0)
 			both++;
-		if (writes_fail && below(2)) /* goes on while writes fail */
+		/* Writes may go on failing during the next steps. */
+		if (writes_fail && below(2))
 			change();
 		disarm();
 		check_view();
@@ -266,13 +281,15 @@ static void play(void *rounds)
 	sync_all();
 	check_view();
 	check(umunmap(m, 1) == 0);
-	printf("%u calls failed, %u of them had shrunk the mapping, and then %u syncs failed\n", failures, shrunk, both);
+	printf("%u calls failed, %u of them had shrunk the mapping, and then %u syncs failed\n",
+	       failures, shrunk, both);
 	check(*(unsigned *)rounds < 200 || (failures > 0 && both > 0));
 }
 
 int main(int argc, char **argv)
 {
-	uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 0) : 1, last = argc > 1 ? first : by_time(4, 12);
+	uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 0) : 1,
+		 last = argc > 1 ? first : by_time(4, 12);
 	unsigned rounds = argc > 2 ? (unsigned)atoi(argv[2]) : 400;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);

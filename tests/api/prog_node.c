@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_node - the table behind the memory modes: processes that are killed, that fork, exec and change their user, and
- * a table that is damaged, cut short, removed, of another version or somebody else's, before and while it is used.
+ * The table that processes of a memory group share: processes that are killed, that fork, exec and
+ * change their user; and a table that is damaged, truncated, removed, of another version or of
+ * another user, before and while it is used.
  *
  *	prog_node [SEED]
  */
@@ -10,7 +11,7 @@
 #include "node.h"
 
 #define NOBODY 65534
-#define HEAD 64        /* bytes of the table that say what it is */
+#define HEAD 64        /* bytes of the table's header */
 #define SLOTS_END (HEAD + 64 * 1024)
 
 static uint64_t seed = 1;
@@ -30,7 +31,7 @@ static uint8_t *map_some(void)
 	return map_file(temp_file(NODE_SIZE), NODE_SIZE, NODE_SEG, READ_WRITE, 0);
 }
 
-/* ---- Who comes and goes ---- */
+/* ---- Processes that begin and end ---- */
 
 static void map_and_wait(void *by_fork)
 {
@@ -41,7 +42,7 @@ static void map_and_wait(void *by_fork)
 		pause();
 }
 
-/* Killed at any moment, also while they come; the last ones are not even waited for. */
+/* Processes are killed at any moment, also while they start. The last ones are not waited for. */
 static void killed_in_droves(void *unused)
 {
 	struct node_child *a;
@@ -61,7 +62,7 @@ static void killed_in_droves(void *unused)
 		for (int i = 0; i < 40 && turn < 4; i++)
 			check_killed(wait_child(pids[i]), SIGKILL);
 	}
-	/* Forty zombies are nobody. */
+	/* Forty zombies do not count. */
 	node_until(a->budget == NODE_LIMIT);
 	node_end(a);
 	for (int i = 0; i < 40; i++)
@@ -103,7 +104,7 @@ static void forked(void *unused)
 	check(child->held <= NODE_LIMIT / 2 + NODE_SLACK);
 	node_end(child);
 	node_until(stat_of(NULL).budget_bytes == NODE_LIMIT);
-	/* One that maps nothing does not count, and takes nothing with it when it ends. */
+	/* A child that maps nothing does not count, and its end changes nothing. */
 	check_exits(system("true"), 0);
 	check(m[0] == 1 && umunmap(m, 0) == 0);
 }
@@ -120,7 +121,7 @@ static void become_sleep(void *child)
 	execlp("sleep", "sleep", "1000", (char *)NULL);
 }
 
-/* Another program stands where it was: it has no share, and is not asked for it by a signal that would kill it. */
+/* A process that runs another program by exec has no share and receives no signal. */
 static void replaced(void *unused)
 {
 	struct node_child *a, *b;
@@ -138,16 +139,16 @@ static void replaced(void *unused)
 	node_end(b);
 }
 
-/* ---- Tables that are not to be trusted, found at the beginning ---- */
+/* ---- Tables that are invalid when a process starts ---- */
 
 static void end_table(void *unused)
 {
 	(void)unused;
 	check(umunmap(map_some(), 0) == 0);
-	_exit(0);  /* without leaving: the table stays */
+	_exit(0);  /* without leaving the group, so that the table stays */
 }
 
-/* A table of the right kind, which nobody uses any more. While the descriptor is open, nobody sweeps it away. */
+/* Creates a valid table without users. No process removes it while the descriptor is open. */
 static int make_table(char path[static 128])
 {
 	struct node_child *child = node_start(false);
@@ -165,7 +166,7 @@ struct warning {
 	const char *says, *path;
 };
 
-/* Nobody can keep a process from working: it takes the whole limit, and says why, and what to do. */
+/* An invalid table does not stop a process: it takes the whole limit and logs a warning. */
 static void be_alone(void *arg)
 {
 	const struct warning *w = arg;
@@ -182,7 +183,8 @@ static void be_alone(void *arg)
 	len = pread(out, text, sizeof(text) - 1, 0);
 	check(len >= 0);
 	text[len] = 0;
-	check(strstr(text, " warn mode: ") && strstr(text, w->says) && strstr(text, w->path), "%s: %s", w->says, text);
+	check(strstr(text, " warn mode: ") && strstr(text, w->says) && strstr(text, w->path),
+	      "%s: %s", w->says, text);
 	check(strstr(text, "UMMAP_GROUP"), "it says what to do: %s", text);
 }
 
@@ -249,7 +251,7 @@ static void bad_files(void *unused)
 	end_table(NULL);
 }
 
-/* ---- Tables that change under their users ---- */
+/* ---- Tables that change while they are used ---- */
 
 static void scribble(int fd, off_t from, off_t to, uint64_t *random)
 {
@@ -258,7 +260,8 @@ static void scribble(int fd, off_t from, off_t to, uint64_t *random)
 		size_t len = value % 3 ? 8 : 1;
 
 		value = value % 5 ? value >> value % 64 : ~0ull;
-		check(pwrite(fd, &value, len, from + next_random(random) % (to - from - 8)) == (ssize_t)len);
+		check(pwrite(fd, &value, len, from + next_random(random) % (to - from - 8)) ==
+		      (ssize_t)len);
 	}
 }
 
@@ -274,7 +277,7 @@ static void start_amid_rubbish(void *arg)
 			m[at] = 1;
 }
 
-/* Slots full of rubbish; a process must start and work all the same. */
+/* Slots have random bytes. A process starts and works. */
 static void rubbish_in_slots(void *unused)
 {
 	uint64_t random = seed;
@@ -292,7 +295,7 @@ static void rubbish_in_slots(void *unused)
 	check(unlink(path) == 0);
 }
 
-/* Two processes at work, while somebody writes rubbish into the table; afterwards they are in order again. */
+/* Two processes work while random bytes are written to the table. Afterwards they share again. */
 static void rubbish_in_use(void *whole)
 {
 	struct node_child *c[2];
@@ -312,7 +315,7 @@ static void rubbish_in_use(void *whole)
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	check(fd >= 0);
 	for (int i = 0; i < 400; i++) {
-		/* The first slots are those in use. */
+		/* The first slots are in use. */
 		scribble(fd, HEAD, i % 2 ? SLOTS_END : HEAD + 4 * 64, &random);
 		scribble(fd, SLOTS_END, SLOTS_END + 40000, &random);
 		pause_ms(2);
@@ -344,10 +347,11 @@ static void removed_in_use(void *cut)
 		check(a->rounds + 1 > 0 && waitpid(a->pid, NULL, WNOHANG) == 0, "it lives");
 	}
 	check(unlink(path) == 0);
-	/* They meet again, and a third one comes. */
+	/* Both find each other again, and a third process joins. */
 	node_until(node_table(path));
 	c = node_start(false);
-	node_until(a->budget == NODE_LIMIT / 3 && b->budget == NODE_LIMIT / 3 && c->budget == NODE_LIMIT / 3);
+	node_until(a->budget == NODE_LIMIT / 3 && b->budget == NODE_LIMIT / 3 &&
+		   c->budget == NODE_LIMIT / 3);
 	node_end(c);
 	node_kill(b);
 	node_until(a->budget == NODE_LIMIT);
@@ -364,7 +368,7 @@ static void be_nobody(void *child)
 	node_body(child);
 }
 
-/* The group has the same name, and they know nothing of each other. */
+/* Groups of two users with the same name are independent. */
 static void two_users(void *unused)
 {
 	struct node_child *a, *b;
@@ -386,15 +390,15 @@ static void two_users(void *unused)
 
 enum squatter { A_FILE, A_FOLDER, A_LINK, A_PIPE, SQUATTERS };
 
-struct squat {
+struct intrusion {
 	const char *path;
 	enum squatter what;
 };
 
-/* What another user has put where one's own table should be. */
+/* Another user has created a file with the name of the table. */
 static void be_squatter(void *arg)
 {
-	const struct squat *s = arg;
+	const struct intrusion *s = arg;
 	int fd;
 
 	check(setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
@@ -420,18 +424,18 @@ static void squatted(void *unused)
 	check(unlink(path) == 0);
 	close(fd);
 	for (enum squatter s = A_FILE; s < SQUATTERS; s++) {
-		struct squat squat = { path, s };
+		struct intrusion intrusion = { path, s };
 
-		check_exits(run_child(be_squatter, &squat), 0);
+		check_exits(run_child(be_squatter, &intrusion), 0);
 		refused(path, "");
 		check(remove(path) == 0);
 	}
 }
 
-/* It tries again, and meets the others when it can. */
+/* The process tries again, and joins the others when it can. */
 static void squatted_for_a_while(void *unused)
 {
-	struct squat squat;
+	struct intrusion intrusion;
 	struct node_child *a, *b;
 	char path[128];
 	int fd;
@@ -441,8 +445,8 @@ static void squatted_for_a_while(void *unused)
 	fd = make_table(path);
 	check(unlink(path) == 0);
 	close(fd);
-	squat = (struct squat){ path, A_FILE };
-	check_exits(run_child(be_squatter, &squat), 0);
+	intrusion = (struct intrusion){ path, A_FILE };
+	check_exits(run_child(be_squatter, &intrusion), 0);
 	a = node_start(false);
 	node_until(a->budget == NODE_LIMIT);
 	check(unlink(path) == 0);
@@ -453,7 +457,7 @@ static void squatted_for_a_while(void *unused)
 	check(!node_table(path), "%s is left", path);
 }
 
-/* ---- Tables of those that were killed ---- */
+/* ---- Tables of processes that were killed ---- */
 
 static void group_of(const char *suffix)
 {
@@ -492,7 +496,7 @@ static void swept(void *unused)
 	check(access(used, F_OK) != 0, "%s is left", used);
 }
 
-/* The table that a process has is the one that its group's name leads to. Who made it sees it without a name. */
+/* A process uses the table that has the name of its group. The file is compared by its inode. */
 static void check_table(const struct node_child *c)
 {
 	unsigned long inode = 0, found;
@@ -509,10 +513,11 @@ static void check_table(const struct node_child *c)
 			inode = found;
 	}
 	fclose(f);
-	check(inode == st.st_ino, "%d is by itself: %lu, not %lu", (int)c->pid, inode, (unsigned long)st.st_ino);
+	check(inode == st.st_ino, "%d is by itself: %lu, not %lu", (int)c->pid, inode,
+	      (unsigned long)st.st_ino);
 }
 
-/* Processes of three groups come, end, and are killed, at any moment of each other's. */
+/* Processes of three groups begin, end and are killed, at any time. */
 static void comings_and_goings(void *unused)
 {
 	enum { MANY = 12, STEPS = 400 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_preload - the library in front of a program that was not linked with it: whichever call of the C library
- * installs the program's handler of SIGSEGV, faults of mappings do not reach it, and all others do. Each way is
- * a process of its own, which runs this program again with LD_PRELOAD.
+ * The library preloaded into a program that is not linked with it. The program's handler of SIGSEGV
+ * gets no faults of mappings and all others, whichever call of the C library installs it. Each case
+ * runs this program again with LD_PRELOAD, in its own process.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 
 #include "ummap.h"
 
-/* Programs that call these are what is tested. */
+/* The deprecated functions are the subject of this test. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 #define SEG ((size_t)16 * 1024)
@@ -65,7 +65,7 @@ static void map(void)
 	check(foreign != MAP_FAILED);
 }
 
-/* All of it, in an eighth of its memory. */
+/* Accesses the whole mapping, of which an eighth fits into memory. */
 static void touch_mapped(void)
 {
 	int before = seen;
@@ -118,7 +118,7 @@ static const struct {
 	{ "sigset", sigset, 0 },
 };
 
-/* From before the mapping, and from later. */
+/* Installs a handler before or after the mapping is made. */
 static void install(size_t i, bool before)
 {
 	int flags;
@@ -133,17 +133,19 @@ static void install(size_t i, bool before)
 	touch_foreign();
 	touch_mapped();
 	if (flags & SA_RESETHAND)
-		check(handler_of(SIGSEGV, &flags) == SIG_DFL && ways[i].install(SIGSEGV, on_segv) == SIG_DFL);
+		check(handler_of(SIGSEGV, &flags) == SIG_DFL &&
+		      ways[i].install(SIGSEGV, on_segv) == SIG_DFL);
 	touch_foreign();
 	touch_mapped();
 	check(ways[i].install(SIGUSR1, on_segv) == SIG_DFL);
 	check(handler_of(SIGUSR1, &flags) == on_segv && flags == ways[i].flags);
-	check(ways[i].install(SIGUSR1, SIG_IGN) == on_segv && ways[i].install(SIGUSR1, SIG_DFL) == SIG_IGN);
+	check(ways[i].install(SIGUSR1, SIG_IGN) == on_segv &&
+	      ways[i].install(SIGUSR1, SIG_DFL) == SIG_IGN);
 	check(ways[i].install(SIGKILL, on_segv) == SIG_ERR && errno == EINVAL);
 	check(ways[i].install(1000, on_segv) == SIG_ERR && errno == EINVAL);
 }
 
-/* What signal(3) installs later, and what is there already; SIG_HOLD; ignoring. */
+/* Replaces handlers with signal(3), holds and ignores the signal. */
 static void change(void)
 {
 	sigset_t blocked;
@@ -168,7 +170,8 @@ static void change(void)
 	check(handler_of(SIGSEGV, &flags) == SIG_IGN && sigignore(1000) == -1 && errno == EINVAL);
 }
 
-/* As posix_spawn(3) of other libraries: the child sets its own handlers, in memory that is its parent's. */
+/* Acts like posix_spawn(3) of some libraries: the child, which shares its parent's memory, sets
+ * handlers. */
 static void vforked(void)
 {
 	int flags, status;
@@ -203,7 +206,7 @@ static void run(const char *name)
 	check(mapped != NULL);
 }
 
-/* The library that was built with this program, in front of it. */
+/* Preloads the library that was built together with this program. */
 static void preload(void)
 {
 	char self[PATH_MAX], path[PATH_MAX + 32];

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_reach - processes that get and put in the mapping of another one, which goes on with loads, stores, syncs and
- * evictions in a budget of a quarter of it. What a peer cannot put it asks the owner for, as MPI would.
+ * Processes that get from and put to the mapping of another process, which goes on with loads,
+ * stores, syncs and evictions with a budget of a quarter of the mapping. Data that a peer cannot
+ * put are sent to the owner, as MPI would do.
  *
  *	prog_reach [SEED [SEG_SIZE]]
  *
- * Each word says where it belongs and which version it is. Blocks of words belong to one writer each, a thread of
- * the owner or of a peer, who notes the highest version that he may have written before he writes, and the lowest
- * that must be seen after that. So every get can be checked: whatever it gives lies between what was noted before
- * and after it; and in the end the file. In the second half peers are killed all the time, in the middle of what
- * they do; last, the mapping ends while they get.
+ * Each word has its index and version. A block of words belongs to one writer, which is a thread of
+ * the owner or of a peer. Before a writer writes, it records the highest version that it may have
+ * written; after that, the lowest version that must be visible. So the result of each get is
+ * between the values recorded before and after it, and so is the file at the end. In the second
+ * half, peers are killed at any moment. At last the mapping ends while peers get from it.
  */
 #include <sched.h>
 
@@ -18,9 +19,9 @@
 enum { OWNERS = 2, PEERS = 3, THREADS = 2, WRITERS = OWNERS + PEERS * THREADS };
 
 #define BLOCK ((size_t)2048)     /* words of one writer */
-#define GET_MOST ((size_t)16384) /* words */
+#define MAX_GET_WORDS ((size_t)16384)
 
-/* What a peer's thread asks the owner to store: its words [first, first + n). */
+/* A request to the owner to store the words [first, first + n) of a peer's thread. */
 struct request {
 	_Atomic bool asked;
 	size_t first, n;
@@ -31,12 +32,12 @@ struct bounds {
 	_Atomic uint32_t low, high;
 };
 
-/* What all processes see. */
+/* Memory that all processes share. */
 struct common {
 	struct umexport offer;
 	_Atomic bool offered, stop, unmapped;
-	_Atomic unsigned opened;      /* peers that have opened the offer */
-	_Atomic uint64_t got, put, asked; /* words */
+	_Atomic unsigned opened;      /* number of peers that have imported the mapping */
+	_Atomic uint64_t got, put, asked; /* numbers of words */
 	struct request requests[WRITERS];
 	struct bounds words[];
 };
@@ -46,8 +47,8 @@ enum mode { PUTS, ENDLESS, GETS };
 static struct common *all;
 static size_t seg_size, size, words;
 static uint64_t seed;
-static uint64_t *base;                   /* in the owner */
-static struct umimport *peer;              /* in peers */
+static uint64_t *base;                   /* the mapping, in the owner */
+static struct umimport *peer;            /* the import, in peers */
 static _Atomic bool quiet;               /* the owner's threads stop */
 static enum mode mode;
 
@@ -56,10 +57,11 @@ static uint64_t word_of(size_t i, uint32_t version)
 	return (uint64_t)i << 32 | version;
 }
 
-/* A random run of words within a block of the writer's. */
+/* Chooses a random sequence of words in a block of the writer. */
 static size_t choose(uint64_t *random, unsigned writer, size_t *n)
 {
-	size_t blocks = (words + BLOCK - 1) / BLOCK, turns = (blocks - writer + WRITERS - 1) / WRITERS;
+	size_t blocks = (words + BLOCK - 1) / BLOCK,
+	       turns = (blocks - writer + WRITERS - 1) / WRITERS;
 	size_t from = (next_random(random) % turns * WRITERS + writer) * BLOCK;
 	size_t len = from + BLOCK < words ? BLOCK : words - from, at = next_random(random) % len;
 
@@ -70,11 +72,11 @@ static size_t choose(uint64_t *random, unsigned writer, size_t *n)
 static void check_word(uint64_t word, size_t i, uint32_t low, uint32_t high)
 {
 	check(word >> 32 == i, "word %zu is %#" PRIx64, i, word);
-	check((uint32_t)word >= low && (uint32_t)word <= high, "word %zu is version %u, must be %u to %u", i,
-	      (uint32_t)word, low, high);
+	check((uint32_t)word >= low && (uint32_t)word <= high,
+	      "word %zu is version %u, must be %u to %u", i, (uint32_t)word, low, high);
 }
 
-/* The version that a run of the writer's own is going to have, noted. */
+/* Records the version that a sequence of words is going to have. */
 static uint32_t begin_version(size_t first, size_t n)
 {
 	uint32_t version = 0;
@@ -100,7 +102,7 @@ static void store_run(size_t first, size_t n, uint32_t version)
 		((volatile uint64_t *)base)[i] = word_of(i, version);
 }
 
-static void *own(void *number)
+static void *store_and_check(void *number)
 {
 	unsigned writer = (unsigned)(uintptr_t)number;
 	uint64_t random = mix(seed + writer);
@@ -110,7 +112,8 @@ static void *own(void *number)
 		uint32_t version;
 
 		for (size_t i = first; i < first + n; i++)
-			check_word(((volatile uint64_t *)base)[i], i, all->words[i].low, all->words[i].high);
+			check_word(((volatile uint64_t *)base)[i], i, all->words[i].low,
+				   all->words[i].high);
 		version = begin_version(first, n);
 		store_run(first, n, version);
 		end_version(first, n, version);
@@ -118,7 +121,7 @@ static void *own(void *number)
 	return NULL;
 }
 
-static void *serve(void *unused)
+static void *serve_requests(void *unused)
 {
 	(void)unused;
 	while (!quiet) {
@@ -135,14 +138,15 @@ static void *serve(void *unused)
 	return NULL;
 }
 
-/* All ways out of the view and to storage. */
+/* Evicts, syncs and writes segments in all ways. */
 static void *disturb(void *unused)
 {
 	uint64_t random = mix(seed + WRITERS);
 
 	(void)unused;
 	while (!quiet) {
-		size_t at = next_random(&random) % size, len = 1 + next_random(&random) % (size - at);
+		size_t at = next_random(&random) % size,
+		       len = 1 + next_random(&random) % (size - at);
 		char *p = (char *)base + at;
 
 		switch (next_random(&random) % 6) {
@@ -193,8 +197,8 @@ static void be_owner(void *path)
 
 	map_shared(path);
 	for (uintptr_t i = 0; i < OWNERS; i++)
-		check(pthread_create(&threads[i], NULL, own, (void *)i) == 0);
-	check(pthread_create(&threads[OWNERS], NULL, serve, NULL) == 0);
+		check(pthread_create(&threads[i], NULL, store_and_check, (void *)i) == 0);
+	check(pthread_create(&threads[OWNERS], NULL, serve_requests, NULL) == 0);
 	check(pthread_create(&threads[OWNERS + 1], NULL, disturb, NULL) == 0);
 	while (!all->stop)
 		pause_ms(1);
@@ -211,10 +215,10 @@ static void be_owner(void *path)
 
 /* ---- Peers ---- */
 
-/* What to get: anything. The thread sanitizer rightly minds that another thread of this process puts there. */
+/* Chooses any words to get. Not with TSan, because another thread may put to the same words. */
 static size_t choose_any(uint64_t *random, unsigned writer, size_t *first)
 {
-	size_t n = 1 + next_random(random) % (next_random(random) % 2 ? 8 : GET_MOST);
+	size_t n = 1 + next_random(random) % (next_random(random) % 2 ? 8 : MAX_GET_WORDS);
 
 #ifdef __SANITIZE_THREAD__
 	*first = choose(random, writer, &n);
@@ -271,10 +275,10 @@ static void *visit(void *number)
 {
 	unsigned writer = (unsigned)(uintptr_t)number;
 	uint64_t random = mix(seed + writer + (uint64_t)getpid() * 1000);
-	uint64_t *buf = malloc(GET_MOST * 8);
-	uint32_t *low = malloc(GET_MOST * sizeof(*low));
+	uint64_t *buf = malloc(MAX_GET_WORDS * 8);
+	uint32_t *low = malloc(MAX_GET_WORDS * sizeof(*low));
 
-	/* Of the one who was killed here. */
+	/* A killed predecessor may have left a request. */
 	while (mode != GETS && all->requests[writer].asked)
 		sched_yield();
 	for (size_t n = 0; mode == PUTS ? n < by_time(300, 1000) : !all->unmapped; n++) {
@@ -354,17 +358,19 @@ static void run(size_t of)
 	char path[320];
 
 	seg_size = of;
-	size = (64 * KIB > 32 * seg_size ? 2 * MIB : 32 * seg_size) + 1000 * 8;  /* the last segment is short */
+	/* The last segment is short. */
+	size = (64 * KIB > 32 * seg_size ? 2 * MIB : 32 * seg_size) + 1000 * 8;
 	words = size / 8;
-	all = mmap(NULL, sizeof(*all) + words * sizeof(*all->words), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	all = mmap(NULL, sizeof(*all) + words * sizeof(*all->words), READ_WRITE,
+		   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	check(all != MAP_FAILED);
 	make_file(path);
 	owner = start_child(be_owner, path);
 	start_peers(pids, PUTS);
 	wait_peers(pids);
 	check(all->got > 0 && all->put > 0 && all->asked > 0);
-	printf("%7zu: got %" PRIu64 ", put %" PRIu64 ", asked for %" PRIu64 " words\n", seg_size, all->got, all->put,
-	       all->asked);
+	printf("%7zu: got %" PRIu64 ", put %" PRIu64 ", asked for %" PRIu64 " words\n", seg_size,
+	       all->got, all->put, all->asked);
 	start_peers(pids, ENDLESS);
 	kill_peers(pids);
 	all->opened = 0;
@@ -381,7 +387,8 @@ static void run(size_t of)
 int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL) ^ (uint64_t)getpid() << 32;
+	seed = argc > 1 ? strtoull(argv[1], NULL, 0) :
+			  (uint64_t)time(NULL) ^ (uint64_t)getpid() << 32;
 	printf("seed %" PRIu64 "\n", seed);
 	for (size_t of = 4 * KIB; of <= MIB; of *= 16) {
 		if (argc <= 2 || strtoull(argv[2], NULL, 0) == of)

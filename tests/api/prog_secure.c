@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_secure - a set-user-ID program of root's, started by somebody else: nothing of the environment counts, and
- * no file is written because a URI says so. Needs root, to make one.
+ * A set-user-ID program of root that another user starts: no environment variable has an effect,
+ * and no key of a URI makes the library write a file. Needs root, to create such a program.
  */
 #include <sys/auxv.h>
 #include <sys/prctl.h>
@@ -23,7 +23,7 @@ static void refused(const char *uri, int error, const char *says)
 	check(strstr(umerrormsg(), says), "%s", umerrormsg());
 }
 
-/* This is the program: files are named by its arguments. */
+/* The set-user-ID program. Its arguments name the files. */
 static int be_secure(char **files)
 {
 	char uri[400];
@@ -32,7 +32,7 @@ static int be_secure(char **files)
 	check(getauxval(AT_SECURE) && getuid() == NOBODY && geteuid() == 0);
 	m = map_file(temp_file(SIZE), SIZE, 0, READ_WRITE, 0);
 	m[5] = 1;
-	check(stat_of(m).dirty_bytes == 2 * MIB, "segments are what they are by default");
+	check(stat_of(m).dirty_bytes == 2 * MIB, "segments have the default size");
 	check(umunmap(m, 1) == 0);
 	snprintf(uri, sizeof(uri), "error+mem:1M?error.count=%s", files[1]);
 	refused(uri, EPERM, "error.count");
@@ -47,7 +47,8 @@ static void start_it(void *unused)
 	char driver[500];
 
 	(void)unused;
-	snprintf(driver, sizeof(driver), "error+posix:?error.op=read&error.times=always&error.count=%s", count);
+	snprintf(driver, sizeof(driver),
+		 "error+posix:?error.op=read&error.times=always&error.count=%s", count);
 	set_env("UMMAP_STATS", stats);
 	set_env("UMMAP_DRIVER", driver);
 	set_env("UMMAP_SEG_SIZE", "64K");
@@ -60,7 +61,7 @@ static void start_it(void *unused)
 	check(false, "%s", copy);
 }
 
-/* Of this program; anybody may start it. */
+/* Creates a copy of this program that any user may start. */
 static bool make_it(void)
 {
 	int from = open("/proc/self/exe", O_RDONLY | O_CLOEXEC), to;

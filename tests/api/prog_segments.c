@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_segments - 2^18 segments of 4 KiB, or `prog_segments 20` as many as 2^20, all in memory at once, which is more
- * than the kernel has mappings for by default. Each holds its number, and all are visited again.
+ * 2^18 segments of 4 KiB, or 2^20 with `prog_segments 20`, are in memory at the same time: more
+ * than a process may have VMAs by default. Each segment holds its number, and all are accessed
+ * again.
  */
 #include "common.h"
 #include "uffd.h"
@@ -13,7 +14,7 @@ static uint8_t *m;
 static size_t segs = (size_t)1 << 18;
 
 struct part {
-	size_t first, step;   /* every step-th from first on */
+	size_t first, step;   /* the thread accesses each step-th segment, beginning with first */
 	bool store;
 };
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_shrink - a real block device that loses its upper half under a mapping, first the medium and then the size:
- * loads of it are SIGBUS, what is stored there cannot be written and stays in memory, the lower half goes on
- * working, and nothing hangs. Once the device is whole again, so is everything. Needs root, for a loop device.
+ * A real block device that loses its upper half under a mapping, first the medium and then the
+ * size. Loads from it raise SIGBUS; changes cannot be written and stay in memory; the lower half
+ * works; nothing hangs. After the device is complete again, all works. Needs root, for a loop
+ * device.
  */
 #include <linux/fs.h>
 
@@ -13,7 +14,7 @@
 #define SIZE (SEGS * SEG)
 #define HALF (SIZE / 2)
 #define BUDGET (SIZE / 8)
-#define CHANGED ((size_t)3) /* segments of the upper half, the last ones, that the device is going to lack */
+#define CHANGED ((size_t)3) /* number of changed segments at the end of the upper half */
 #define OLD 1
 #define NEW 2
 
@@ -26,7 +27,7 @@ struct job {
 static unsigned told;
 static int told_error;
 
-static void be_told(void *addr, int error)
+static void note_error(void *addr, int error)
 {
 	(void)addr;
 	told++;
@@ -40,17 +41,18 @@ static void resize_device(const struct job *j, size_t size)
 	uint64_t now_has;
 
 	check(ioctl(j->device, LOOP_SET_CAPACITY) == 0);
-	check(ioctl(j->device, BLKGETSIZE64, &now_has) == 0 && now_has == size, "%" PRIu64, now_has);
+	check(ioctl(j->device, BLKGETSIZE64, &now_has) == 0 && now_has == size, "%" PRIu64,
+	      now_has);
 }
 
-/* The device reads from its file again, and not from the page cache. */
+/* Empties the page cache of the device, so that it reads from its file. */
 static void lose_medium(const struct job *j)
 {
 	check(ftruncate(j->file, HALF) == 0);
 	check(ioctl(j->device, BLKFLSBUF) == 0);
 }
 
-/* The upper half as it was; the lower one may have changed. */
+/* Restores the upper half. The lower half may have changed. */
 static void restore_medium(const struct job *j)
 {
 	file_fill(j->file, HALF, SIZE - HALF, HALF, OLD);
@@ -60,7 +62,7 @@ static void restore_medium(const struct job *j)
 
 /* ---- Loads ---- */
 
-/* Whether the segment can be had; if so, it is right. */
+/* Whether the segment can be loaded. If so, checks its contents. */
 static bool load(const struct job *j, size_t i, uint64_t seed)
 {
 	uint64_t value;
@@ -85,7 +87,8 @@ static unsigned load_some(const struct job *j, size_t first, size_t last, uint64
 	return n;
 }
 
-/* The upper half is gone, except for what is in memory. Each touch tries again, and pins say why they fail. */
+/* The upper half is gone, except for segments in memory. Each access tries again, and a pin reports
+ * the error. */
 static void check_gone(const struct job *j, size_t last)
 {
 	size_t first = HALF / SEG;
@@ -94,20 +97,20 @@ static void check_gone(const struct job *j, size_t last)
 	check(load_some(j, first, last, OLD) <= BUDGET / SEG);
 	check(told > before);
 	check(load_some(j, 0, first, OLD) == first);
-	/* Now the lower half has all the memory. */
+	/* Fills the memory with the lower half. */
 	check(load_some(j, first, last, OLD) == 0);
 	check(!try_store(j->base + first * SEG, 1));
 	check_fails(umpin(j->base + first * SEG, SEG, PROT_READ), EIO);
 }
 
-/* ---- What was stored ---- */
+/* ---- Stores ---- */
 
 static void check_changed(const struct job *j)
 {
 	check(load_some(j, SEGS - CHANGED, SEGS, NEW) == CHANGED);
 }
 
-/* Stored into segments that the device then lacks. Work on the lower half does not push them out of memory. */
+/* Changes segments that the device then lacks. Accesses to the lower half do not evict them. */
 static void store_and_lose(const struct job *j)
 {
 	fill(j->base + SIZE - CHANGED * SEG, CHANGED * SEG, SIZE - CHANGED * SEG, NEW);
@@ -121,14 +124,15 @@ static void store_and_lose(const struct job *j)
 	check_fails(umunmap(j->base, 1), ENOSPC);
 	check_changed(j);
 	check(load_some(j, 0, HALF / SEG, NEW) == HALF / SEG);
-	check(stat_of(j->base).dirty_bytes == CHANGED * SEG, "%" PRIu64, stat_of(j->base).dirty_bytes);
+	check(stat_of(j->base).dirty_bytes == CHANGED * SEG, "%" PRIu64,
+	      stat_of(j->base).dirty_bytes);
 }
 
 static void recover(const struct job *j)
 {
 	restore_medium(j);
 	resize_device(j, SIZE);
-	if (umsync(j->base, 1) != 0)  /* what failed behind the scenes since then is still to be told, once */
+	if (umsync(j->base, 1) != 0)  /* an earlier background error, which is reported once */
 		check(errno == ENOSPC && umsync(j->base, 1) == 0);
 	check(load_some(j, 0, HALF / SEG, NEW) == HALF / SEG);
 	check(load_some(j, HALF / SEG, SEGS - CHANGED, OLD) == SEGS - CHANGED - HALF / SEG);
@@ -153,7 +157,7 @@ static void shrink_and_grow(void *arg)
 	j->device = loop_attach(j->file);
 	check(j->device >= 0);
 	j->base = map_file(j->device, SIZE, SEG, READ_WRITE, 0);
-	check(umonerror(be_told) == 0);
+	check(umonerror(note_error) == 0);
 	catch_sigbus();
 	check(load_some(j, 0, SEGS, OLD) == SEGS);
 	lose_medium(j);
@@ -176,7 +180,9 @@ static bool has_loop_devices(void)
 
 int main(void)
 {
-	static const char *const drivers[] = { "posix", "uring" }, *const ways[] = { "auto", "always", "never" };
+	static const char *const drivers[] = { "posix", "uring" }, *const ways[] = { "auto",
+										     "always",
+										     "never" };
 
 	if (!has_loop_devices()) {
 		printf("needs root and a loop device\n");
@@ -184,7 +190,9 @@ int main(void)
 	}
 	for (int d = 0; d < 2; d++) {
 		for (int w = 0; w < 3 && has_driver(drivers[d]); w++) {
-			struct job job = { .driver = drivers[d], .direct = ways[w], .file = temp_file(SIZE) };
+			struct job job = { .driver = drivers[d],
+					   .direct = ways[w],
+					   .file = temp_file(SIZE) };
 
 			printf("%s, direct=%s\n", job.driver, job.direct);
 			check_exits(run_child(shrink_and_grow, &job), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_signals - the library and the application's own SIGSEGV: who is told of which fault, with what flags
- * and mask, whenever and however the handler came to be. Each case is a process of its own.
+ * The library and the application's own handler of SIGSEGV: which faults the handler gets, and with
+ * which flags and mask, whenever and however it was installed. Each case runs in its own process.
  */
 #include <sys/ptrace.h>
 
@@ -12,9 +12,9 @@
 #define BUDGET (SIZE / 8)
 
 static uint8_t *mapped;
-static uint8_t *foreign;  /* a page of nobody: every touch is the application's fault */
+static uint8_t *foreign;  /* a page without access rights, which is no mapping */
 
-/* What the handlers saw. */
+/* Values that the handlers have recorded. */
 static volatile sig_atomic_t seen, depth, served;
 static siginfo_t volatile last_info;
 static sigset_t last_mask;
@@ -27,7 +27,7 @@ static void prepare(void)
 	mapped = map_file(temp_file(SIZE), SIZE, SEG, READ_WRITE, 0);
 }
 
-/* Several faults of ours, with eviction: nobody but the library is to notice. */
+/* Causes several faults of the mapping, with evictions, which the application must not notice. */
 static void touch_mapped(void)
 {
 	int before = seen;
@@ -59,7 +59,7 @@ static void on_segv_plain(int sig)
 	siglongjmp(bus_jump, 1);
 }
 
-/* try_store and try_load come back here when on_segv jumps. */
+/* If on_segv jumps, try_store and try_load return false. */
 static void touch_foreign(void)
 {
 	int before = seen;
@@ -67,7 +67,8 @@ static void touch_foreign(void)
 
 	check(!try_store(foreign + 40, 1));
 	check(seen == before + 1 && last_info.si_addr == foreign + 40);
-	check(last_info.si_signo == SIGSEGV && last_info.si_code == SEGV_ACCERR, "%d", last_info.si_code);
+	check(last_info.si_signo == SIGSEGV && last_info.si_code == SEGV_ACCERR, "%d",
+	      last_info.si_code);
 	check(!try_load(foreign + 80, &value));
 	check(seen == before + 2 && last_info.si_addr == foreign + 80);
 }
@@ -81,10 +82,11 @@ static struct sigaction own_action(int flags)
 	return action;
 }
 
-/* What was blocked in the last on_segv: what own_action asks for, and SIGSEGV unless it was SA_NODEFER. */
+/* Checks the mask during the last on_segv: the signals of own_action, and SIGSEGV unless the
+ * handler had SA_NODEFER. */
 static void check_mask(bool segv)
 {
-#ifndef __SANITIZE_THREAD__  /* its handlers run with every signal blocked */
+#ifndef __SANITIZE_THREAD__  /* TSan runs handlers with all signals blocked */
 	check(sigismember(&last_mask, SIGUSR1) == 1 && sigismember(&last_mask, SIGUSR2) == 0);
 	check(sigismember(&last_mask, SIGSEGV) == segv);
 #else
@@ -102,7 +104,7 @@ static void check_reported(void (*handler)(int, siginfo_t *, void *), int flags)
 	check(sigismember(&old.sa_mask, SIGUSR1) == 1 && sigismember(&old.sa_mask, SIGUSR2) == 0);
 }
 
-/* ---- Handlers from before the first mapping, and from later ---- */
+/* ---- Handlers installed before and after the first mapping ---- */
 
 static void handler_from_before(void *unused)
 {
@@ -158,7 +160,8 @@ static void handler_by_signal(void *unused)
 	check(signal(SIGSEGV, SIG_IGN) == on_segv_plain);
 	check(signal(SIGSEGV, SIG_DFL) == SIG_IGN);
 	touch_mapped();
-	check(signal(SIGUSR1, on_segv_plain) == SIG_DFL, "other signals are none of the library's business");
+	check(signal(SIGUSR1, on_segv_plain) == SIG_DFL,
+	      "the library does not change other signals");
 	check(signal(SIGUSR1, SIG_DFL) == on_segv_plain);
 	check(signal(SIGKILL, on_segv_plain) == SIG_ERR && errno == EINVAL);
 	check(sigaction(10000, NULL, NULL) == -1 && errno == EINVAL);
@@ -177,7 +180,7 @@ static void reset_hand(void *unused)
 	check(!try_store(foreign, 1) && seen == 1);
 	touch_mapped();
 	check(sigaction(SIGSEGV, NULL, &action) == 0 && action.sa_handler == SIG_DFL);
-	try_store(foreign, 1);  /* the second time is the default action */
+	try_store(foreign, 1);  /* the second fault has the default action */
 	_exit(1);
 }
 
@@ -233,7 +236,7 @@ __attribute__((noinline)) static unsigned recurse(volatile char *up)
 	volatile char frame[1024];
 
 	frame[0] = up[0];
-	return frame[0] ? 0 : recurse(frame) + frame[0];  /* it stays 0: without end */
+	return frame[0] ? 0 : recurse(frame) + frame[0];  /* frame[0] stays 0, so it never ends */
 }
 
 static void *overflow(void *unused)
@@ -247,7 +250,7 @@ static void *overflow(void *unused)
 	return NULL;
 }
 
-/* Only a handler on the alternate stack can be told of this. */
+/* Only a handler on the alternate stack can handle an overflow of the stack. */
 static void stack_overflow(void *unused)
 {
 	struct sigaction action = own_action(SA_ONSTACK);
@@ -264,7 +267,7 @@ static void stack_overflow(void *unused)
 	touch_mapped();
 }
 
-/* ---- Nobody's handler ---- */
+/* ---- No handler ---- */
 
 static void die_by_default(void *unused)
 {
@@ -280,10 +283,10 @@ static void die_ignoring(void *unused)
 	check(signal(SIGSEGV, SIG_IGN) == SIG_DFL);
 	prepare();
 	touch_mapped();
-	check(raise(SIGSEGV) == 0);  /* from outside it is ignored ... */
+	check(raise(SIGSEGV) == 0);  /* a signal that is sent is ignored */
 	check(kill(getpid(), SIGSEGV) == 0);
 	touch_mapped();
-	*(volatile uint8_t *)foreign = 1;  /* ... but not when an instruction cannot go on */
+	*(volatile uint8_t *)foreign = 1;  /* the kernel does not ignore the signal of a fault */
 }
 
 static void die_by_kill(void *unused)
@@ -317,7 +320,7 @@ static void be_traced(void *unused)
 	die_by_default(unused);
 }
 
-/* As a debugger sees it: the last SIGSEGV is the processor's own, at the address that was touched. */
+/* A debugger sees the processor's own SIGSEGV with the address of the access. */
 static void default_at_the_true_instruction(void *unused)
 {
 	pid_t child = start_child(be_traced, NULL);
@@ -331,11 +334,11 @@ static void default_at_the_true_instruction(void *unused)
 		check(ptrace(PTRACE_CONT, child, NULL, (void *)(uintptr_t)WSTOPSIG(status)) == 0);
 	}
 	check_killed(status, SIGSEGV);
-	check(last.si_code == SEGV_ACCERR && ((uintptr_t)last.si_addr & 4095) == 123, "code %d at %p",
-	      last.si_code, last.si_addr);
+	check(last.si_code == SEGV_ACCERR && ((uintptr_t)last.si_addr & 4095) == 123,
+	      "code %d at %p", last.si_code, last.si_addr);
 }
 
-/* ---- Behind the library's back ---- */
+/* ---- Handlers that the library does not see being installed ---- */
 
 struct kernel_action {
 	void (*handler)(int, siginfo_t *, void *);
@@ -344,7 +347,7 @@ struct kernel_action {
 	unsigned long mask;
 };
 
-/* Installs a handler as a program does that makes its own system calls. */
+/* Installs a handler with a system call of the program's own. */
 static void install_raw(void (*handler)(int, siginfo_t *, void *))
 {
 	struct kernel_action action;
@@ -363,7 +366,7 @@ static void behind_its_back(void *unused)
 	touch_mapped();
 	for (int i = 0; i < 3; i++) {
 		install_raw(on_segv);
-		check(umsync(mapped, 1) == 0);  /* any call notices */
+		check(umsync(mapped, 1) == 0);  /* each call detects the change */
 		touch_mapped();
 		touch_foreign();
 	}
@@ -401,29 +404,30 @@ static void chaining_by_itself(void *unused)
 	siginfo_t info = { .si_signo = SIGUSR1 };
 
 	(void)unused;
-	set_env("UMMAP_ENGINE", "segv"); /* no other raises signals */
+	set_env("UMMAP_ENGINE", "segv"); /* the engine whose faults are signals */
 	prepare();
 	for (int tries = 0; served == 0 && tries < 10; tries++) {
 		check(umsync(mapped, 1) == 0);
 		install_raw(on_segv_chaining);
-		mapped[SEG / 2] = 1;  /* the library's thread may have noticed already: then once more */
+		mapped[SEG / 2] =
+			1; /* repeat if the library's thread has detected the change already */
 	}
 	check(served > 0 && seen == 0);
 	touch_mapped();
 	touch_foreign();
-	check(umsync(mapped, 1) == 0);  /* from here on the library's own is in front again */
+	check(umsync(mapped, 1) == 0);  /* the library's handler is the first one again */
 	touch_mapped();
 	touch_foreign();
 	check(umfault(SIGUSR1, &info, NULL) == 0);
 }
 
-/* ---- */
+/* ---- Table of tests ---- */
 
 struct test {
 	const char *name;
 	void (*body)(void *);
 	void *arg;
-	int killed_by;  /* 0: it exits */
+	int killed_by;  /* signal that ends the process; 0: it exits */
 };
 
 int main(void)
@@ -433,7 +437,7 @@ int main(void)
 		{ "a handler from later", handler_from_later, NULL, 0 },
 		{ "a handler by signal()", handler_by_signal, NULL, 0 },
 		{ "SA_RESETHAND", reset_hand, NULL, SIGSEGV },
-#ifndef __SANITIZE_THREAD__  /* its handlers run with every signal blocked, whatever the flags */
+#ifndef __SANITIZE_THREAD__  /* TSan runs handlers with all signals blocked, whatever the flags */
 		{ "SA_NODEFER", no_defer, alternate, 0 },
 #endif
 		{ "no SA_NODEFER", no_defer, NULL, SIGSEGV },

@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_stress - threads on records that describe themselves, in a budget of an eighth of the mapping, while
- * others sync, evict, advise and count. Every policy, segments of 4 KiB, 64 KiB and 2 MiB.
+ * Threads work on records that describe themselves, with a budget of an eighth of the mapping,
+ * while other threads sync, evict, advise and read counters. Each policy, with segments of 4 KiB,
+ * 64 KiB and 2 MiB.
  *
  *	prog_stress [SEED [POLICY SEG_SIZE]]
  *
- * UMMAP_STRESS_SECONDS: for all of it (10; with UMMAP_TEST_LONG 20). UMMAP_STRESS_SEED: as SEED. A record belongs to one
- * thread, neighbours to different ones; its version also stands in a shadow in memory, so that every load
- * can be checked at once, and the file at the end. Then counters that belong to nobody, whose sum must be
- * exact. Records straddle pages and segments. Every second policy runs where the address space that the
- * library prefers for views is taken.
+ * UMMAP_STRESS_SECONDS: duration of the test (10; with UMMAP_TEST_LONG 20). UMMAP_STRESS_SEED: as
+ * SEED. A record belongs to one thread, and its neighbors to other threads. The versions are also
+ * in an array, so that each load can be checked, and the file at the end. Then threads increment
+ * counters that all of them share, whose sum must be exact. Records cross pages and segments. Each
+ * second policy runs while the addresses that the library prefers for mappings are taken.
  */
 #include "common.h"
 
 #define WORKERS 8
-#define WORDS 11  /* of a record: index, version, payload, checksum */
+#define WORDS 11  /* words of a record: index, version, payload, checksum */
 
 struct run {
 	uint64_t seed;
 	int policy;
 	size_t seg_size;
-	bool shared;       /* counters instead of records */
+	bool shared;       /* the test uses counters instead of records */
 	double seconds;
 	int fd;
 	uint8_t *base;
 	size_t size;
 	size_t records;
-	uint32_t *shadow;  /* a version for each record; 0: all zeros, never written */
+	uint32_t *shadow;  /* version of each record; 0: the record is all zeros */
 	atomic_bool *stop;
 };
 
@@ -34,7 +35,7 @@ struct worker {
 	struct run *run;
 	uint64_t random;
 	unsigned number;
-	_Atomic uint64_t work;  /* loads, stores, additions done */
+	_Atomic uint64_t work;  /* number of loads, stores and additions */
 };
 
 static const char *const policies[] = { "fifo", "lifo", "plru", "prnd", "wiro-f", "wiro-l" };
@@ -42,7 +43,8 @@ static const size_t seg_sizes[] = { 4 * KIB, 64 * KIB, 2 * MIB };
 
 /* ---- Records ---- */
 
-static void make_record(uint64_t words[WORDS], const struct run *r, uint64_t index, uint64_t version)
+static void make_record(uint64_t words[WORDS], const struct run *r, uint64_t index,
+			uint64_t version)
 {
 	uint64_t sum = r->seed;
 
@@ -59,20 +61,23 @@ static void make_record(uint64_t words[WORDS], const struct run *r, uint64_t ind
 	words[WORDS - 1] = sum;
 }
 
-static void check_record(const struct run *r, const volatile uint64_t *found, uint64_t index, const char *where)
+static void check_record(const struct run *r, const volatile uint64_t *found, uint64_t index,
+			 const char *where)
 {
 	uint64_t expected[WORDS];
 
 	make_record(expected, r, index, r->shadow[index]);
 	for (int i = 0; i < WORDS; i++)
 		if (found[i] != expected[i])
-			check(false, "seed %" PRIu64 " %s %zu: record %" PRIu64 ", word %d %s is %#" PRIx64
-			      ", not %#" PRIx64 " (version %" PRIu32 "; found index %" PRIu64 " version %" PRIu64 ")",
-			      r->seed, policies[r->policy], r->seg_size, index, i, where, found[i], expected[i],
-			      r->shadow[index], found[0], found[1]);
+			check(false,
+			      "seed %" PRIu64 " %s %zu: record %" PRIu64 ", word %d %s is %#" PRIx64
+			      ", not %#" PRIx64 " (version %" PRIu32 "; found index %" PRIu64
+			      " version %" PRIu64 ")",
+			      r->seed, policies[r->policy], r->seg_size, index, i, where, found[i],
+			      expected[i], r->shadow[index], found[0], found[1]);
 }
 
-/* Stores word by word, in either direction: a segment may be taken away and come back between any two. */
+/* Stores word by word, in either direction. The segment may be evicted between two words. */
 static void store_record(const struct run *r, uint64_t index, bool backwards)
 {
 	volatile uint64_t *to = (volatile uint64_t *)(r->base + index * WORDS * 8);
@@ -94,14 +99,16 @@ static void *work_on_records(void *arg)
 
 	while (!atomic_load(r->stop)) {
 		uint64_t dice = next_random(&w->random);
-		unsigned steps = dice % 4 ? 1 : 64;  /* mostly jumps, now and then a run */
+		unsigned steps =
+			dice % 4 ? 1 : 64; /* mostly random accesses, sometimes a sequence */
 
 		turn = next_random(&w->random) % turns;
 		for (unsigned i = 0; i < steps && turn < turns; i++, turn++) {
 			uint64_t index = turn * WORKERS + w->number;
 
 			errno = EXFULL;
-			check_record(r, (uint64_t *)(r->base + index * WORDS * 8), index, "in memory");
+			check_record(r, (uint64_t *)(r->base + index * WORDS * 8), index,
+				     "in memory");
 			if (dice & 16)
 				store_record(r, index, dice & 32);
 			check(errno == EXFULL, "a fault leaves errno alone");
@@ -119,7 +126,7 @@ static void *work_on_counters(void *arg)
 	while (!atomic_load(r->stop)) {
 		uint64_t at = next_random(&w->random) % (r->size / 8);
 
-		/* Some are everybody's favourites. */
+		/* All threads often use the first counters. */
 		if (at % 4 == 0)
 			at = at % 64 * (r->size / 8 / 64);
 		__atomic_fetch_add((uint64_t *)r->base + at, 1, __ATOMIC_RELAXED);
@@ -128,7 +135,7 @@ static void *work_on_counters(void *arg)
 	return NULL;
 }
 
-/* ---- Those who disturb ---- */
+/* ---- Threads that disturb the workers ---- */
 
 static void *sync_often(void *arg)
 {
@@ -182,7 +189,8 @@ static void *advise_and_count(void *arg)
 
 		check(umadvise(r->base + from, len, advices[dice % 7]) == 0);
 		st = stat_of(r->base);
-		check(st.resident_bytes <= r->size && st.inactive_bytes <= r->size && st.dirty_bytes <= r->size);
+		check(st.resident_bytes <= r->size && st.inactive_bytes <= r->size &&
+		      st.dirty_bytes <= r->size);
 		check(st.read_errors == 0 && st.write_errors == 0 && st.pinned_bytes == 0);
 		pause_ms(dice >> 32 & 7);
 		w->work++;
@@ -190,7 +198,7 @@ static void *advise_and_count(void *arg)
 	return NULL;
 }
 
-/* ---- One run, in a process of its own: the budget is read once ---- */
+/* ---- One run, in its own process, because the library reads the budget once ---- */
 
 static void check_records_of_file(const struct run *r)
 {
@@ -207,12 +215,13 @@ static void check_counters_of_file(const struct run *r, uint64_t additions)
 
 	for (size_t i = 0; i < r->size / 8; i++)
 		sum += all[i];
-	check(sum == additions, "seed %" PRIu64 " %s %zu: %" PRIu64 " additions, the file has %" PRIu64,
-	      r->seed, policies[r->policy], r->seg_size, additions, sum);
+	check(sum == additions,
+	      "seed %" PRIu64 " %s %zu: %" PRIu64 " additions, the file has %" PRIu64, r->seed,
+	      policies[r->policy], r->seg_size, additions, sum);
 	free(all);
 }
 
-/* However late they get the processor: each has done something, and segments have had to leave. */
+/* Waits until each thread has done some work and segments have been evicted. */
 static void await_all(const struct run *r, const struct worker *workers)
 {
 	unsigned idle;
@@ -226,7 +235,7 @@ static void await_all(const struct run *r, const struct worker *workers)
 	} while (idle);
 }
 
-/* Starts the workers and those who disturb, lets them work, and adds up what the workers did. */
+/* Starts all threads, waits, and returns the total work of the workers. */
 static uint64_t work(struct run *r)
 {
 	struct worker workers[WORKERS + 2];
@@ -252,12 +261,13 @@ static uint64_t work(struct run *r)
 	return done;
 }
 
-/* The thread sanitizer wants that place for itself: there, views are never in it. */
+/* Takes the preferred addresses. With TSan, mappings are never there. */
 static void take_place(void)
 {
 #ifndef __SANITIZE_THREAD__
 	check(mmap((void *)((uintptr_t)32 << 40), (size_t)8 << 40, PROT_NONE,
-		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0) != MAP_FAILED);
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1,
+		   0) != MAP_FAILED);
 #endif
 }
 
@@ -269,7 +279,9 @@ static void run(void *arg)
 	uint64_t done;
 	void *addr;
 
-	r->size = r->seg_size < 64 * KIB ? 4 * MIB : r->seg_size < MIB ? 16 * MIB : 64 * r->seg_size;
+	r->size = r->seg_size < 64 * KIB ? 4 * MIB :
+		  r->seg_size < MIB      ? 16 * MIB :
+					   64 * r->seg_size;
 	r->size += 1000 * 8;  /* the last segment is short */
 	r->records = r->size / (WORDS * 8);
 	r->shadow = calloc(r->records, sizeof(*r->shadow));
@@ -288,9 +300,10 @@ static void run(void *arg)
 		check_counters_of_file(r, done);
 	else
 		check_records_of_file(r);
-	printf("%-6s %7zu %-8s %9" PRIu64 " operations, %7" PRIu64 " evictions, %7" PRIu64 " standby hits\n",
-	       policies[r->policy], r->seg_size, r->shared ? "counters" : "records", done, st.evictions,
-	       st.inactive_hits);
+	printf("%-6s %7zu %-8s %9" PRIu64 " operations, %7" PRIu64 " evictions, %7" PRIu64
+	       " inactive hits\n",
+	       policies[r->policy], r->seg_size, r->shared ? "counters" : "records", done,
+	       st.evictions, st.inactive_hits);
 	check(st.evictions > 0);
 }
 
@@ -309,10 +322,15 @@ int main(int argc, char **argv)
 	printf("seed %" PRIu64 "\n", seed);
 	for (int policy = 0; policy < 6; policy++) {
 		for (int i = 0; i < 3; i++) {
-			/* 18 runs of records, and 3 of counters */
-			for (int shared = 0; shared <= ((unsigned)policy == (seed + i) % 6); shared++) {
-				struct run r = { .seed = seed, .policy = policy, .seg_size = seg_sizes[i],
-						 .shared = shared, .seconds = stress_seconds(10, 20) / 21, .fd = -1 };
+			/* The seconds are divided by 21 runs: 18 of records and 3 of counters. */
+			for (int shared = 0; shared <= ((unsigned)policy == (seed + i) % 6);
+			     shared++) {
+				struct run r = { .seed = seed,
+						 .policy = policy,
+						 .seg_size = seg_sizes[i],
+						 .shared = shared,
+						 .seconds = stress_seconds(10, 20) / 21,
+						 .fd = -1 };
 
 				if (argc > 3 && (strcmp(argv[2], policies[policy]) != 0 ||
 						 strtoull(argv[3], NULL, 0) != seg_sizes[i]))

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Runs the example wordcount on a text and with a table that are both larger than its budget, and counts the
- * same text by sorting: every count, the totals and the order of the first words must agree. Then what its
- * manual promises about --query, odd texts and files that it must not touch.
+ * Runs the example wordcount with a text and a table that are larger than its budget, and counts
+ * the same text by sorting. All counts, the totals and the order of the most frequent words must
+ * agree. Then tests the manual's statements about --query, unusual texts, and files that must not
+ * change.
  */
 #include "common.h"
 
@@ -10,7 +11,8 @@
 #define BUDGET "2M"
 #define TOP 50
 #define TOP_TEXT "50"
-/* The program's own memory beside the budget. Without a bound it would hold 30 MiB of mappings, or 10 of the shorter text. */
+/* Memory of the program besides the budget. Without a budget, it would have 10 to 30 MiB of
+ * mappings. */
 #define PEAK_MIB (2 + 10.0)
 
 struct word {
@@ -21,7 +23,7 @@ struct word {
 
 static char wordcount[512], out[320], errors[320];
 
-/* Runs wordcount with these arguments, its output into `out` and `errors`. Returns its exit status. */
+/* Runs wordcount. Its output goes to the files `out` and `errors`. Returns its exit status. */
 static int run(const char *first, ...)
 {
 	char *argv[24] = { wordcount, (char *)first };
@@ -45,8 +47,8 @@ static int run(const char *first, ...)
 	return WEXITSTATUS(status);
 }
 
-/* All of a file, with a NUL behind it. */
-static char *slurp(const char *path, size_t *size)
+/* Returns the contents of a file and a final NUL. */
+static char *read_whole_file(const char *path, size_t *size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
@@ -62,7 +64,7 @@ static char *slurp(const char *path, size_t *size)
 static bool says(const char *path, const char *what)
 {
 	size_t size;
-	char *text = slurp(path, &size);
+	char *text = read_whole_file(path, &size);
 	bool found = strstr(text, what) != NULL;
 
 	if (!found)
@@ -79,9 +81,9 @@ static void put_file(const char *path, const char *text, size_t size)
 	close(fd);
 }
 
-/* ---- The text, and what is in it. ---- */
+/* ---- The text ---- */
 
-/* Word number n in either case: the same letters each time, most of them short, a few too long for an entry. */
+/* Writes word number n, with letters of random case. Most are short; a few do not fit an entry. */
 static size_t make_word(char *to, uint64_t n, uint64_t cases)
 {
 	static const uint16_t long_ones[] = { 39, 40, 41, 63, 64, 65, 400, 5000 };
@@ -91,14 +93,15 @@ static size_t make_word(char *to, uint64_t n, uint64_t cases)
 	for (size_t i = 0; i < length; i++) {
 		if (i % 8 == 0)
 			letters = mix(letters + i);
-		to[i] = (char)((cases >> i % 64 & 1 ? 'A' : 'a') + (letters >> i % 8 * 8 & 255) % 26);
+		to[i] = (char)((cases >> i % 64 & 1 ? 'A' : 'a') +
+			       (letters >> i % 8 * 8 & 255) % 26);
 	}
 	return length;
 }
 
 /*
- * Fills the text from its first byte to its last. As in any language, a few words are most of it: every rare
- * one costs a segment read and another written.
+ * Fills the text. As in natural languages, a few words are very frequent. Each rare word costs a
+ * read and a write of a segment.
  */
 static void make_text(char *text, size_t size)
 {
@@ -138,10 +141,12 @@ static int by_count(const void *pa, const void *pb)
 {
 	const struct word *a = pa, *b = pb;
 
-	return a->count != b->count ? (a->count < b->count) - (a->count > b->count) : by_word(pa, pb);
+	return a->count != b->count ? (a->count < b->count) - (a->count > b->count) :
+				      by_word(pa, pb);
 }
 
-/* The words of a text, which becomes lower case, sorted and counted. *n: how many; *total: with repetitions. */
+/* Counts the words of a text, which it changes to lower case, by sorting. *n: number of different
+ * words. *total: number of all words. */
 static struct word *count_by_sorting(char *text, size_t size, size_t *n, uint64_t *total)
 {
 	struct word *words = malloc((size / 2 + 1) * sizeof(*words));
@@ -168,7 +173,7 @@ static struct word *count_by_sorting(char *text, size_t size, size_t *n, uint64_
 	return words;
 }
 
-/* Reads up to max lines of "count word"; the words stay in text. */
+/* Parses up to max lines "count word". The words stay in the text. */
 static size_t read_counts(char *text, struct word *words, size_t max)
 {
 	size_t n = 0;
@@ -183,13 +188,14 @@ static size_t read_counts(char *text, struct word *words, size_t max)
 	return n;
 }
 
-static void check_counts(const char *what, const struct word *given, const struct word *right, size_t n)
+static void check_counts(const char *what, const struct word *given, const struct word *right,
+			 size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		check(given[i].count == right[i].count && by_word(&given[i], &right[i]) == 0,
-		      "%s, number %zu: %" PRIu64 " times \"%.*s\", not %" PRIu64 " times \"%.*s\"", what, i,
-		      given[i].count, (int)given[i].length, given[i].text,
-		      right[i].count, (int)right[i].length, right[i].text);
+		      "%s, number %zu: %" PRIu64 " times \"%.*s\", not %" PRIu64 " times \"%.*s\"",
+		      what, i, given[i].count, (int)given[i].length, given[i].text, right[i].count,
+		      (int)right[i].length, right[i].text);
 }
 
 static void check_query(const char *table, const struct word *w)
@@ -197,21 +203,23 @@ static void check_query(const char *table, const struct word *w)
 	char *word = strndup(w->text, w->length), expected[32];
 
 	snprintf(expected, sizeof(expected), "%" PRIu64 "\n", w->count);
-	check(run("--budget", BUDGET, "--query", word, "--table", table, NULL) == (w->count ? 0 : 1));
+	check(run("--budget", BUDGET, "--query", word, "--table", table, NULL) ==
+	      (w->count ? 0 : 1));
 	check(says(out, expected), "%s", word);
 	free(word);
 }
 
-/* What is printed: the first words in order, the totals, and a peak that shows that memory was bounded. */
+/* Checks the output: the most frequent words, the totals, and that the peak of memory was bounded.
+ * */
 static void check_output(struct word *right, size_t n, uint64_t total)
 {
 	struct word given[TOP + 1];
 	char expected[100];
 	size_t size;
-	char *output = slurp(out, &size), *peak = strstr(output, "peak ");
+	char *output = read_whole_file(out, &size), *peak = strstr(output, "peak ");
 
-	snprintf(expected, sizeof(expected), "\nbytes     %zu\nwords     %" PRIu64 "\ndistinct  %zu\n",
-		 TEXT_SIZE, total, n);
+	snprintf(expected, sizeof(expected),
+		 "\nbytes     %zu\nwords     %" PRIu64 "\ndistinct  %zu\n", TEXT_SIZE, total, n);
 	check(says(out, expected));
 	check(peak);
 	check(SANITIZED || strtod(peak + 5, NULL) < PEAK_MIB, "peak: %.10s", peak + 5);
@@ -225,7 +233,7 @@ static void check_list(const char *path, struct word *right, size_t n)
 {
 	struct word *given = calloc(n + 1, sizeof(*given));
 	size_t size;
-	char *list = slurp(path, &size);
+	char *list = read_whole_file(path, &size);
 
 	check(given);
 	check(read_counts(list, given, n + 1) == n);
@@ -236,11 +244,12 @@ static void check_list(const char *path, struct word *right, size_t n)
 	free(given);
 }
 
-/* ---- The tests. ---- */
+/* ---- Tests ---- */
 
 static void test_counts(void)
 {
-	static const size_t lengths[] = { 40, 41, 5000 }; /* around what an entry holds, and far more */
+	static const size_t lengths[] = { 40, 41,
+					  5000 }; /* below, at and far above an entry's limit */
 	char path[320], table[320], list[320];
 	size_t n;
 	uint64_t total;
@@ -252,9 +261,9 @@ static void test_counts(void)
 	check(text);
 	make_text(text, TEXT_SIZE);
 	put_file(path, text, TEXT_SIZE);
-	/* Begins with 16 entries: the table has to grow many times. */
-	int rc = run("--budget", BUDGET, "--seg", "64K", "--table-seg", "16K", "--entries", "16", "--top", TOP_TEXT,
-		     "--table", table, "--list", list, path, NULL);
+	/* The table begins with 16 entries and has to grow many times. */
+	int rc = run("--budget", BUDGET, "--seg", "64K", "--table-seg", "16K", "--entries", "16",
+		     "--top", TOP_TEXT, "--table", table, "--list", list, path, NULL);
 	check(says(errors, "100.0%"));
 	check(rc == 0, "exit status %d", rc);
 
@@ -275,15 +284,17 @@ static void test_counts(void)
 	free(text);
 }
 
-/* A few words, again and again into the same table; each text replaces the one before. */
+/* Each text replaces the previous one in the same table. */
 static void test_odd_texts(void)
 {
-	static const struct { const char *text, *said; } cases[] = {
+	static const struct { const char *text, *said;
+	} cases[] = {
 		{ "", "bytes     0\nwords     0\ndistinct  0\n" },
 		{ "x", "      1 x\nbytes     1\nwords     1\ndistinct  1\n" },
 		{ " 12 ", "bytes     4\nwords     0\ndistinct  0\n" },
 		{ "cc a cc", "      2 cc\n      1 a\nbytes     7\n" },
-		{ "b A c\nB a", "      2 a\n      2 b\n      1 c\nbytes     9\nwords     5\ndistinct  3\n" },
+		{ "b A c\nB a",
+		  "      2 a\n      2 b\n      1 c\nbytes     9\nwords     5\ndistinct  3\n" },
 	};
 	char path[320], table[320];
 	size_t size;
@@ -294,7 +305,7 @@ static void test_odd_texts(void)
 		put_file(path, cases[i].text, strlen(cases[i].text));
 		check(run("--quiet", "--table", table, path, NULL) == 0);
 		check(says(out, cases[i].said), "text %zu", i);
-		free(slurp(errors, &size));
+		free(read_whole_file(errors, &size));
 		check(size == 0, "not quiet with text %zu", i);
 	}
 	check_query(table, &(struct word){ "B", 1, 2 });
@@ -311,24 +322,33 @@ static void test_refusals(void)
 	close(temp_named("precious", 0, other));
 	put_file(path, "some words", 10);
 	put_file(other, "not a table at all", 18);
-	check(run("--quiet", "--table", path, path, NULL) == 2 && says(errors, "both the text and the table"));
+	check(run("--quiet", "--table", path, path, NULL) == 2 &&
+	      says(errors, "both the text and the table"));
 	check(says(path, "some words"));
-	check(run("--quiet", "--table", other, path, NULL) == 2 && says(errors, "not a table of wordcount"));
+	check(run("--quiet", "--table", other, path, NULL) == 2 &&
+	      says(errors, "not a table of wordcount"));
 	check(says(other, "not a table at all"));
-	check(run("--query", "some", "--table", other, NULL) == 2 && says(errors, "not a table of wordcount"));
-	check(run("--table", table, "/nonexistent/text", NULL) == 2 && says(errors, "No such file"));
-	check(run("--seg", "3000", "--table", table, path, NULL) == 2 && says(errors, "cannot map '"));
-	check(run("--budget", "a lot", "--table", table, path, NULL) == 2 && says(errors, "UMMAP_MEM_LIMIT"));
-	check(run("--entries", "many", "--table", table, path, NULL) == 2 && says(errors, "--entries"));
+	check(run("--query", "some", "--table", other, NULL) == 2 &&
+	      says(errors, "not a table of wordcount"));
+	check(run("--table", table, "/nonexistent/text", NULL) == 2 &&
+	      says(errors, "No such file"));
+	check(run("--seg", "3000", "--table", table, path, NULL) == 2 &&
+	      says(errors, "cannot map '"));
+	check(run("--budget", "a lot", "--table", table, path, NULL) == 2 &&
+	      says(errors, "UMMAP_MEM_LIMIT"));
+	check(run("--entries", "many", "--table", table, path, NULL) == 2 &&
+	      says(errors, "--entries"));
 	check(run("--table", table, NULL) == 2 && says(errors, "usage"));
 
-	/* What the failed runs left behind is a table, to be used again. */
+	/* The failed runs leave a valid table. */
 	check(run("--quiet", "--table", table, path, NULL) == 0);
 	check(run("--query", "no-word", "--table", table, NULL) == 2 && says(errors, "not a word"));
 	int fd = open(table, O_WRONLY | O_CLOEXEC);
-	check(fd >= 0 && pwrite(fd, &zero, sizeof(zero), 16) == sizeof(zero)); /* as if it had been killed */
+	/* Marks the table as that of a killed process. */
+	check(fd >= 0 && pwrite(fd, &zero, sizeof(zero), 16) == sizeof(zero));
 	close(fd);
-	check(run("--query", "some", "--table", table, NULL) == 2 && says(errors, "was not finished"));
+	check(run("--query", "some", "--table", table, NULL) == 2 &&
+	      says(errors, "was not finished"));
 }
 
 int main(void)

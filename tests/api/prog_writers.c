@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_writers - several write to the same segments (UMMAP_WRITERS), as processes and as mappings of one: each byte is in
- * the end what the one has stored to whom it belongs, and nobody's is undone, whatever the bytes lie between, with a budget
- * of a part of the data, after failures of storage, with pins, umremap, umimport_put and fork.
+ * Several writers of the same segments (UMMAP_WRITERS), in several processes and as several
+ * mappings of one process. At the end, each byte has the value that its owner stored, and no store
+ * was undone: with a small budget, after failures of the store, with pins, umremap, umimport_put
+ * and fork.
  */
 #include "common.h"
 
@@ -32,15 +33,16 @@ static uint8_t *map_writer(int fd, size_t size)
 	return open_writer(fd, size, SEG, 0);
 }
 
-/* Twins are in it. A few segments may be in somebody's hands at the wrong moment. */
+/* The budget includes twins. A few segments may be in use by threads at the moment. */
 static void check_budget(void)
 {
-	check(stat_of(NULL).over_budget_peak <= BUDGET / 2, "%" PRIu64, stat_of(NULL).over_budget_peak);
+	check(stat_of(NULL).over_budget_peak <= BUDGET / 2, "%" PRIu64,
+	      stat_of(NULL).over_budget_peak);
 }
 
 /* ---- Records, by processes ---- */
 
-/* Of the benchmark IO500, whose "hard" files are written so: the writers take turns. */
+/* Record size of the benchmark IO500, whose "hard" files are written alternately by all writers. */
 #define RECORD 47008
 #define RECORD_SEG MIB
 #define RECORDS ((int)by_time(150, 400))
@@ -115,9 +117,9 @@ static void bytes_by_processes(void)
 
 #define BURSTS ((int)by_time(250, 2500))
 #define BURST 4000
-#define NEAR 1024 /* so many bytes get those of a burst: what many pieces cost is not the question */
+#define BURST_AREA 1024 /* bytes that the stores of a burst are in: it bounds the pieces */
 
-/* A million stores at random, or ten, by two mappings, which take turns; each byte is of one of them. */
+/* Two mappings store 1 or 10 million bytes at random, alternately. Each byte has one owner. */
 static void stores_by_mappings(void *unused)
 {
 	uint8_t *m[2], *model = malloc(SIZE), *in_file = malloc(SIZE);
@@ -130,11 +132,11 @@ static void stores_by_mappings(void *unused)
 	m[1] = map_writer(fd, SIZE);
 	check(pread(fd, model, SIZE, 0) == (ssize_t)SIZE);
 	for (int burst = 0; burst < BURSTS; burst++) {
-		size_t at = next_random(&state) % (SIZE - NEAR);
+		size_t at = next_random(&state) % (SIZE - BURST_AREA);
 
 		for (int i = 0; i < BURST; i++) {
 			uint64_t random = next_random(&state);
-			size_t byte = at + random % NEAR;
+			size_t byte = at + random % BURST_AREA;
 
 			m[is_mine(byte, 2, 1)][byte] = model[byte] = (uint8_t)(random >> 32);
 		}
@@ -146,15 +148,16 @@ static void stores_by_mappings(void *unused)
 	for (size_t i = 0; i < SIZE; i++)
 		check(in_file[i] == model[i], "byte %zu is %#x, not %#x", i, in_file[i], model[i]);
 	check(umsync(m[0], 1) == 0 && umsync(m[1], 1) == 0);
-	check(memcmp(m[0], model, SIZE) == 0 && memcmp(m[1], model, SIZE) == 0, "what both show after eviction");
+	check(memcmp(m[0], model, SIZE) == 0 && memcmp(m[1], model, SIZE) == 0,
+	      "both mappings after eviction");
 	check_budget();
 }
 
 /* ---- Threads ---- */
 
-#define LARGE (8 * MIB) /* its twin takes a while */
+#define LARGE (8 * MIB) /* segment size for which the copy of a twin takes long */
 #define ROUNDS ((int)by_time(40, 200))
-#define LATER 150 /* stores */
+#define LATER 150 /* number of stores */
 
 struct second {
 	uint8_t *m;
@@ -166,7 +169,8 @@ static uint64_t upgrades_of(const uint8_t *m)
 	return stat_of(m).upgrade_faults;
 }
 
-/* Stores into the end of the segment as soon as the other thread's first store into it may let all threads do so. */
+/* Stores to the end of the segment as soon as the first store of the other thread may have given
+ * write access. */
 static void *store_later(void *arg)
 {
 	struct second *s = arg;
@@ -177,7 +181,7 @@ static void *store_later(void *arg)
 		pthread_barrier_wait(&s->start);
 		while (upgrades_of(s->m) == 0)
 			;
-		/* Before it may, this would wait until all is over. */
+		/* Without write access, the store would wait until the other thread has ended. */
 		for (seen = now(); now() < seen + 1e-5 * (round % 10);)
 			;
 		for (int i = 0; i < LATER; i++)
@@ -187,7 +191,7 @@ static void *store_later(void *arg)
 	return NULL;
 }
 
-/* Whoever may store already has a twin that knows nothing of it. */
+/* A thread may store without a fault only after the twin is complete. */
 static void first_stores_of_threads(void *unused)
 {
 	int fd = temp_file(LARGE);
@@ -200,7 +204,7 @@ static void first_stores_of_threads(void *unused)
 	pthread_barrier_init(&s.end, NULL, 2);
 	check(pthread_create(&thread, NULL, store_later, &s) == 0);
 	for (int round = 1; round <= ROUNDS; round++) {
-		/* A twin stays as long as its segment. */
+		/* A twin exists as long as its segment is in memory. */
 		s.m = open_writer(fd, LARGE, LARGE, 0);
 		(void)*(volatile uint8_t *)s.m;
 		pthread_barrier_wait(&s.start);
@@ -209,12 +213,13 @@ static void first_stores_of_threads(void *unused)
 		check(umunmap(s.m, 1) == 0);
 		check(pread(fd, bytes, LATER, LARGE - LATER) == LATER);
 		for (int i = 0; i < LATER; i++)
-			check(bytes[i] == round % 255 + 1, "round %d, byte %d is %d", round, i, bytes[i]);
+			check(bytes[i] == round % 255 + 1, "round %d, byte %d is %d", round, i,
+			      bytes[i]);
 	}
 	check(pthread_join(thread, NULL) == 0);
 }
 
-/* ---- What a segment shows, and how it ends ---- */
+/* ---- Stores of other writers, and the end of segments ---- */
 
 static void others_are_seen(void *unused)
 {
@@ -230,7 +235,7 @@ static void others_are_seen(void *unused)
 	check_bytes(b, 1000, 0, NEW);
 	check(umsync(a, 1) == 0);
 	check_bytes(a + 1000, 1000, 1000, THEIRS);
-	/* What is dropped is nobody's. */
+	/* Discarded changes are not written. */
 	fill(a + SEG, SEG, SEG, NEW);
 	check(umunmap(a, 0) == 0);
 	check(umunmap(b, 1) == 0);
@@ -239,7 +244,7 @@ static void others_are_seen(void *unused)
 	check_file(fd, 2000, SIZE - 2000, 2000, OLD);
 }
 
-/* Twins go when their segments are clean: for each that stays there would be no room soon. */
+/* Twins are freed when their segments are clean: otherwise the budget would soon be exhausted. */
 static void twins_go(void *unused)
 {
 	int fd = filled_file(SIZE, OLD);
@@ -251,7 +256,8 @@ static void twins_go(void *unused)
 	for (int round = 0; round < 20; round++) {
 		for (size_t i = 0; i < SIZE; i += SEG / 2)
 			m[i + (size_t)round] = (uint8_t)round;
-		check((round % 2 ? umsync(m, round % 4 == 1) : umadvise(m, SIZE, UMMAP_ADV_DONTNEED)) == 0);
+		check((round % 2 ? umsync(m, round % 4 == 1) :
+				   umadvise(m, SIZE, UMMAP_ADV_DONTNEED)) == 0);
 		if (round == 10) {
 			m[0] = 0xff;
 			check(umunmap(m, 0) == 0);
@@ -273,7 +279,7 @@ static void pins(void *unused)
 	fill(m, 5000, 0, NEW);
 	check(umsync(m, 0) == 0);
 	check_file(fd, 0, 5000, 0, NEW);
-	/* Somebody else's, also where it was this mapping's before. */
+	/* A store of another writer stays, also where this mapping stored before. */
 	check(pwrite(fd, &byte, 1, 100) == 1 && pwrite(fd, &byte, 1, 6000) == 1);
 	fill(m + 5000, 500, 5000, NEW);
 	check(umsync(m, 0) == 0);
@@ -288,7 +294,7 @@ static void pins(void *unused)
 	check(pread(fd, &byte, 1, 7000) == 1 && byte == 5);
 }
 
-/* Behind the end, and in a last segment that is short, as far as bytes were stored. */
+/* Stores beyond the end of the file, and to a last segment that is short. */
 static void growing_file(void *unused)
 {
 	size_t size = 2 * SEG + 777;
@@ -333,7 +339,7 @@ static void resizing(void *unused)
 	put_theirs(fd, size, 2000);
 	fill(m + size + 2000, 3000, size + 2000, NEW);
 	check(umsync(m, 0) == 0);
-	/* Clean, and lengthened: nothing was stored. */
+	/* A clean mapping that is extended writes nothing. */
 	m = remap(m, size + 6000, -1, -1, 0);
 	put_theirs(fd, size + 5000, 1000);
 	check(umsync(m, 0) == 0);
@@ -347,7 +353,7 @@ static void resizing(void *unused)
 	check_file(fd, size + 6000, SIZE - size - 6000, size + 6000, OLD);
 }
 
-/* All of it goes to the new place, once; then only what is stored. */
+/* A migration writes all data to the new place once. After that, only stored bytes are written. */
 static void carrying(void *unused)
 {
 	int fd = filled_file(4 * SEG, OLD), to = filled_file(4 * SEG, THEIRS);
@@ -375,7 +381,7 @@ static void carrying(void *unused)
 
 /* ---- Failures ---- */
 
-/* A mapping for writers of four segments, over a file of which requests fail, as the keys of the filter say. */
+/* Returns a mapping of four segments whose store fails as the keys of the filter say. */
 static uint8_t *open_failing(int fd, const char *keys)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -389,7 +395,8 @@ static uint8_t *open_failing(int fd, const char *keys)
 	return addr;
 }
 
-/* Whatever write fails, nothing is lost, and nothing of others written. False: none has failed. */
+/* One write fails: no data are lost, and no bytes of other writers are written. Exit status 1: no
+ * write failed. */
 static void failing_write(void *arg)
 {
 	int nth = *(int *)arg, fd = filled_file(4 * SEG, OLD);
@@ -421,12 +428,14 @@ static void failing_writes(void)
 
 	do {
 		status = run_child(failing_write, &nth);
-		check(WIFEXITED(status) && WEXITSTATUS(status) <= 1, "%d: wait status %#x", nth, status);
+		check(WIFEXITED(status) && WEXITSTATUS(status) <= 1, "%d: wait status %#x", nth,
+		      status);
 	} while (WEXITSTATUS(status) == 0 && nth++ < 200);
 	check(nth > 30 && nth < 200, "the write that is one too many is the %d-th", nth);
 }
 
-/* What a failed write has left in the file is not what the twin says: bytes that change back are written. */
+/* The twin does not show what a failed write has left in the file, so bytes that change back to
+ * their old value are written. */
 static void change_back(void *unused)
 {
 	int fd = filled_file(4 * SEG, OLD);
@@ -447,7 +456,7 @@ static void change_back(void *unused)
 	check_file(fd, 1000, 1000, 1000, THEIRS);
 }
 
-/* Nobody knows any more which bytes of what was written were stored: no later success may cover that. */
+/* After a failed flush, it is unknown which stored bytes were written. No later call succeeds. */
 static void failing_flush(void *unused)
 {
 	int fd = filled_file(4 * SEG, OLD);
@@ -464,7 +473,7 @@ static void failing_flush(void *unused)
 	check_file(fd, 1000, 100, 1000, THEIRS);
 }
 
-/* ---- Peers, fork ---- */
+/* ---- Imports and fork ---- */
 
 static void peers(void *unused)
 {
@@ -508,7 +517,7 @@ static void forks(void *unused)
 	check_file(fd, SIZE / 2, SIZE / 2, SIZE / 2, THEIRS);
 }
 
-/* ---- How it is asked for ---- */
+/* ---- Attributes and environment ---- */
 
 static bool says(const char *text)
 {
@@ -535,7 +544,7 @@ static void attributes(void *unused)
 	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d?direct=always", fd);
 	check_fails(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr), EINVAL);
 	check(says("direct is \"always\": it must be auto or never"), "%s", umerrormsg());
-	/* A mapping that is read-only writes nothing. */
+	/* A read-only mapping does not write. */
 	check(ummap_open(uri, SIZE, 0, PROT_READ, &attr, &addr) == 0);
 	check(umunmap(addr, 0) == 0);
 }
@@ -585,7 +594,7 @@ int main(void)
 	run("failing flush", failing_flush);
 	if (engine_is("segv"))
 		run("peers", peers);
-	if (!SANITIZED)  /* their allocators are not fit for it: threads that start just then hold their locks */
+	if (!SANITIZED)  /* a new thread may hold a lock of the sanitizer's allocator during fork */
 		run("forks", forks);
 	run("attributes", attributes);
 	run("by environment", by_environment);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_beside.c - addresses before and behind a mapping that are the caller's: nothing of the mapping's ever touches
- * them, they outlive it, and without a mapping there are none.
+ * Addresses before and after a mapping that the caller reserves: the mapping never touches them,
+ * they outlive it, and if no mapping can be made, they are freed.
  */
 #include <criterion/criterion.h>
 
@@ -26,13 +26,16 @@ static uint8_t *open_between(int fd)
 	return addr;
 }
 
-/* Something of the caller's, which the addresses are for. Nobody else gets them. */
-static void furnish(uint8_t *at, size_t len, int with)
+/* Maps memory of the caller there. Other mappings cannot have these addresses. */
+static void map_memory_at(uint8_t *at, size_t len, int with)
 {
 	int flags = MAP_PRIVATE | MAP_ANONYMOUS;
 
-	check(mmap(at, len, READ_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED && errno == EEXIST);
-	check(mmap(at + len - 4096, 4096, READ_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED && errno == EEXIST);
+	check(mmap(at, len, READ_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED &&
+	      errno == EEXIST);
+	check(mmap(at + len - 4096, 4096, READ_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0) ==
+		      MAP_FAILED &&
+	      errno == EEXIST);
 	check(mmap(at, len, READ_WRITE, flags | MAP_FIXED, -1, 0) == at);
 	memset(at, with, len);
 }
@@ -46,7 +49,7 @@ static bool holds(const uint8_t *at, size_t len, int with)
 	return true;
 }
 
-/* In order, so that all is read ahead that may be, up and down. */
+/* Accesses all segments in order, so that readahead reaches both ends. */
 static void walk(volatile uint8_t *m, uint8_t add)
 {
 	for (size_t i = 0; i < SIZE; i += 512)
@@ -55,7 +58,7 @@ static void walk(volatile uint8_t *m, uint8_t add)
 		m[i - 1] = (uint8_t)(m[i - 1] + add);
 }
 
-/* A mapping and both its neighbours. */
+/* A mapping and the memory on both sides of it. */
 struct row {
 	int fd;
 	uint8_t *before, *m, *after;
@@ -68,18 +71,18 @@ static struct row open_row(void)
 	r.m = open_between(r.fd);
 	r.before = r.m - BEFORE;
 	r.after = r.m + (SIZE + 4095) / 4096 * 4096;
-	furnish(r.before, BEFORE, 0xbe);
-	furnish(r.after, AFTER, 0xaf);
+	map_memory_at(r.before, BEFORE, 0xbe);
+	map_memory_at(r.after, AFTER, 0xaf);
 	return r;
 }
 
 static void check_neighbours(const struct row *r)
 {
-	check(holds(r->before, BEFORE, 0xbe), "what is before the mapping has changed");
-	check(holds(r->after, AFTER, 0xaf), "what is behind the mapping has changed");
+	check(holds(r->before, BEFORE, 0xbe), "the memory before the mapping has changed");
+	check(holds(r->after, AFTER, 0xaf), "the memory after the mapping has changed");
 }
 
-/* The mapping, wherever it stands by now, and then the neighbours, which have not changed. */
+/* Ends the mapping, which may have moved, and then the memory beside it, which has not changed. */
 static void close_row(const struct row *r, void *m)
 {
 	check_neighbours(r);
@@ -93,7 +96,7 @@ Test(beside, belongs_to_the_caller)
 {
 	struct row r;
 
-	/* Less than the mapping: segments come and go. */
+	/* The budget is smaller than the mapping, so that segments are evicted. */
 	set_budget(6 * SEG);
 	r = open_row();
 	for (int turn = 0; turn < 5; turn++) {
@@ -104,7 +107,7 @@ Test(beside, belongs_to_the_caller)
 	close_row(&r, r.m);
 }
 
-/* A mapping that grows does not take what is behind it, but moves. */
+/* A mapping that grows does not take the addresses after it, but moves. */
 Test(beside, stays_when_the_mapping_moves)
 {
 	struct row r = open_row();
@@ -128,15 +131,15 @@ Test(beside, goes_with_a_mapping_that_fails)
 	attr.seg_size = SEG;
 	attr.group = "beside";
 	check(ummap_open(uri, SEG, 0, READ_WRITE, &attr, &first) == 0);
-	/* The group is seen to last. All of these together are more than there are addresses. */
+	/* The group is checked last. All mappings together need more addresses than there are. */
 	attr.policy = "prnd";
 	attr.before = attr.after = (size_t)1 << 40;
 	for (int i = 0; i < 200; i++)
 		check_fails(ummap_open(uri, SEG, SEG, READ_WRITE, &attr, &addr), EINVAL);
 	attr.policy = NULL;
 	check(ummap_open(uri, SEG, SEG, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
-	furnish((uint8_t *)addr - 4096, 4096, 1);
-	furnish((uint8_t *)addr + SEG + attr.after - 4096, 4096, 1);
+	map_memory_at((uint8_t *)addr - 4096, 4096, 1);
+	map_memory_at((uint8_t *)addr + SEG + attr.after - 4096, 4096, 1);
 	check(umunmap(addr, 0) == 0 && umunmap(first, 0) == 0);
 	check(munmap((uint8_t *)addr - attr.before, attr.before) == 0);
 	check(munmap((uint8_t *)addr + SEG, attr.after) == 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_calls.c - the rules for the arguments of every call, its errors, and that a failure leaves nothing
- * behind. What mappings do to files is in test_files.c, umremap in test_remap.c, pins in test_pin.c.
+ * The rules for the arguments of each call, its errors, and that a failure leaves nothing behind.
+ * Effects on files are in test_files.c, umremap is in test_remap.c, and pins are in test_pin.c.
  */
 #include <criterion/criterion.h>
 #include <sys/socket.h>
@@ -12,7 +12,7 @@
 #define OLD 1
 #define NEW 2
 
-/* The arguments of ummap; the defaults are good ones. */
+/* The arguments of ummap; the defaults are valid. */
 struct args {
 	size_t size, seg_size;
 	int prot, fd;
@@ -29,11 +29,11 @@ static struct args good_args(int fd)
 
 static int map_args(const struct args *a, void **addr)
 {
-	return ummap(a->size, a->seg_size, a->prot, a->fd, a->offset, a->interval, a->read_file, a->ptype,
-		     addr);
+	return ummap(a->size, a->seg_size, a->prot, a->fd, a->offset, a->interval, a->read_file,
+		     a->ptype, addr);
 }
 
-/* A first mapping and its end, so that what the library keeps for good is there before anything is counted. */
+/* Makes and ends a mapping, so that the library has its permanent memory before the test counts. */
 static void warm_up(void)
 {
 	int fd = temp_file(4 * SEG);
@@ -46,8 +46,8 @@ static void warm_up(void)
 }
 
 /*
- * Whether a call leaves nothing behind. What it leaves, it leaves each time; threads of the library, which run when the
- * system lets them, take their own memory once.
+ * Whether a call leaves nothing behind. If it did, it would do so each time, but threads of the
+ * library take their own memory once, at any moment.
  */
 static bool leaves_nothing(void (*call)(const void *arg), const void *arg)
 {
@@ -79,7 +79,7 @@ static void refuse(struct args a, int error)
 {
 	struct refusal r = { a, error };
 
-	check(leaves_nothing(refuse_once, &r), "each call leaves descriptors or places in memory");
+	check(leaves_nothing(refuse_once, &r), "each call leaves descriptors or VMAs");
 }
 
 Test(ummap, refuses_bad_numbers)
@@ -172,7 +172,7 @@ Test(ummap, takes_every_policy_segment_size_and_interval)
 	close(fd);
 }
 
-/* Each call that names a mapping by its base, with addresses that are none. */
+/* Checks each call that takes the address of a mapping with an invalid address. */
 static void refuse_base(void *addr)
 {
 	void *out = NULL;
@@ -258,7 +258,7 @@ Test(calls, refuse_bad_flags)
 	close(fd);
 }
 
-/* Without a mapping's budget of its own, umstat shows what a caller of an older header has room for. */
+/* umstat stores as many fields as a caller with an older header has room for. */
 Test(umstat, fills_what_the_caller_knows)
 {
 	int fd = temp_file(4 * SEG);
@@ -278,7 +278,7 @@ Test(umstat, fills_what_the_caller_knows)
 	close(fd);
 }
 
-/* That of the choice, or an engine that suits as well; and whether a system call gets at what is absent is as it says. */
+/* umstat reports the engine, and whether a system call can access absent segments. */
 Test(umstat, says_what_serves)
 {
 	static const int engines[] = { UMMAP_ENGINE_SEGV, UMMAP_ENGINE_UFFD, UMMAP_ENGINE_SIGBUS };
@@ -293,8 +293,10 @@ Test(umstat, says_what_serves)
 		attr.engine = engines[i];
 		if (ummap_open("null:1M", MIB, 0, PROT_READ, &attr, &m) < 0)
 			continue;
-		check(stat_of(m).engine == (uint64_t)engines[i], "%" PRIu64 ", not %d", stat_of(m).engine, engines[i]);
-		check((write(pipes[1], (char *)m + 4096, 1) == 1) == stat_of(m).kernel, "engine %d", engines[i]);
+		check(stat_of(m).engine == (uint64_t)engines[i], "%" PRIu64 ", not %d",
+		      stat_of(m).engine, engines[i]);
+		check((write(pipes[1], (char *)m + 4096, 1) == 1) == stat_of(m).kernel, "engine %d",
+		      engines[i]);
 		check(umunmap(m, 0) == 0);
 	}
 	close(pipes[0]);
@@ -307,7 +309,8 @@ Test(umstat, counts_what_happens)
 	uint8_t *m = map_file(fd, 4 * SEG, SEG, READ_WRITE, 0);
 	struct umstat st = stat_of(m);
 
-	check(st.resident_bytes == 0 && st.dirty_bytes == 0 && st.read_bytes == 0 && st.write_bytes == 0);
+	check(st.resident_bytes == 0 && st.dirty_bytes == 0 && st.read_bytes == 0 &&
+	      st.write_bytes == 0);
 	check(umadvise(m, 4 * SEG, UMMAP_ADV_RANDOM) == 0);
 	check(*(volatile uint8_t *)(m + 3 * SEG) == 0);
 	m[SEG] = 1;
@@ -319,7 +322,7 @@ Test(umstat, counts_what_happens)
 	check(umsync(m, 0) == 0);
 	st = stat_of(m);
 	check(st.dirty_bytes == 0 && st.write_bytes == 2 * SEG);
-	/* Where it stands afterwards is the engine's affair. */
+	/* Whether they are resident or inactive depends on the engine. */
 	check(st.resident_bytes + st.inactive_bytes == 2 * SEG);
 	check(st.write_requests >= 1 && st.flushes >= 1);
 	check(stat_of(NULL).mappings == 1 && stat_of(NULL).write_bytes >= 2 * SEG);
@@ -330,7 +333,7 @@ Test(umstat, counts_what_happens)
 	close(fd);
 }
 
-/* A URI made of parts around the path of an existing file. */
+/* Opens a URI made of an existing file's path and the text before and after it. */
 static int open_uri(const char *before, const char *after, const struct ummap_attr *attr)
 {
 	char path[320], uri[512];
@@ -341,7 +344,7 @@ static int open_uri(const char *before, const char *after, const struct ummap_at
 	return ummap_open(uri, 4 * SEG, 0, READ_WRITE, attr, &addr);
 }
 
-/* `parts`: what stands before and after the path. */
+/* parts: the text before and after the path. */
 static void refuse_uri(const void *parts)
 {
 	const char *const *p = parts;
@@ -354,12 +357,24 @@ static void refuse_uri(const void *parts)
 Test(ummap_open, refuses_bad_uris)
 {
 	static const char *const bad[][2] = {
-		{ "", "" }, { ":", "" }, { "nosuch:", "" }, { "POSIX", "" }, { "posix", "" },
-		{ "posix:", "?nonsense=1" }, { "posix:", "?direct=maybe" }, { "posix:", "?error.nth=1" },
-		{ "fault:", "" }, { "error+:", "" }, { "+posix:", "" }, { "error+nosuch:", "" },
-		{ "posix+fault:", "" }, { "error+posix:", "?error.nth=few" },
-		{ "error+posix:", "?error.op=chew" }, { "error+posix:", "?error.errno=EWRONG" },
-		{ "error+posix:", "?error.nonsense=1" }, { "posix:", "%zz" },
+		{ "", "" },
+		{ ":", "" },
+		{ "nosuch:", "" },
+		{ "POSIX", "" },
+		{ "posix", "" },
+		{ "posix:", "?nonsense=1" },
+		{ "posix:", "?direct=maybe" },
+		{ "posix:", "?error.nth=1" },
+		{ "fault:", "" },
+		{ "error+:", "" },
+		{ "+posix:", "" },
+		{ "error+nosuch:", "" },
+		{ "posix+fault:", "" },
+		{ "error+posix:", "?error.nth=few" },
+		{ "error+posix:", "?error.op=chew" },
+		{ "error+posix:", "?error.errno=EWRONG" },
+		{ "error+posix:", "?error.nonsense=1" },
+		{ "posix:", "%zz" },
 	};
 	void *addr = NULL;
 
@@ -370,11 +385,11 @@ Test(ummap_open, refuses_bad_uris)
 	check_fails(ummap_open(NULL, SEG, 0, PROT_READ, NULL, &addr), EINVAL);
 	check_fails(ummap_open("posix:/", SEG, 0, PROT_READ, NULL, &addr), ENODEV);
 	check_fails(open_uri("posix:", "-missing", NULL), ENOENT);
-	check(strstr(umerrormsg(), "-missing"), "the sentence names the file: %s", umerrormsg());
+	check(strstr(umerrormsg(), "-missing"), "the message names the file: %s", umerrormsg());
 	check_fails(open_uri("posix:", "?nonsense=1", NULL), EINVAL);
-	check(strstr(umerrormsg(), "nonsense"), "the sentence names the key: %s", umerrormsg());
+	check(strstr(umerrormsg(), "nonsense"), "the message names the key: %s", umerrormsg());
 	check_fails(open_uri("nosuch:", "", NULL), EINVAL);
-	check(strstr(umerrormsg(), "nosuch"), "the sentence names the scheme: %s", umerrormsg());
+	check(strstr(umerrormsg(), "nosuch"), "the message names the scheme: %s", umerrormsg());
 }
 
 Test(ummap_open, refuses_bad_attributes)
@@ -388,23 +403,25 @@ Test(ummap_open, refuses_bad_attributes)
 	check_fails(open_uri("posix:", "", &a), EINVAL);
 	a = good, a.flush_interval = -1;
 	check_fails(open_uri("posix:", "", &a), EINVAL);
-	check(strstr(umerrormsg(), "never"), "the sentence says what would be right: %s", umerrormsg());
+	check(strstr(umerrormsg(), "never"), "the message has the valid values: %s", umerrormsg());
 	a = good, a.ptype = 99;
 	check_fails(open_uri("posix:", "", &a), EINVAL);
 	a = good, a.flags = 1u << 31;
 	check_fails(open_uri("posix:", "", &a), EINVAL);
 	a = good, a.policy = "nonsense";
 	check_fails(open_uri("posix:", "", &a), EINVAL);
-	check(strstr(umerrormsg(), "nonsense"), "the sentence names the policy: %s", umerrormsg());
+	check(strstr(umerrormsg(), "nonsense"), "the message names the policy: %s", umerrormsg());
 	a = good, a.policy = "prnd:seed=many";
 	check_fails(open_uri("posix:", "", &a), EINVAL);
 	check(stat_of(NULL).mappings == 0);
 }
 
-/* All zeros but the size: contents are the file's, and nothing is written unless it is asked for. */
+/* With attributes that are zeros except for the size, a mapping shows its file and writes only on
+ * request. */
 Test(ummap_open, zeros_do_no_harm)
 {
-	static const struct ummap_attr init = UMMAP_ATTR_INIT, zeros = { .struct_size = sizeof(zeros) };
+	static const struct ummap_attr init = UMMAP_ATTR_INIT,
+				       zeros = { .struct_size = sizeof(zeros) };
 	struct ummap_attr attr = { .struct_size = sizeof(attr), .seg_size = SEG };
 	int fds[2];
 	uint8_t *m[2];
@@ -416,12 +433,14 @@ Test(ummap_open, zeros_do_no_harm)
 		fds[i] = temp_named(i ? "flushed" : "zeros", 0, path);
 		file_fill(fds[i], 0, 4 * SEG, 0, OLD);
 		snprintf(uri, sizeof(uri), "posix:%s", path);
-		check(ummap_open(uri, 4 * SEG, 0, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
+		check(ummap_open(uri, 4 * SEG, 0, READ_WRITE, &attr, &addr) == 0, "%s",
+		      umerrormsg());
 		m[i] = addr;
 		attr.flush_interval = 1;
 	}
 	m[0][SEG + 7] = pattern(SEG + 7, NEW);
-	/* The background thread has seen both when it has written the other one twice. */
+	/* After two writes of the other mapping, the background thread has checked both mappings.
+	 * */
 	for (uint64_t n = 1; n <= 2; n++) {
 		m[1][n] ^= 1;
 		while (stat_of(m[1]).flushes < n)
@@ -438,7 +457,9 @@ Test(ummap_open, zeros_do_no_harm)
 
 Test(ummap_open, hides_the_store_behind_a_blank_mapping)
 {
-	struct ummap_attr attr = { .struct_size = sizeof(attr), .seg_size = SEG, .flags = UMMAP_BLANK };
+	struct ummap_attr attr = { .struct_size = sizeof(attr),
+				   .seg_size = SEG,
+				   .flags = UMMAP_BLANK };
 	char path[320], uri[512];
 	int fd = temp_named("blank", 0, path);
 	uint8_t *m;
@@ -452,14 +473,14 @@ Test(ummap_open, hides_the_store_behind_a_blank_mapping)
 	fill(m + SEG, 10, SEG, NEW);
 	check(umsync(m, 1) == 0);
 	check_bytes(m + SEG, 10, SEG, NEW);
-	check(stat_of(m).read_bytes == SEG, "what it has written itself is read");
+	check(stat_of(m).read_bytes == SEG, "the mapping reads a segment that it has written");
 	check(umunmap(m, 1) == 0);
 	check_file(fd, 0, SEG, 0, OLD);
 	check_file_zeros(fd, SEG + 10, SEG - 10);
 	check_file(fd, 2 * SEG, 2 * SEG, 2 * SEG, OLD);
 }
 
-/* What a later release may have is taken where it says nothing, and refused where it does. */
+/* Fields of a later release are accepted if they are 0, and refused otherwise. */
 Test(ummap_open, refuses_attributes_of_later_releases)
 {
 	struct { struct ummap_attr attr; long more; } later = { UMMAP_ATTR_INIT, 0 };
@@ -487,7 +508,8 @@ Test(ummap_open, refuses_bad_numbers)
 
 Test(ummap_open, takes_policies_by_name_and_creates)
 {
-	static const char *const names[] = { "fifo", "lifo", "plru", "prnd", "prnd:seed=7", "wiro-f", "wiro-l" };
+	static const char *const names[] = { "fifo",        "lifo",   "plru",  "prnd",
+					     "prnd:seed=7", "wiro-f", "wiro-l" };
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	char uri[512];
 	struct stat st;
@@ -496,17 +518,18 @@ Test(ummap_open, takes_policies_by_name_and_creates)
 	attr.flags = UMMAP_CREATE;
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		attr.policy = names[i];
-		/* what follows the colon is percent-decoded: the file is called "a?b" */
+		/* The path after the colon is percent-decoded: the file's name is "a?b". */
 		snprintf(uri, sizeof(uri), "posix:%s/a%%3Fb%zu", temp_dir(), i);
 		check(ummap_open(uri, SEG, 0, READ_WRITE, &attr, &addr) == 0, "%s", names[i]);
 		((uint8_t *)addr)[99] = 1;
 		check(umunmap(addr, 1) == 0);
 		snprintf(uri, sizeof(uri), "%s/a?b%zu", temp_dir(), i);
-		check(stat(uri, &st) == 0 && st.st_size == SEG && (size_t)st.st_blocks * 512 <= SEG, "%s", uri);
+		check(stat(uri, &st) == 0 && st.st_size == SEG && (size_t)st.st_blocks * 512 <= SEG,
+		      "%s", uri);
 	}
 }
 
-/* As long as it was asked to be, and a hole; never shorter than it was; or as long as what is written. */
+/* A file gets the requested length, as a hole, and never becomes shorter; or it grows by writes. */
 Test(ummap_open, creates_with_the_length_that_is_asked_for)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -517,11 +540,13 @@ Test(ummap_open, creates_with_the_length_that_is_asked_for)
 
 	attr.seg_size = SEG;
 	snprintf(uri, sizeof(uri), "posix:%s", path);
-	check(ummap_open(uri, 4 * SEG + 5, 7, READ_WRITE, &attr, &addr) == 0 && umunmap(addr, 1) == 0);
-	check(file_size(fd) == 0, "nobody has asked for it to be made");
+	check(ummap_open(uri, 4 * SEG + 5, 7, READ_WRITE, &attr, &addr) == 0 &&
+	      umunmap(addr, 1) == 0);
+	check(file_size(fd) == 0, "without UMMAP_CREATE, the length stays");
 	attr.flags = UMMAP_CREATE;
-	check(ummap_open(uri, 4 * SEG + 5, 7, PROT_READ, &attr, &addr) == 0 && umunmap(addr, 1) == 0);
-	check(file_size(fd) == 0, "who only reads changes nothing");
+	check(ummap_open(uri, 4 * SEG + 5, 7, PROT_READ, &attr, &addr) == 0 &&
+	      umunmap(addr, 1) == 0);
+	check(file_size(fd) == 0, "a read-only mapping does not change the length");
 	attr.flags = UMMAP_CREATE | UMMAP_GROWS;
 	check(ummap_open(uri, 4 * SEG + 5, 7, READ_WRITE, &attr, &addr) == 0);
 	((uint8_t *)addr)[99] = 1;
@@ -548,7 +573,8 @@ static void *open_part(void *arg)
 	void *addr;
 
 	attr.flags = UMMAP_CREATE;
-	check(ummap_open(p->uri, SEG, p->i * SEG, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
+	check(ummap_open(p->uri, SEG, p->i * SEG, READ_WRITE, &attr, &addr) == 0, "%s",
+	      umerrormsg());
 	return addr;
 }
 
@@ -603,7 +629,7 @@ static void fail_once(void)
 	check(*umerrormsg());
 }
 
-/* A call that cannot fail must not leave the message of an earlier call either. */
+/* A call that cannot fail also clears the message of an earlier call. */
 Test(umerrormsg, is_empty_after_success)
 {
 	struct umstat st = { .struct_size = sizeof(st) };

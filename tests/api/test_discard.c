@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_discard.c - UMMAP_ADV_DISCARD: what nobody needs is neither written nor read again, and reads as zeros. */
+/* UMMAP_ADV_DISCARD: discarded segments are not written, not read again, and read as zeros. */
 #include <criterion/criterion.h>
 
 #include "common.h"
@@ -24,19 +24,21 @@ Test(discard, neither_writes_nor_reads)
 	uint8_t *m = map_blank(fd);
 	struct umstat before, after;
 
-	/* Four budgets: most of it has been written and has left memory. */
+	/* Four times the budget: most segments have been written and evicted. */
 	fill(m, SIZE, 0, OLD);
 	check(stat_of(m).dirty_bytes > 0);
 	check(umadvise(m, SIZE, UMMAP_ADV_DISCARD) == 0);
-	before = stat_of(m); /* with writes that were under way */
+	before = stat_of(m); /* includes writes that were in flight */
 	check(before.write_bytes > 0);
 	check(before.dirty_bytes == 0 && before.resident_bytes == 0 && before.inactive_bytes == 0);
 	check_zeros(m, SIZE);
 	check(umsync(m, 0) == 0);
 	after = stat_of(m);
-	check(after.read_bytes == before.read_bytes, "read %" PRIu64, after.read_bytes - before.read_bytes);
-	check(after.write_bytes == before.write_bytes, "wrote %" PRIu64, after.write_bytes - before.write_bytes);
-	/* ... and is used again. */
+	check(after.read_bytes == before.read_bytes, "read %" PRIu64,
+	      after.read_bytes - before.read_bytes);
+	check(after.write_bytes == before.write_bytes, "wrote %" PRIu64,
+	      after.write_bytes - before.write_bytes);
+	/* Discarded segments can be used again. */
 	fill(m, SIZE, 0, NEW);
 	check_bytes(m, SIZE, 0, NEW);
 	check(umunmap(m, 1) == 0);
@@ -51,7 +53,7 @@ Test(discard, keeps_what_lies_partly_in_the_range_or_is_pinned)
 
 	fill(m, SIZE, 0, OLD);
 	check(umpin(m + 3 * SEG, 1, PROT_READ) == 0);
-	/* Segments 1 and 7 in part, 2 to 6 as a whole, of which 3 is pinned. */
+	/* The range has parts of segments 1 and 7, and all of 2 to 6, of which 3 is pinned. */
 	check_fails(umadvise(m + 2 * SEG - 1, 5 * SEG + 2, UMMAP_ADV_DISCARD), EBUSY);
 	check(umadvise(m + 9 * SEG + 1, SEG, UMMAP_ADV_DISCARD) == 0);
 	check_bytes(m, 2 * SEG, 0, OLD);
@@ -60,14 +62,14 @@ Test(discard, keeps_what_lies_partly_in_the_range_or_is_pinned)
 	check_zeros(m + 4 * SEG, 3 * SEG);
 	check_bytes(m + 7 * SEG, SIZE - 7 * SEG, 7 * SEG, OLD);
 	check(umunpin(m + 3 * SEG, 1) == 0);
-	/* The last one, which ends within a page. */
+	/* The last segment ends within a page. */
 	check(umadvise(m + SIZE - 100, 100, UMMAP_ADV_DISCARD) == 0);
 	check_zeros(m + SIZE - 100, 100);
 	check(umunmap(m, 0) == 0);
 	close(fd);
 }
 
-/* A flush that fails has lost nothing that anybody needs: the next sync is good. */
+/* A flush that fails has lost no data that are needed: the next sync succeeds. */
 Test(discard, is_not_counted_where_a_flush_fails)
 {
 	char path[320], uri[400];
@@ -107,7 +109,7 @@ Test(discard, is_for_blank_mappings)
 
 static uint8_t *common_map;
 
-/* Each has every fourth segment: fills it, sees it whole, gives it up. */
+/* Each thread uses every fourth segment: fills it, checks it, and discards it. */
 static void *use_and_discard(void *arg)
 {
 	size_t me = (size_t)(uintptr_t)arg;
@@ -125,7 +127,7 @@ static void *use_and_discard(void *arg)
 	return NULL;
 }
 
-/* Beside faults, evictions and syncs of neighbours. */
+/* Threads discard while other threads fault, evict and sync adjacent segments. */
 Test(discard, by_threads)
 {
 	int fd = (set_budget(BUDGET), temp_file(SIZE));

@@ -38,18 +38,20 @@ static void is_refused(void *arg)
 
 	set_env(s->name, s->value);
 	errno = 0;
-	check(ummap(4 * SEG, 0, READ_WRITE, fd, 0, -1, 1, 0, &addr) == -1 && errno == EINVAL, "%s=%s",
-	      s->name, s->value);
+	check(ummap(4 * SEG, 0, READ_WRITE, fd, 0, -1, 1, 0, &addr) == -1 && errno == EINVAL,
+	      "%s=%s", s->name, s->value);
 	snprintf(is, sizeof(is), "%s is \"%s\"", s->name, s->value);
 	snprintf(cannot, sizeof(cannot), "cannot use %s='%s'", s->name, s->value);
-	check(strncmp(umerrormsg(), is, strlen(is)) == 0 || strncmp(umerrormsg(), cannot, strlen(cannot)) == 0,
+	check(strncmp(umerrormsg(), is, strlen(is)) == 0 ||
+		      strncmp(umerrormsg(), cannot, strlen(cannot)) == 0,
 	      "%s=%s: the message begins so: %s", s->name, s->value, umerrormsg());
 	check(count_fds() == fds);
 }
 
 static void report(int status, const char *name, const char *value)
 {
-	check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s=%s: status %#x", name, value, status);
+	check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s=%s: status %#x", name, value,
+	      status);
 }
 
 static void take_all(const char *name, const char *const values[])
@@ -68,7 +70,8 @@ static void refuse_all(const char *name, const char *const values[])
 
 Test(env, good_values_are_taken)
 {
-	take_all("UMMAP_MEM_LIMIT", VALUES("512M", "1G", "50%", "12.5 %", "100%", ".5%", "536870912", "16K", "512MB", "512MiB", "0.5G", "1 G"));
+	take_all("UMMAP_MEM_LIMIT", VALUES("512M", "1G", "50%", "12.5 %", "100%", ".5%",
+					   "536870912", "16K", "512MB", "512MiB", "0.5G", "1 G"));
 	take_all("UMMAP_MEMCONFIG", VALUES("static", "dynamic"));
 	take_all("UMMAP_GROUP", VALUES("a", "test_env.7-A", "abcdefghijklmnopqrstuvwxyz01234"));
 	take_all("UMMAP_BULK_SYNC", VALUES("true", "false"));
@@ -79,30 +82,37 @@ Test(env, good_values_are_taken)
 	take_all("UMMAP_LOCK", VALUES("yes", "no"));
 	take_all("UMMAP_READAHEAD", VALUES("0", "4M", "1048576", "4MiB"));
 	take_all("UMMAP_DRIVER_PATH", VALUES("/tmp", "/usr/lib:/tmp", "/"));
-	take_all("UMMAP_LOG", VALUES("error", "warn", "info", "debug", "start:debug,io:info", "warn,sigsegv:debug,flusher:error"));
+	take_all("UMMAP_LOG", VALUES("error", "warn", "info", "debug", "start:debug,io:info",
+				     "warn,sigsegv:debug,flusher:error"));
 	take_all("UMMAP_STATS", VALUES("1", "/dev/null", "/tmp/../dev/null"));
 }
 
 Test(env, bad_values_are_refused)
 {
-	refuse_all("UMMAP_MEM_LIMIT", VALUES("abc", "0", "-1", "512X", "512MM", "0%", "101%", "%", "1 G G", "512MBB",
-					     "99999999999999999999G", "20000000T", "1", "16383", "500T", "0.0000001%", "nan%", "-1%", "0.5"));
+	refuse_all("UMMAP_MEM_LIMIT",
+		   VALUES("abc", "0", "-1", "512X", "512MM", "0%", "101%", "%", "1 G G", "512MBB",
+			  "99999999999999999999G", "20000000T", "1", "16383", "500T", "0.0000001%",
+			  "nan%", "-1%", "0.5"));
 	refuse_all("UMMAP_MEMCONFIG", VALUES("", "Static", "dynamic "));
-	refuse_all("UMMAP_GROUP", VALUES("", "a b", "../a", "a/b", "abcdefghijklmnopqrstuvwxyz012345"));
+	refuse_all("UMMAP_GROUP",
+		   VALUES("", "a b", "../a", "a/b", "abcdefghijklmnopqrstuvwxyz012345"));
 	refuse_all("UMMAP_BULK_SYNC", VALUES("maybe", "truely"));
-	refuse_all("UMMAP_SEG_SIZE", VALUES("abc", "3000", "1000", "2K", "-64K", "64Ki", "512G", "8192T"));
-	refuse_all("UMMAP_DRIVER", VALUES("nonsense", "error+nonsense", "posix:?nonsense=1", "error",
-					  "posix:/tmp/file", "error+posix:file?error.nth=3", "mem:1M", "/tmp/file"));
+	refuse_all("UMMAP_SEG_SIZE",
+		   VALUES("abc", "3000", "1000", "2K", "-64K", "64Ki", "512G", "8192T"));
+	refuse_all("UMMAP_DRIVER", VALUES("nonsense", "error+nonsense", "posix:?nonsense=1",
+					  "error", "posix:/tmp/file",
+					  "error+posix:file?error.nth=3", "mem:1M", "/tmp/file"));
 	refuse_all("UMMAP_DIRECT", VALUES("sometimes", "1"));
 	refuse_all("UMMAP_CACHED", VALUES("", "maps", "1"));
 	refuse_all("UMMAP_LOCK", VALUES("", "none", "0"));
 	refuse_all("UMMAP_READAHEAD", VALUES("abc", "-1", "1X"));
-	refuse_all("UMMAP_DRIVER_PATH", VALUES("", ":", "/tmp:", ":/tmp", "/tmp::/usr", ".", "/tmp:..", "/tmp:tests",
-					       "/nowhere/at/all", "/tmp:/nowhere", "/dev/null"));
-	refuse_all("UMMAP_LOG", VALUES("loud", "start:loud", "debug,,", "start:", "debug,foo:info", "star:info", "start,io:info",
-				       ":info", "start, io:info"));
-	refuse_all("UMMAP_STATS", VALUES("", "true", "yes", "on", "0", "2", "stats.json", "/tmp/", "/nowhere/at/all/stats.json",
-					 "/dev/null/stats.json"));
+	refuse_all("UMMAP_DRIVER_PATH",
+		   VALUES("", ":", "/tmp:", ":/tmp", "/tmp::/usr", ".", "/tmp:..", "/tmp:tests",
+			  "/nowhere/at/all", "/tmp:/nowhere", "/dev/null"));
+	refuse_all("UMMAP_LOG", VALUES("loud", "start:loud", "debug,,", "start:", "debug,foo:info",
+				       "star:info", "start,io:info", ":info", "start, io:info"));
+	refuse_all("UMMAP_STATS", VALUES("", "true", "yes", "on", "0", "2", "stats.json", "/tmp/",
+					 "/nowhere/at/all/stats.json", "/dev/null/stats.json"));
 }
 
 static void is_refused_beside(void *arg)
@@ -129,7 +139,8 @@ static void too_large_segment(void *unused)
 	check(sysinfo(&info) == 0);
 	while (huge <= info.totalram / 4 * info.mem_unit)
 		huge *= 2;
-	check_fails(ummap(2 * huge, huge, READ_WRITE, temp_file(4 * SEG), 0, -1, 1, 0, &addr), ENOMEM);
+	check_fails(ummap(2 * huge, huge, READ_WRITE, temp_file(4 * SEG), 0, -1, 1, 0, &addr),
+		    ENOMEM);
 }
 
 Test(env, segments_fit_the_machine)
@@ -153,8 +164,8 @@ Test(env, is_read_once)
 {
 	check_exits(run_child(change_later, NULL), 0);
 }
-
-/* ---- Budgets. Other processes of this user may take their part, so only the upper bounds are sharp. ---- */
+/* ---- Budgets. Other processes of this user may have their shares, so only upper bounds hold. ----
+ * */
 
 struct limit {
 	const char *name, *value;
@@ -189,7 +200,7 @@ Test(env, limits_the_budget)
 		check_exits(run_child(has_budget, &limits[i]), 0);
 }
 
-/* ---- What the others change ---- */
+/* ---- Effects of other variables ---- */
 
 static void sync_16_neighbours(void *value)
 {
@@ -272,7 +283,7 @@ static void read_in_order(void *value)
 		check(stat_of(m).readahead_loads == 0 && stat_of(m).read_faults == SIZE / SEG);
 	else
 		check(stat_of(m).readahead_loads > 0 && stat_of(m).readahead_hits > 0);
-	check(stat_of(m).read_bytes <= SIZE, "nothing is read twice");
+	check(stat_of(m).read_bytes <= SIZE, "no segment is read twice");
 }
 
 Test(env, readahead_has_a_window)
@@ -281,7 +292,7 @@ Test(env, readahead_has_a_window)
 	check_exits(run_child(read_in_order, "2M"), 0);
 }
 
-/* ---- What is printed ---- */
+/* ---- Output ---- */
 
 struct printer {
 	const char *name, *value;
@@ -325,14 +336,14 @@ Test(env, log_has_levels)
 	size_t all;
 
 	printed(NULL, NULL, text);
-	check(text[0] == 0, "a program in order hears nothing: %s", text);
+	check(text[0] == 0, "a correct program logs nothing: %s", text);
 	printed("UMMAP_LOG", "error", text);
 	check(text[0] == 0, "%s", text);
 	printed("UMMAP_LOG", "debug", text);
 	all = strlen(text);
 	check(all > 0);
 	printed("UMMAP_LOG", "io:debug", text);
-	check(strlen(text) < all, "one room says less than all");
+	check(strlen(text) < all, "one part of the library writes less than all parts");
 }
 
 Test(env, warnings_are_on_by_default)
@@ -371,8 +382,11 @@ Test(env, unknown_names_are_warned_of)
 
 Test(env, names_of_others_are_not)
 {
-	static const char *const names[] = { "UMMAP_MPI_ALL", "UMMAP_MPI_LOCAL", "UMMAP_TEST_FOLDER", "UMMAP_BENCH_DIR",
-					     "UMMAP_STRESS_SEED", "UMMAP_DEMO_CACHE", "UMMAP_TEST_IOCACHE_NEAR", "UMMAPPED", "XUMMAP_LOGS" };
+	static const char *const names[] = {
+		"UMMAP_MPI_ALL",           "UMMAP_MPI_LOCAL",   "UMMAP_TEST_FOLDER",
+		"UMMAP_BENCH_DIR",         "UMMAP_STRESS_SEED", "UMMAP_DEMO_CACHE",
+		"UMMAP_TEST_IOCACHE_NEAR", "UMMAPPED",          "XUMMAP_LOGS"
+	};
 	char text[64 * 1024];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_files.c - what a mapping does to its file and to the caller's descriptor: exactly the bytes of its
- * range, files that grow, files that end early, zeros, block devices, read-only mappings, intervals.
+ * The effects of a mapping on its file and on the caller's descriptor: only the bytes of its range
+ * change. Files that grow, files that end early, zeros, block devices, read-only mappings, and
+ * flush intervals.
  */
 #include <criterion/criterion.h>
 
 #include "common.h"
 
 #define SEG (64 * KIB)
-#define OLD 1  /* seeds of what files hold before ... */
-#define NEW 2  /* ... and of what is stored into mappings */
+#define OLD 1  /* seed of the contents of files before the test */
+#define NEW 2  /* seed of the data stored into mappings */
 
 static const char *const direct_modes[] = { "auto", "always", "never" };
 
-/* Maps a part that fits no boundary, reads it all, changes it all, and looks at the bytes around it. */
+/* Maps an unaligned part, loads and changes all of it, and checks the bytes around it. */
 static void odd_part(void *seg_size)
 {
 	const size_t file = 1 * MIB, offset = 12345, size = 300001, seg = *(size_t *)seg_size;
@@ -47,7 +48,7 @@ Test(bytes, around_an_odd_part_stay)
 	}
 }
 
-/* Two mappings side by side in one file, their border inside a disk block: neither undoes the other. */
+/* Two mappings of adjacent ranges, whose border is inside a disk block, do not undo each other. */
 Test(bytes, of_a_neighbour_mapping_stay)
 {
 	const size_t border = 2 * SEG + 777, file = 4 * SEG;
@@ -75,7 +76,7 @@ Test(bytes, that_did_not_change_are_not_written)
 	uint8_t *m = map_file(fd, 4 * SEG, SEG, READ_WRITE, 0);
 
 	check_bytes(m, 4 * SEG, 0, OLD);
-	file_fill(fd, 0, SEG, 0, NEW);  /* behind the mapping's back, where it changes nothing */
+	file_fill(fd, 0, SEG, 0, NEW);  /* another program writes where the mapping has no change */
 	m[3 * SEG] = 0;
 	check(umsync(m, 0) == 0);
 	check(umunmap(m, 1) == 0);
@@ -120,14 +121,15 @@ Test(umsync_range, works_on_the_segments_it_touches)
 	close(fd);
 }
 
-/* Somebody else writes the same bytes, slowly: who syncs then waits until they are there. */
+/* Another thread writes the same segments slowly. The sync waits until they are written. */
 Test(umsync_range, waits_for_a_write_under_way)
 {
 	char path[320], uri[512];
 	int fd = temp_named("slow", SEG, path);
 	void *addr;
 
-	snprintf(uri, sizeof(uri), "error+posix:%s?error.op=write&error.nth=100&error.delay=400000", path);
+	snprintf(uri, sizeof(uri), "error+posix:%s?error.op=write&error.nth=100&error.delay=400000",
+		 path);
 	check(ummap_open(uri, SEG, 0, READ_WRITE, NULL, &addr) == 0);
 	fill(addr, SEG, 0, NEW);
 	check(umsync_range(addr, SEG, UMMAP_ASYNC | UMMAP_NOFLUSH) == 0);
@@ -138,7 +140,7 @@ Test(umsync_range, waits_for_a_write_under_way)
 	close(fd);
 }
 
-/* More than there are threads to write them: some have not begun. */
+/* There are more writes than threads, so that some have not begun. */
 Test(umsync_range, waits_for_writes_to_come)
 {
 	enum { MAPPINGS = 12 };
@@ -149,7 +151,8 @@ Test(umsync_range, waits_for_writes_to_come)
 	for (int i = 0; i < MAPPINGS; i++) {
 		snprintf(name, sizeof(name), "slow%d", i);
 		fd[i] = temp_named(name, SEG, path);
-		snprintf(uri, sizeof(uri), "error+posix:%s?error.op=write&error.nth=100&error.delay=100000", path);
+		snprintf(uri, sizeof(uri),
+			 "error+posix:%s?error.op=write&error.nth=100&error.delay=100000", path);
 		check(ummap_open(uri, SEG, 0, READ_WRITE, NULL, &addr[i]) == 0);
 		fill(addr[i], SEG, 0, NEW);
 	}
@@ -171,7 +174,7 @@ static void *sync_all_the_time(void *m)
 	return NULL;
 }
 
-/* ... whoever writes them, and whenever that began. */
+/* A sync is complete whichever thread writes the segments, and whenever that began. */
 Test(umsync_range, keeps_its_promise_while_others_sync)
 {
 	const size_t segs = 4096, seg = 4 * KIB;
@@ -197,7 +200,7 @@ Test(umsync_range, keeps_its_promise_while_others_sync)
 	close(fd);
 }
 
-/* ---- Files that grow, and files that end inside the mapping. ---- */
+/* ---- Files that grow, and files that end inside the mapping ---- */
 
 static void grow(void *mode)
 {
@@ -212,14 +215,14 @@ static void grow(void *mode)
 	check_zeros(m + 5000, size - 5000);
 	check(umsync(m, 0) == 0 && file_size(fd) == 5000);
 
-	m[10] = pattern(10, NEW);  /* inside: not longer */
+	m[10] = pattern(10, NEW);  /* inside the file: the length stays */
 	check(umsync(m, 0) == 0 && file_size(fd) == 5000);
-	m[5000] = 7;               /* the first byte behind the end */
+	m[5000] = 7;               /* the first byte after the end */
 	check(umsync(m, 0) == 0 && file_size(fd) == 5001, "%" PRIu64, file_size(fd));
 	m[SEG + 6000] = 7;         /* in the next segment */
 	check(umsync(m, 1) == 0 && file_size(fd) == SEG + 6001, "%" PRIu64, file_size(fd));
-	m[4999] = 0;               /* a zero inside is written */
-	m[3 * SEG] = 0;            /* a zero behind the end is there already */
+	m[4999] = 0;               /* a zero inside the file is written */
+	m[3 * SEG] = 0;            /* a zero after the end is there already */
 	check(umsync(m, 0) == 0 && file_size(fd) == SEG + 6001, "%" PRIu64, file_size(fd));
 	m[size - 1] = 7;           /* the last byte of the mapping, in a short segment */
 	check(umunmap(m, 1) == 0 && file_size(fd) == size, "%" PRIu64, file_size(fd));
@@ -255,7 +258,8 @@ Test(growth, of_an_empty_file_out_of_memory_bounds)
 	close(fd);
 }
 
-/* Each segment ends in zeros: the file is to end behind the last byte, but within it neighbours go together. */
+/* Each segment ends in zeros. The file must end with the last nonzero byte, but before it adjacent
+ * segments are written together. */
 Test(growth, is_written_in_bulk)
 {
 	const size_t n = 64, hole = 40;
@@ -295,7 +299,7 @@ Test(read_file, zero_starts_with_zeros)
 	fill(m + 5 * SEG + 20, 10, 5 * SEG + 20, NEW);
 	check(stat_of(m).read_bytes == 0);
 	check(umsync(m, 1) == 0);
-	check_bytes(m + SEG, 10, SEG, NEW);  /* this mapping wrote it: now it comes from storage */
+	check_bytes(m + SEG, 10, SEG, NEW);  /* the mapping has written this, and reads it again */
 	check_zeros(m + SEG + 10, SEG - 10);
 	check_zeros(m + 2 * SEG, SEG);
 	check(umunmap(m, 1) == 0);
@@ -309,7 +313,7 @@ Test(read_file, zero_starts_with_zeros)
 	close(fd);
 }
 
-/* Memory that has held other segments before. */
+/* Zeros appear in memory that has held other segments. */
 Test(read_file, zero_starts_with_zeros_in_used_memory)
 {
 	const size_t segs = 64, size = segs * SEG - 100;
@@ -322,13 +326,14 @@ Test(read_file, zero_starts_with_zeros_in_used_memory)
 	m = addr;
 	for (size_t i = 0; i < segs; i += 2) {
 		fill(m + i * SEG, SEG, i * SEG, NEW);
-		check_zeros(m + (i + 1) * SEG, SEG);  /* of the last one, to the end of its page */
+		check_zeros(m + (i + 1) * SEG,
+			    SEG); /* for the last segment, to the end of its page */
 	}
 	check(umunmap(m, 0) == 0);
 	close(fd);
 }
 
-/* The same, where the file has more than the mapping. */
+/* The page of the mapping's end shows no further bytes of a longer file. */
 Test(read_file, page_of_the_end_has_no_more)
 {
 	const size_t segs = 16, size = segs * SEG - 100;
@@ -345,7 +350,7 @@ Test(read_file, page_of_the_end_has_no_more)
 	close(fd);
 }
 
-/* ---- The caller's descriptor, and the library's own. ---- */
+/* ---- Descriptors of the caller and of the library ---- */
 
 Test(descriptor, stays_as_it_was)
 {
@@ -424,7 +429,7 @@ Test(descriptor, of_the_library_closes_on_exec_and_at_the_end)
 	close(mine);
 }
 
-/* ---- Read-only mappings: a store is the application's own fault. ---- */
+/* ---- Read-only mappings: a store is a fault of the application ---- */
 
 static volatile sig_atomic_t segv_seen;
 static void *volatile segv_address;
@@ -513,7 +518,7 @@ Test(block_device, is_mapped_like_a_file)
 	check(umsync(m, 1) == 0);
 	check_bytes(m, size, offset, NEW);
 	check(umunmap(m, 1) == 0);
-	m = map_file(device, device_size + SEG, SEG, PROT_READ, 0);  /* past the end of the device */
+	m = map_file(device, device_size + SEG, SEG, PROT_READ, 0);  /* ends after the device */
 	check_bytes(m, offset, 0, OLD);
 	check_zeros(m + device_size, SEG);
 	check(umunmap(m, 0) == 0);
@@ -524,9 +529,9 @@ Test(block_device, is_mapped_like_a_file)
 	close(file);
 }
 
-/* ---- flush_interval: negative: never; 0 counts as 1. ---- */
+/* ---- flush_interval: negative values mean never; 0 means 1 ---- */
 
-/* However late the background thread gets the processor. */
+/* Waits for the background thread, however slowly it runs. */
 static void await_byte(int fd, off_t at, uint8_t value, int interval)
 {
 	uint8_t byte = 0;
@@ -545,14 +550,15 @@ Test(flush_interval, writes_by_itself)
 
 	for (int i = 0; i < 4; i++) {
 		fds[i] = temp_file(SEG);
-		check(ummap(SEG, SEG, READ_WRITE, fds[i], 0, intervals[i], 1, UMMAP_PTYPE_FIFO, &maps[i]) == 0);
+		check(ummap(SEG, SEG, READ_WRITE, fds[i], 0, intervals[i], 1, UMMAP_PTYPE_FIFO,
+			    &maps[i]) == 0);
 		((uint8_t *)maps[i])[SEG / 2] = 1;
 	}
 	for (int i = 0; i < 3; i++)
 		await_byte(fds[i], SEG / 2, 1, intervals[i]);
-	((uint8_t *)maps[1])[1] = 9;  /* changed again: written again */
+	((uint8_t *)maps[1])[1] = 9;  /* a second change is written, too */
 	await_byte(fds[1], 1, 9, intervals[1]);
-	check(pread(fds[3], &byte, 1, SEG / 2) == 1 && byte == 0, "never means never");
+	check(pread(fds[3], &byte, 1, SEG / 2) == 1 && byte == 0, "an interval of never");
 	for (int i = 0; i < 4; i++)
 		check(umunmap(maps[i], 0) == 0);
 }

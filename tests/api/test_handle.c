@@ -8,9 +8,9 @@
 #define SEG (16 * KIB)
 #define SIZE (4 * SEG)
 
-/* A store in memory, to which only this structure leads. */
+/* A store in memory that has no name. */
 struct memory {
-	struct ummap_uri uri;    /* argument of `open`, which receives the structure by it */
+	struct ummap_uri uri;    /* argument of `open`, which finds the structure by it */
 	char data[SIZE];
 	int opens, closes;
 };
@@ -101,7 +101,7 @@ Test(handle, stays_open_after_an_error)
 	other.write = NULL;
 	check_fails(ummap_open_handle(&other, h, &geom, SIZE, 0, READ_WRITE, NULL, &m), EACCES);
 	attr = (struct ummap_attr)UMMAP_ATTR_INIT;
-	/* The store opens, but the kernel has no addresses for this mapping. */
+	/* The store opens, but the address space is too small for this mapping. */
 	attr.before = (size_t)1 << 59;
 	check_fails(ummap_open_handle(&driver, h, &geom, SIZE, 0, READ_WRITE, &attr, &m), ENOMEM);
 	check(memory.closes == 0);

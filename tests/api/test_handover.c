@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* umunmap_onto: other pages take a mapping's place while threads use it. */
+/* umunmap_onto: other pages replace a mapping while threads use it. */
 #include "common.h"
 
 #include <criterion/criterion.h>
@@ -11,7 +11,7 @@
 
 struct counting {
 	const uint8_t *base;
-	volatile uint64_t *at; /* one counter a segment */
+	volatile uint64_t *at; /* counters, one per segment */
 	_Atomic bool *enough;
 	uint64_t done;
 };
@@ -54,7 +54,8 @@ static void hand_over(size_t budget, int prot, unsigned wait_us, void *(*use)(vo
 	set_budget(budget);
 	file_fill(fd, 0, SIZE, 0, 1);
 	for (size_t i = 0; i < SIZE / SEG; i++)
-		check(pwrite(fd, (uint64_t[THREADS]){ 0 }, sizeof(uint64_t) * THREADS, (off_t)(i * SEG)) > 0);
+		check(pwrite(fd, (uint64_t[THREADS]){ 0 }, sizeof(uint64_t) * THREADS,
+			     (off_t)(i * SEG)) > 0);
 	m = map_file(fd, SIZE, SEG, prot, 0);
 	for (size_t i = 0; i < THREADS; i++) {
 		c[i] = (struct counting){ m, (volatile uint64_t *)m + i, &enough, 0 };
@@ -73,7 +74,7 @@ static void hand_over(size_t budget, int prot, unsigned wait_us, void *(*use)(vo
 		for (size_t k = 0; k < THREADS; k++)
 			check(c[k].at[i * SEG / sizeof(uint64_t)] == c[k].done);
 	}
-	/* It is the kernel's own mapping now, as the last one was. */
+	/* These addresses are now a mapping of the kernel. */
 	check(msync(m, SIZE, MS_SYNC) == 0 && munmap(m, SIZE) == 0);
 	close(fd);
 }
@@ -90,12 +91,13 @@ Test(handover, of_what_is_loaded_from)
 		hand_over(round % 2 ? 64 * MIB : 2 * MIB, PROT_READ, round * 300, load);
 }
 
-/* Nothing changes where it cannot be done. */
+/* A call that fails changes nothing. */
 Test(handover, refused)
 {
 	uint8_t bytes[2];
 	int fd = temp_file(SIZE);
-	uint8_t *m = map_file(fd, SIZE, SEG, READ_WRITE, 0), *pages = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
+	uint8_t *m = map_file(fd, SIZE, SEG, READ_WRITE, 0),
+		*pages = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
 
 	check(pages != MAP_FAILED);
 	check_fails(umunmap_onto(m, 1, NULL), EINVAL);
@@ -105,14 +107,14 @@ Test(handover, refused)
 	check_fails(umunmap_onto(m, 1, pages), EBUSY);
 	m[0] = 7;
 	check(umunpin(m + SEG, 1) == 0 && umunmap_onto(m, 1, pages) == 0 && m[0] == 7);
-	/* What is stored now is in the file at once. */
+	/* A store is in the file at once. */
 	m[1] = 8;
 	check(munmap(m, SIZE) == 0);
 	check(pread(fd, bytes, 2, 0) == 2 && bytes[0] == 7 && bytes[1] == 8);
 	close(fd);
 }
 
-/* An access to no mapping is one as before, also after a handover: it ends the process. */
+/* An access outside of mappings ends the process, also after a handover. */
 Test(handover, other_faults_are_the_programs, .signal = SIGSEGV)
 {
 	volatile int *volatile nowhere = (volatile int *)64;

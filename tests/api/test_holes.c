@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Holes of sparse files: they read as zeros without a request, whatever happens to the file meanwhile. */
+/* Holes of sparse files read as zeros without a request, also while the file changes. */
 #include <criterion/criterion.h>
 
 #include "common.h"
@@ -17,7 +17,7 @@ static bool is_data(size_t i)
 	return mix(i / 3) % 3 == 0;
 }
 
-/* Runs of data and holes. Returns how many segments are data. */
+/* Fills the file with sequences of data and holes. Returns the number of segments with data. */
 static size_t fill_some(int fd)
 {
 	size_t n = 0;
@@ -27,7 +27,8 @@ static size_t fill_some(int fd)
 			file_fill(fd, i * SEG, SEG, i * SEG, OLD);
 		n += is_data(i);
 	}
-	check(lseek(fd, 0, SEEK_HOLE) < (off_t)SIZE, "the file system of %s has no holes", temp_dir());
+	check(lseek(fd, 0, SEEK_HOLE) < (off_t)SIZE, "the file system of %s has no holes",
+	      temp_dir());
 	return n;
 }
 
@@ -39,7 +40,7 @@ static void check_segment(const uint8_t *m, size_t i)
 		check_zeros(m + i * SEG, SEG);
 }
 
-/* Copies: pages of the page cache have no holes to ask for. */
+/* Maps with copies, because page-cache mappings do not look for holes. */
 static uint8_t *map_random(int fd, size_t size, int prot)
 {
 	uint8_t *m;
@@ -64,14 +65,15 @@ static void load_all(void *driver)
 	for (size_t i = 0; i < SEGS; i++)
 		check_segment(m, i * 37 % SEGS);
 	st = stat_of(m);
-	check(st.read_requests == data && st.read_bytes == data * SEG, "%" PRIu64 " requests for %zu segments of data",
-	      st.read_requests, data);
+	check(st.read_requests == data && st.read_bytes == data * SEG,
+	      "%" PRIu64 " requests for %zu segments of data", st.read_requests, data);
 	check(umadvise(m, SIZE, UMMAP_ADV_NORMAL) == 0 && umsync(m, 1) == 0);
-	/* Read ahead, they cost no more. */
+	/* Readahead of holes makes no requests either. */
 	for (size_t i = 0; i < SEGS; i++)
 		check_segment(m, i);
 	check(stat_of(m).readahead_loads > 0);
-	check(stat_of(m).read_bytes <= 3 * data * SEG, "%" PRIu64 " bytes for %zu of data", stat_of(m).read_bytes, data * SEG);
+	check(stat_of(m).read_bytes <= 3 * data * SEG, "%" PRIu64 " bytes for %zu of data",
+	      stat_of(m).read_bytes, data * SEG);
 	check(umunmap(m, 0) == 0);
 }
 
@@ -94,7 +96,7 @@ static void store_all(void *driver)
 	for (size_t i = 0; i < SEGS; i++)
 		m[i * 37 % SEGS * SEG + 5] = 7;
 	check(stat_of(m).read_requests == 0, "%" PRIu64, stat_of(m).read_requests);
-	/* What has left memory is data now. */
+	/* Segments that were evicted are data now. */
 	for (size_t i = 0; i < SEGS; i++) {
 		check(m[i * SEG + 5] == 7, "segment %zu", i);
 		m[i * SEG + 5] = 0;
@@ -112,7 +114,7 @@ Test(holes, are_stored_to)
 		check_exits(run_child(store_all, "uring"), 0);
 }
 
-/* The last byte of a segment may be all that it has. */
+/* The last byte of a segment may be its only data. */
 Test(holes, segments_that_are_almost_holes)
 {
 	int fd = temp_file(SIZE);
@@ -149,7 +151,7 @@ Test(holes, filled_by_others)
 		else
 			check_zeros(m + at, SEG);
 	}
-	/* What was loaded as a hole is loaded anew after it has left memory. */
+	/* A segment that was loaded as a hole is loaded again after its eviction. */
 	file_fill(fd, 0, SIZE, 0, NEW);
 	check(umsync(m, 1) == 0);
 	check_bytes(m, SIZE, 0, NEW);
@@ -170,7 +172,7 @@ Test(holes, made_by_others)
 	check(umunmap(m, 0) == 0);
 }
 
-/* Reserved is not written. */
+/* Space that is allocated but not written. */
 Test(holes, reserved)
 {
 	int fd = temp_file(SIZE);
@@ -206,7 +208,7 @@ Test(holes, of_a_file_that_grows)
 	check(umunmap(m, 1) == 0);
 }
 
-/* What migrates is of the store that it comes from. */
+/* Migrating segments are holes if the old store has holes there. */
 Test(holes, that_migrate)
 {
 	int from = temp_file(SIZE), to = filled_file(SIZE, NEW);
@@ -231,11 +233,12 @@ static uint8_t *map_writers(const char *uri)
 
 	attr.seg_size = SEG;
 	attr.flags = UMMAP_WRITERS;
-	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &m) == 0 && umadvise(m, SIZE, UMMAP_ADV_RANDOM) == 0);
+	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &m) == 0 &&
+	      umadvise(m, SIZE, UMMAP_ADV_RANDOM) == 0);
 	return m;
 }
 
-/* Both store into each segment. */
+/* Both mappings store into each segment. */
 Test(holes, with_several_writers)
 {
 	char path[320], uri[400];
@@ -257,7 +260,7 @@ Test(holes, with_several_writers)
 	check_file(fd, 0, SIZE, 0, OLD);
 }
 
-/* A filter that sees to all requests gets them all. */
+/* A filter gets all requests, also for holes. */
 Test(holes, behind_a_filter)
 {
 	char path[320], uri[400];
@@ -271,7 +274,7 @@ Test(holes, behind_a_filter)
 	check(umunmap(m, 0) == 0);
 }
 
-/* The offset of the program's descriptor is its own. */
+/* The offset of the program's descriptor does not change. */
 Test(holes, leave_the_descriptor_alone)
 {
 	int fd = temp_file(SIZE);
@@ -286,7 +289,7 @@ Test(holes, leave_the_descriptor_alone)
 	check(umunmap(m, 0) == 0);
 }
 
-/* ---- Changes under way ---- */
+/* ---- Changes during loads ---- */
 
 static struct {
 	int fd;
@@ -304,7 +307,7 @@ static void *write_on(void *unused)
 	return unused;
 }
 
-/* Each loads what was written before, and nothing that is still to be. */
+/* Each thread loads data that were written before. */
 static void *load_behind(void *m)
 {
 	for (size_t i = 0; i < SEGS; i++) {

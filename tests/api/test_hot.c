@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is used again stays, while what is used once passes through: the default policy. */
+/* The default policy keeps segments that are used again, and not those that are used once. */
 #include "common.h"
 
 #include <criterion/criterion.h>
 
 #define SEG (64 * KIB)
-#define BUDGET 64
-#define HOT 8
-#define COLD 4096
+#define BUDGET 64 /* segments */
+#define HOT 8     /* segments that are used again and again */
+#define COLD 4096 /* segments that are used once */
 
-/* Segments that were loaded from storage. */
-static uint64_t loads(const uint8_t *m)
+/* Returns the number of segments that were loaded from the store. */
+static uint64_t count_loads(const uint8_t *m)
 {
 	struct umstat st = stat_of(m);
 
@@ -25,7 +25,7 @@ static uint8_t *map(const char *policy)
 	int fd = temp_named("f", (HOT + COLD) * SEG, path);
 	uint8_t byte = 1;
 
-	/* No holes: these are not loaded. */
+	/* Data in each segment, because holes are not loaded. */
 	for (size_t i = 0; i < HOT + COLD; i++)
 		check(pwrite(fd, &byte, 1, (off_t)(i * SEG)) == 1);
 	close(fd);
@@ -38,42 +38,44 @@ static uint8_t *map(const char *policy)
 	return addr;
 }
 
-/* As many cold ones as hot ones, in turns; every cold one once. Returns how often hot ones were loaded. */
+/* Accesses hot and cold segments alternately. Returns how often hot segments were loaded. */
 static uint64_t hot_loads(const uint8_t *m)
 {
-	uint64_t before = loads(m);
+	uint64_t before = count_loads(m);
 
 	for (size_t cold = 0; cold < COLD; cold++) {
 		check(m[(HOT + cold) * SEG] == 1);
 		check(m[cold % HOT * SEG] == 1);
 	}
-	return loads(m) - before - COLD;
+	return count_loads(m) - before - COLD;
 }
 
 Test(hot, stays_by_default)
 {
-	/* With fifo it is 550 with sigbus, 96 with segv. */
+	/* With fifo, there are 550 loads with sigbus, 96 with segv. */
 	cr_expect_leq(hot_loads(map(NULL)), 4 * HOT);
 }
 
-/* Segments that are loaded while few of 16 times the memory are accessed often. */
+/* Accesses 16 times the budget, a few segments often. Returns the number of loads. */
 static uint64_t skewed_loads(uint8_t *m, uint64_t *second_chances)
 {
-	uint64_t before = loads(m);
+	uint64_t before = count_loads(m);
 
 	for (size_t i = 0; i < 15000; i++) {
 		uint64_t at = 16 * BUDGET;
 
-		/* The product of three: a half of it is below an eighth of where it would be. */
+		/* The product of three random numbers: half of them are below an eighth of the
+		 * mean. */
 		for (int k = 0; k < 3; k++)
 			at = at * (mix(3 * i + (size_t)k) & 0xffff) >> 16;
 		check(m[at * SEG] == 1);
 	}
 	*second_chances = stat_of(m).inactive_hits;
-	return loads(m) - before;
+	return count_loads(m) - before;
 }
 
-/* ... and what is labelled has a second chance, also where others are dropped at once (sigbus). */
+/* A segment that the policy keeps has a second chance, also if the engine drops clean frames
+ * (sigbus). */
 Test(hot, fewer_are_loaded_than_with_fifo)
 {
 	uint64_t chances, none;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_lock.c - who may map what for writing: no byte of a store by two mappings, of one process or of two, whatever
- * becomes of the mapping and of the processes; and where there are no locks, it goes on without.
+ * Locks of writable mappings: no two mappings, of one process or of two, can store to the same
+ * byte, whatever happens to the mappings and the processes. Stores without locks work, too.
  */
 #include <criterion/criterion.h>
 #include <ummap-driver.h>
@@ -68,7 +68,7 @@ Test(lock, readers_go_with_all)
 	check_bytes(last, SIZE, 0, OLD);
 }
 
-/* Locks are the mapping's: the program's own ones on the same file, and its descriptors, are something else. */
+/* Locks belong to the mapping. The program's own locks and descriptors do not affect them. */
 Test(lock, programs_have_their_own)
 {
 	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
@@ -97,8 +97,10 @@ Test(lock, by_any_driver)
 	void *m, *other;
 
 	for (unsigned i = 0; i < 3; i++) {
-		snprintf(uri, sizeof(uri), "%s:%s%s", drivers[i], path, i == 1 ? "?trace.file=/dev/null" :
-			 i == 2 ? "?error.nth=1000" : "");
+		snprintf(uri, sizeof(uri), "%s:%s%s", drivers[i], path,
+			 i == 1 ? "?trace.file=/dev/null" :
+			 i == 2 ? "?error.nth=1000" :
+				  "");
 		check(ummap_open(uri, SIZE, 0, READ_WRITE, NULL, &m) == 0, "%s", uri);
 		check_refused(fd, SIZE, 0);
 		check_fails(ummap_open(uri, SIZE, 0, READ_WRITE, NULL, &other), EBUSY);
@@ -106,13 +108,14 @@ Test(lock, by_any_driver)
 	}
 }
 
-/* A store that is one by its driver's word, where that has no locks. */
+/* A store that its driver identifies, and for which the driver has no locks. */
 Test(lock, of_memory)
 {
 	void *m, *other;
 
 	check(ummap_open("mem:1M?name=lock", SIZE, 0, READ_WRITE, NULL, &m) == 0);
-	check_fails(ummap_open("mem:1M?name=lock", SIZE, SIZE - 1, READ_WRITE, NULL, &other), EBUSY);
+	check_fails(ummap_open("mem:1M?name=lock", SIZE, SIZE - 1, READ_WRITE, NULL, &other),
+		    EBUSY);
 	check(ummap_open("mem:1M?name=lock", SIZE, SIZE, READ_WRITE, NULL, &other) == 0);
 }
 
@@ -178,7 +181,7 @@ Test(lock, of_another_process)
 	check_free(shared_fd, SIZE, 0);
 }
 
-/* It has what its parent had of descriptors, but not of mappings. */
+/* A child inherits descriptors of its parent, but not its mappings. */
 static void stay(void *holder)
 {
 	prctl(PR_SET_PDEATHSIG, 0);
@@ -194,7 +197,7 @@ static void hold_with_child(void *holder)
 	pid_t child = start_child(stay, h);
 
 	await_ready(h);
-	/* The child has closed what was the mapping's, and unlocked nothing. */
+	/* The child has closed the descriptors of the mapping, and the lock remains. */
 	check_refused(shared_fd, SIZE / 2, 0);
 	m[0] = NEW;
 	check(write(h->ready[1], &child, sizeof(child)) == sizeof(child));
@@ -210,7 +213,7 @@ Test(lock, ends_with_its_process)
 	check(pipe2(h.ready, O_CLOEXEC) == 0);
 	check_exits(run_child(hold_with_child, &h), 0);
 	check(read(h.ready[0], &child, sizeof(child)) == sizeof(child));
-	check(kill(child, 0) == 0, "the child of the one that held it lives");
+	check(kill(child, 0) == 0, "the child of the former owner lives");
 	check_free(shared_fd, SIZE, 0);
 	check(kill(child, SIGKILL) == 0);
 }
@@ -228,13 +231,14 @@ static uint8_t *remap(uint8_t *m, size_t size, int fd, off_t offset, int sync)
 Test(lock, grows_with_its_mapping)
 {
 	int fd = filled_file(SIZE, OLD);
-	uint8_t *m = map_file(fd, SIZE / 4, SEG, READ_WRITE, 0), *other = map_file(fd, SIZE / 4, SEG, READ_WRITE, SIZE / 2);
+	uint8_t *m = map_file(fd, SIZE / 4, SEG, READ_WRITE, 0),
+		*other = map_file(fd, SIZE / 4, SEG, READ_WRITE, SIZE / 2);
 	void *base = NULL;
 
 	fill(m, SEG, 0, NEW);
 	check_fails(umremap(m, SIZE / 2 + 1, -1, -1, 0, &base), EBUSY);
 	check(says("this process"), "%s", umerrormsg());
-	/* As it was before. */
+	/* A call that failed has changed nothing. */
 	check_bytes(m, SEG, 0, NEW);
 	check_bytes(m + SEG, SIZE / 4 - SEG, SEG, OLD);
 	check_free(fd, SIZE / 4, SIZE / 4);
@@ -250,7 +254,7 @@ Test(lock, grows_with_its_mapping)
 	check_file(fd, 0, SEG, 0, NEW);
 }
 
-/* To where it overlaps what it had: it is nobody else's, and stays locked. */
+/* A mapping moves to a range that overlaps its old one. Its own lock does not block it. */
 Test(lock, moves_with_its_mapping)
 {
 	int fd = filled_file(2 * SIZE, OLD), again = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -269,11 +273,12 @@ Test(lock, moves_with_its_mapping)
 	check_free(fd, 2 * SIZE, 0);
 }
 
-/* As long as some of it may still have to be written there. */
+/* The old range stays locked while the migration may still write there. */
 Test(lock, carries)
 {
 	int fd = filled_file(SIZE, OLD), to = filled_file(SIZE, OLD);
-	uint8_t *m = map_file(fd, SIZE, SEG, READ_WRITE, 0), *other = map_file(to, SEG, SEG, READ_WRITE, SIZE - SEG);
+	uint8_t *m = map_file(fd, SIZE, SEG, READ_WRITE, 0),
+		*other = map_file(to, SEG, SEG, READ_WRITE, SIZE - SEG);
 	void *base = NULL;
 
 	check_fails(umremap(m, 0, to, 0, 0, &base), EBUSY);
@@ -289,7 +294,7 @@ Test(lock, carries)
 	check_file(to, 0, SIZE, 0, OLD);
 }
 
-/* ---- Without ---- */
+/* ---- No locks ---- */
 
 static void map_twice(void *unused)
 {
@@ -320,7 +325,7 @@ Test(lock, left_out)
 	check_refused(shared_fd, SIZE, 0);
 }
 
-/* A file system without locks: all of the driver posix, but these. */
+/* A file system without locks: the driver posix without its lock function. */
 static struct ummap_driver lockless;
 
 static int no_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
@@ -334,7 +339,7 @@ static int lockless_open(const struct ummap_uri *uri, int oflags, void **h, stru
 	extern const struct ummap_driver ummap_driver_posix;
 	int err = ummap_driver_posix.open(uri, oflags, h, geom);
 
-	geom->id[0] = 0; /* and nobody knows which store is which */
+	geom->id[0] = 0; /* the store cannot be identified either */
 	return err;
 }
 
@@ -351,7 +356,8 @@ static void map_without_locks(void *path)
 	check(ummap_driver_register(&lockless) == 0);
 	snprintf(uri, sizeof(uri), "lockless:%s", (const char *)path);
 	for (unsigned i = 0; i < 3; i++) {
-		check(ummap_open(uri, SEG, (off_t)(i * SEG), READ_WRITE, NULL, (void **)&m[i]) == 0);
+		check(ummap_open(uri, SEG, (off_t)(i * SEG), READ_WRITE, NULL, (void **)&m[i]) ==
+		      0);
 		fill(m[i], SEG, i * SEG, NEW);
 	}
 	for (unsigned i = 0; i < 3; i++)
@@ -385,6 +391,7 @@ Test(lock, where_there_are_none)
 	text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
 	warning = strstr(text, "cannot lock a range");
 	check(warning, "\"%s\"", text);
-	check(!strstr(warning + 1, "cannot lock a range"), "it says so once: \"%s\"", text);
+	check(!strstr(warning + 1, "cannot lock a range"), "the warning appears once: \"%s\"",
+	      text);
 	fclose(f);
 }

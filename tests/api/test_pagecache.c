@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_pagecache.c - page-cache mappings: which loads map pages of the kernel's page cache, stores
- * to such segments, what unmaps them, and the budget.
+ * Page-cache mappings: which loads map pages of the kernel's page cache, stores to such segments,
+ * what unmaps them, and the budget.
  */
 #include <criterion/criterion.h>
 #include <sched.h>
@@ -24,7 +24,7 @@ static void start(void)
 	set_env("UMMAP_CACHED", "map");
 }
 
-/* All of it is in the page cache, since it was just written. */
+/* Returns a file that is in the page cache completely, because it was just written. */
 static int cached_file(size_t size)
 {
 	return filled_file(size, OLD);
@@ -35,7 +35,7 @@ static size_t mapped_bytes(const void *m)
 	return stat_of(m).pagecache_bytes;
 }
 
-/* How much of a file the page cache has. */
+/* Returns the number of bytes of a file that the page cache has. */
 static size_t cached_bytes(int fd, size_t size)
 {
 	size_t pages = size / (4 * KIB), n = 0;
@@ -50,7 +50,7 @@ static size_t cached_bytes(int fd, size_t size)
 	return n * 4 * KIB;
 }
 
-/* Takes a file out of the page cache. */
+/* Removes a file from the page cache. */
 static void uncache(int fd, size_t size)
 {
 	check(fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
@@ -60,7 +60,7 @@ static void uncache(int fd, size_t size)
 
 /* ---- Which segments are mapped ---- */
 
-/* Whole segments, without a copy, a request, or memory of the budget. */
+/* Whole segments are mapped without a copy, a request, or memory of the budget. */
 static void load_all(void *driver)
 {
 	const size_t odd = 1234;
@@ -77,7 +77,8 @@ static void load_all(void *driver)
 	check(st.pagecache_bytes == SIZE && st.resident_bytes == SEG && st.inactive_bytes == 0,
 		"%" PRIu64 " mapped, %" PRIu64
 	      " resident", st.pagecache_bytes, st.resident_bytes);
-	check(st.read_bytes == odd && st.read_requests == 1, "%" PRIu64 " bytes read", st.read_bytes);
+	check(st.read_bytes == odd && st.read_requests == 1, "%" PRIu64 " bytes read",
+	      st.read_bytes);
 	check(st.read_faults < SEGS / 8, "%" PRIu64 " faults", st.read_faults);
 	check(stat_of(NULL).pagecache_bytes == SIZE);
 	check(umunmap(m, 0) == 0);
@@ -92,7 +93,7 @@ Test(pagecache_map, all_that_is_cached)
 		check_exits(run_child(load_all, "uring"), 0);
 }
 
-/* A part of the file that begins at a page, and is only loaded from. */
+/* A part of the file that begins at a page, in a read-only mapping. */
 Test(pagecache_map, part_of_a_file)
 {
 	const size_t at = 12 * KIB;
@@ -105,7 +106,7 @@ Test(pagecache_map, part_of_a_file)
 	check(umunmap(m, 0) == 0);
 }
 
-/* Not where a page of the file would show bytes at another place of a page. */
+/* Offsets that are not multiples of a page. */
 Test(pagecache_map, not_between_pages)
 {
 	uint8_t *m;
@@ -117,7 +118,7 @@ Test(pagecache_map, not_between_pages)
 	check(umunmap(m, 0) == 0);
 }
 
-/* What lies behind the end of the file reads as zeros, as ever. */
+/* Bytes after the end of the file read as zeros. */
 Test(pagecache_map, not_behind_the_end)
 {
 	const size_t has = SIZE / 2 + 5000;
@@ -131,7 +132,7 @@ Test(pagecache_map, not_behind_the_end)
 	check(umunmap(m, 1) == 0);
 }
 
-/* What nothing was written to reads as zeros where the mapping says so. */
+/* Bytes that were not written read as zeros in a blank mapping. */
 Test(pagecache_map, not_what_is_not_to_be_read)
 {
 	int fd;
@@ -145,7 +146,7 @@ Test(pagecache_map, not_what_is_not_to_be_read)
 	check(umunmap(m, 0) == 0);
 }
 
-/* Segment by segment, where the cache has only some. */
+/* The page cache has some of the segments. */
 Test(pagecache_map, not_what_the_cache_lacks)
 {
 	struct umstat st;
@@ -161,14 +162,14 @@ Test(pagecache_map, not_what_the_cache_lacks)
 	st = stat_of(m);
 	check(st.pagecache_bytes == 0 && st.read_bytes == SIZE);
 	check(umsync(m, 1) == 0);
-	check_file(fd, 7 * SEG, SEG, 7 * SEG, OLD); /* now it has this one */
+	check_file(fd, 7 * SEG, SEG, 7 * SEG, OLD); /* the page cache has this segment now */
 	check_bytes(m, SIZE, 0, OLD);
 	check(mapped_bytes(m) == SEG && stat_of(m).read_bytes == 2 * SIZE - SEG, "%zu",
 		mapped_bytes(m));
 	check(umunmap(m, 0) == 0);
 }
 
-/* Evicted segments go to the file through the page cache, which keeps them and their neighbours. */
+/* Evicted segments are written to the page cache, which keeps them and adjacent segments. */
 static void write_all(void *driver)
 {
 	uint8_t *m;
@@ -181,7 +182,8 @@ static void write_all(void *driver)
 	for (size_t i = 0; i < SEGS; i += 3)
 		fill(m + i * SEG, SEG, i * SEG, NEW);
 	check(umsync(m, 1) == 0);
-	check(cached_bytes(fd, SIZE) == SIZE, "%zu of %zu are cached", cached_bytes(fd, SIZE), SIZE);
+	check(cached_bytes(fd, SIZE) == SIZE, "%zu of %zu are cached", cached_bytes(fd, SIZE),
+	      SIZE);
 	check(umunmap(m, 0) == 0);
 }
 
@@ -192,7 +194,7 @@ Test(pagecache_map, keeps_what_is_written)
 		check_exits(run_child(write_all, "uring"), 0);
 }
 
-/* A file that is cached, opened by a URI with its path in it. */
+/* Opens a cached file by a URI with its path, and checks that no page is mapped. */
 static void not_mapped(const char *uri_of_path, int engine)
 {
 	struct ummap_attr attr = init;
@@ -209,13 +211,13 @@ static void not_mapped(const char *uri_of_path, int engine)
 	check(umunmap(m, 0) == 0);
 }
 
-/* Who sees to all requests would miss some. */
+/* A filter that sees all requests would miss some. */
 Test(pagecache_map, not_past_a_filter)
 {
 	not_mapped("error+posix:%s?error.op=read&error.nth=999999", UMMAP_ENGINE_DEFAULT);
 }
 
-/* Its views are for userfaultfd to watch. */
+/* The engine uffd cannot watch page-cache mappings. */
 Test(pagecache_map, not_with_uffd)
 {
 	if (!has_uffd())
@@ -237,7 +239,7 @@ static size_t mapped_by(const char *uri, int prot, size_t seg)
 	return is;
 }
 
-/* What nobody asks for: only to who only loads, whatever the size of segments and with it the engine. */
+/* Without a setting, only read-only mappings are used so, whatever the segment size and engine. */
 Test(pagecache_map, untold)
 {
 	char path[320], uri[400];
@@ -251,7 +253,7 @@ Test(pagecache_map, untold)
 	check(mapped_by(uri, PROT_READ, SEG) == 0 && mapped_by(uri, PROT_READ, 4 * KIB) == 0);
 }
 
-/* Each mapping may have it its own way. */
+/* A key of the URI decides for one mapping. */
 Test(pagecache_map, by_a_key)
 {
 	char path[320], uri[400];
@@ -272,12 +274,13 @@ Test(pagecache_map, by_a_key)
 	check(umunmap(m, 0) == 0);
 	snprintf(uri, sizeof(uri), "posix:%s?cached=maps", path);
 	check_fails(ummap_open(uri, SIZE, 0, READ_WRITE, &init, &m), EINVAL);
-	check(strstr(umerrormsg(), "cached is \"maps\": it must be auto, map or copy"), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "cached is \"maps\": it must be auto, map or copy"), "%s",
+	      umerrormsg());
 }
 
-/* ---- What is done to it ---- */
+/* ---- Calls and changes ---- */
 
-/* A store makes a copy of the one segment, which goes to the file when it is synced. */
+/* A store makes a copy of one segment, which a sync writes to the file. */
 Test(pagecache_map, stores)
 {
 	uint8_t *m;
@@ -304,7 +307,7 @@ Test(pagecache_map, stores)
 	check(umunmap(m, 1) == 0);
 }
 
-/* It is the file's: what others write there shows, until it is stored to. */
+/* Writes of other programs appear until a store to the segment. */
 Test(pagecache_map, others_write)
 {
 	uint8_t *m;
@@ -321,7 +324,7 @@ Test(pagecache_map, others_write)
 	check(umunmap(m, 0) == 0);
 }
 
-/* What is cut off the file while its pages are shown reads as zeros, as where they are copied. */
+/* Bytes that are cut off the file while its pages are mapped read as zeros, as with copies. */
 static void cut_off(void *engine)
 {
 	const size_t left = SIZE / 2 + 3 * KIB;
@@ -356,7 +359,7 @@ static uint8_t *load_mapped(int fd)
 	return m;
 }
 
-/* Pins are about memory that stays. */
+/* A pin needs memory that stays. */
 Test(pagecache_map, pins)
 {
 	uint8_t *m;
@@ -389,7 +392,7 @@ Test(pagecache_map, eviction)
 	check(umunmap(m, 0) == 0);
 }
 
-/* What is carried does not change with the file that it comes from. */
+/* A migrating mapping does not change with its old file. */
 Test(pagecache_map, carrying)
 {
 	int from, to = temp_file(0);
@@ -403,7 +406,7 @@ Test(pagecache_map, carrying)
 	check(umremap(m, 0, to, 0, 0, &new) == 0 && new == m);
 	check(mapped_bytes(m) == 0);
 	check_bytes(m, SIZE / 2, 0, OLD);
-	check(mapped_bytes(m) == 0, "neither file is shown");
+	check(mapped_bytes(m) == 0, "no page of either file is mapped");
 	check(umsync(m, 0) == 0);
 	check_file(to, 0, SIZE, 0, OLD);
 	file_fill(from, 0, SIZE, 0, NEW);
@@ -445,7 +448,7 @@ Test(pagecache_map, resizing)
 	check_file(fd, 0, 2 * SIZE, 0, OLD);
 }
 
-/* The kernel may need the memory: then the library loads what is wanted again. */
+/* The kernel may reclaim the pages. Then the library loads the segments again. */
 Test(pagecache_map, kernel_takes_pages_back)
 {
 	double end = now() + 30;
@@ -466,7 +469,7 @@ Test(pagecache_map, kernel_takes_pages_back)
 	check(umunmap(m, 0) == 0);
 }
 
-/* Each piece may be one of the kernel's mappings, of which there are not so many. */
+/* Each separate mapping may take a VMA, of which there are few. */
 Test(pagecache_map, many_pieces)
 {
 	const size_t seg = 4 * KIB, segs = 18000, limit = 8192;
@@ -520,7 +523,7 @@ static struct {
 	atomic_bool over;
 } shared;
 
-/* Each has one word of every segment, and knows what is there. */
+/* Each thread has one word of each segment, and knows its value. */
 static void *load_and_store(void *number)
 {
 	size_t me = (size_t)(uintptr_t)number;
@@ -538,16 +541,18 @@ static void *load_and_store(void *number)
 	return NULL;
 }
 
-/* Meanwhile all is written and taken away, again and again. */
+/* Syncs and evicts all segments meanwhile, again and again. */
 static void *disturb(void *unused)
 {
 	uint64_t random = 99;
 
 	while (!shared.over) {
-		size_t first = next_random(&random) % SEGS, n = 1 + next_random(&random) % (SEGS - first);
+		size_t first = next_random(&random) % SEGS,
+		       n = 1 + next_random(&random) % (SEGS - first);
 
 		if (next_random(&random) % 2)
-			check(umsync_range(shared.m + first * SEG, n * SEG, UMMAP_EVICT | UMMAP_NOFLUSH) == 0);
+			check(umsync_range(shared.m + first * SEG, n * SEG,
+					   UMMAP_EVICT | UMMAP_NOFLUSH) == 0);
 		else
 			check(umadvise(shared.m + first * SEG, n * SEG, UMMAP_ADV_DONTNEED) == 0);
 		sched_yield();
@@ -566,7 +571,7 @@ Test(pagecache_map, threads)
 	free(file_read(fd, 0, SIZE, __FILE__, __LINE__));
 	/* Frames and page-cache mappings displace each other. */
 	set_budget(SIZE / 4);
-	set_env("UMMAP_DIRECT", "never"); /* what is written stays in the cache */
+	set_env("UMMAP_DIRECT", "never"); /* written data stay in the page cache */
 	shared.m = map_file(fd, SIZE, SEG, READ_WRITE, 0);
 	for (size_t t = 0; t < 4; t++)
 		check(pthread_create(&workers[t], NULL, load_and_store, (void *)(uintptr_t)t) == 0);
@@ -587,7 +592,7 @@ Test(pagecache_map, threads)
 	check(umunmap(shared.m, 1) == 0);
 }
 
-/* Each run may be two mappings of the kernel's, of which a process has few. */
+/* Each run may take two VMAs, of which a process has few. */
 #define SCATTERED 24
 
 static void scattered(void *unused)
@@ -598,7 +603,8 @@ static void scattered(void *unused)
 	(void)unused;
 	set_env("UMMAP_ENGINE", "segv");
 	set_budget(SCATTERED * 32 * MIB);
-	check(fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM) == 0);
+	check(fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0 &&
+	      posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM) == 0);
 	for (size_t at = 0; at < 32 * MIB; at += 8 * KIB)
 		check(pread(fd, page, 1, (off_t)at) == 1);
 	before = count_maps();
@@ -609,7 +615,7 @@ static void scattered(void *unused)
 			check(m[k][at] == pattern(at, 6));
 	}
 	rest = count_maps() - before;
-	check(rest < 40000, "%d mappings of the kernel's", rest);
+	check(rest < 40000, "%d VMAs", rest);
 	for (int k = 0; k < SCATTERED; k++)
 		check(umunmap(m[k], 0) == 0);
 }
@@ -704,7 +710,7 @@ Test(pagecache_budget, of_the_process)
 	check_exits(run_child(load_all_within_budget, "sigbus"), 0);
 }
 
-/* A mapping with a budget of its own has its page-cache mappings in that. */
+/* The budget of a mapping includes its page-cache mappings. */
 Test(pagecache_budget, of_a_group)
 {
 	struct ummap_attr attr = init;
@@ -732,7 +738,7 @@ Test(pagecache_budget, of_a_group)
 	check(umunmap(other, 0) == 0);
 }
 
-/* Groups whose budgets are more than that of the process share this one. */
+/* The sum of the budgets of two groups exceeds the budget of the process, which they share. */
 Test(pagecache_budget, of_two_groups)
 {
 	struct ummap_attr attr = init;
@@ -754,8 +760,8 @@ Test(pagecache_budget, of_two_groups)
 	check(umunmap(m[0], 0) == 0 && umunmap(m[1], 0) == 0);
 }
 
-/* Stores need frames, and page-cache mappings give way to these, all but a part; and the other way
- * round, they get this part of a budget that is full of frames. */
+/* Stores need frames, and page-cache mappings give way to them, except for a part of the budget.
+ * When the budget is full of frames, page-cache mappings get this part. */
 Test(pagecache_budget, shared_with_frames)
 {
 	uint8_t *loaded, *stored;
@@ -786,7 +792,7 @@ Test(pagecache_budget, shared_with_frames)
 	check_file(to, 0, BIG_FILE, 0, NEW);
 }
 
-/* A budget of few segments is for frames: an instruction may need several of these at once. */
+/* A budget of few segments has frames only, because an instruction may need several at once. */
 Test(pagecache_budget, of_few_segments)
 {
 	uint8_t *m;
@@ -798,7 +804,7 @@ Test(pagecache_budget, of_few_segments)
 	check(umunmap(m, 0) == 0);
 }
 
-/* Threads load at random what does not fit. */
+/* Loads random pages of a file that does not fit. */
 static void *load_at_random(void *seed)
 {
 	uint64_t random = (uintptr_t)seed;
@@ -831,8 +837,8 @@ Test(pagecache_budget, threads)
 
 #define COLD_FILE (16 * MIB)
 
-/* A file of which a read(2) has loaded the beginning, and the kernel perhaps more: the last page
- * that it read ahead is marked, and an access to it reads the next ones ahead. */
+/* Returns a file of which read(2) has loaded the beginning, and the kernel perhaps more: the last
+ * page that the kernel has read ahead is marked, and an access to it causes more readahead. */
 static int read_ahead_file(void)
 {
 	uint8_t page[4 * KIB];
@@ -845,8 +851,8 @@ static int read_ahead_file(void)
 	return fd;
 }
 
-/* The library reads what it needs past the page cache, and causes no readahead of the kernel,
- * whether it maps the pages that are there or copies them. */
+/* The library reads missing pages with direct transfers, and causes no readahead of the kernel,
+ * whether it maps the cached pages or copies them. */
 static void read_beside_cache(size_t seg, int advice)
 {
 	size_t before;
@@ -855,7 +861,7 @@ static void read_beside_cache(size_t seg, int advice)
 
 	m = map_file(fd, COLD_FILE, seg, PROT_READ, 0);
 	check(umadvise(m, COLD_FILE, advice) == 0);
-	/* The kernel may still be reading ahead for the calls above. */
+	/* Readahead for the calls above may still be running. */
 	pause_ms(100);
 	before = cached_bytes(fd, COLD_FILE);
 	for (size_t i = 0; i < COLD_FILE / seg; i++)
@@ -883,7 +889,7 @@ static void read_by_driver(const char *driver)
 	check_exits(run_child(read_each_way, "copy"), 0);
 }
 
-/* Whether a file of this file system can be read past the page cache. */
+/* Whether this file system has direct transfers. */
 static bool takes_direct(void)
 {
 	char path[320];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_pin.c - umpin and umunpin: ranges that a system call works on stay present over a tiny budget, and
- * what the kernel writes into them is not lost.
+ * umpin and umunpin: ranges that a system call uses stay resident with a small budget, and data
+ * that the kernel stores into them are not lost.
  */
 #include <criterion/criterion.h>
 
@@ -10,7 +10,7 @@
 #define SEG (64 * KIB)
 #define BUDGET (16 * SEG)
 #define SIZE (8 * BUDGET)
-#define PART (4 * SEG)  /* what is pinned as a rule */
+#define PART (4 * SEG)  /* length of most pinned ranges */
 #define OLD 1
 #define NEW 2
 #define LATER 3
@@ -22,14 +22,14 @@ static uint8_t *map_old(int *fd, int prot)
 	return map_file(*fd, SIZE, SEG, prot, 0);
 }
 
-/* Takes the whole mapping through memory, so that all that can be evicted has been. */
-static void take_through(const uint8_t *m)
+/* Loads the whole mapping, so that all segments that can be evicted are evicted. */
+static void load_all(const uint8_t *m)
 {
 	for (size_t at = 0; at < SIZE; at += 4 * KIB)
 		(void)*(const volatile uint8_t *)(m + at);
 }
 
-/* The kernel's turn: it reads a file with the given contents into the mapping. */
+/* The kernel reads a file with the given contents into the mapping. */
 static void kernel_stores(uint8_t *m, size_t at, size_t len, uint64_t seed)
 {
 	int fd = temp_file(0);
@@ -49,7 +49,7 @@ static void kernel_loads(const uint8_t *m, size_t at, size_t len, uint64_t seed)
 	close(fd);
 }
 
-/* What came last does not go, but where the only segments that came before it are pinned, there has to be another one. */
+/* The most recent segment stays, but if all older segments are pinned, it has to be evicted. */
 Test(pin, leaves_others_to_be_evicted)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -68,7 +68,8 @@ Test(pin, leaves_others_to_be_evicted)
 		for (size_t at = 0; at < SIZE; at += SEG) {
 			(void)*(const volatile uint8_t *)(m + at);
 			check(umstat(m, &st) == 0);
-			cr_assert_leq(st.resident_bytes + st.inactive_bytes, attr.budget, "%zu pinned, byte %zu", pinned, at);
+			cr_assert_leq(st.resident_bytes + st.inactive_bytes, attr.budget,
+				      "%zu pinned, byte %zu", pinned, at);
 		}
 		check(umunpin(m, pinned * SEG) == 0 && umunmap(m, 0) == 0);
 	}
@@ -79,10 +80,10 @@ Test(pin, lets_the_kernel_load)
 	int fd;
 	uint8_t *m = map_old(&fd, PROT_READ);
 
-	take_through(m);
+	load_all(m);
 	check(umpin(m, PART, PROT_READ) == 0);
 	kernel_loads(m, 0, PART, OLD);
-	take_through(m);
+	load_all(m);
 	kernel_loads(m, 0, PART, OLD);
 	check(stat_of(m).pinned_bytes == PART, "%" PRIu64, stat_of(m).pinned_bytes);
 	check(umunpin(m, PART) == 0);
@@ -107,7 +108,7 @@ Test(pin, lets_the_kernel_store)
 	close(fd);
 }
 
-/* No store instruction tells the library that the kernel was there again. */
+/* No store instruction tells the library that the kernel stores again. */
 Test(pin, counts_as_changed_until_unpinned)
 {
 	int fd;
@@ -122,7 +123,7 @@ Test(pin, counts_as_changed_until_unpinned)
 	check_file(fd, SEG, PART, SEG, LATER);
 	kernel_stores(m, SEG, PART, NEW);
 	check(umunpin(m + SEG, PART) == 0);
-	take_through(m);
+	load_all(m);
 	check_bytes(m + SEG, PART, SEG, NEW);
 	check(umsync(m, 0) == 0);
 	check_file(fd, SEG, PART, SEG, NEW);
@@ -144,7 +145,7 @@ Test(pin, outlives_every_way_of_eviction)
 	kernel_stores(m, 0, PART, LATER);
 	check(umadvise(m, SIZE, UMMAP_ADV_DONTNEED) == 0);
 	kernel_stores(m, 0, PART, NEW);
-	take_through(m);
+	load_all(m);
 	kernel_stores(m, 0, PART, LATER);
 	check(umunpin(m, PART) == 0);
 	check(umunmap(m, 1) == 0);
@@ -159,27 +160,27 @@ Test(pin, nests)
 	uint8_t *m = map_old(&fd, READ_WRITE);
 
 	check(umpin(m, PART, PROT_READ) == 0);
-	check(umpin(m + SEG, PART, READ_WRITE) == 0);  /* overlaps */
+	check(umpin(m + SEG, PART, READ_WRITE) == 0);  /* overlaps the first range */
 	check(umpin(m + SEG + 100, 1, PROT_READ) == 0);
 	check(stat_of(m).pinned_bytes == PART + SEG, "%" PRIu64, stat_of(m).pinned_bytes);
 	check(umunpin(m, PART) == 0);
-	take_through(m);
+	load_all(m);
 	kernel_stores(m, SEG, PART, NEW);
 	check(stat_of(m).pinned_bytes == PART);
 	check(umunpin(m + SEG, PART) == 0);
-	take_through(m);
+	load_all(m);
 	kernel_loads(m, SEG, SEG, NEW);
 	check(stat_of(m).pinned_bytes == SEG);
 	check(umunpin(m + SEG + 100, 1) == 0);
 	check(stat_of(m).pinned_bytes == 0);
 	check_fails(umunpin(m + SEG, 1), EINVAL);
-	take_through(m);
+	load_all(m);
 	check(umunmap(m, 1) == 0);
 	check_file(fd, SEG, PART, SEG, NEW);
 	close(fd);
 }
 
-/* A part of the range that is not pinned fails the whole call, and takes no pin away. */
+/* If a part of the range is not pinned, the whole call fails and removes no pin. */
 Test(pin, umunpin_of_too_much_changes_nothing)
 {
 	int fd;
@@ -200,15 +201,16 @@ Test(pin, of_more_than_the_budget_is_enomem)
 	uint8_t *m = map_old(&fd, READ_WRITE);
 
 	check_fails(umpin(m, 2 * BUDGET, PROT_READ), ENOMEM);
-	snprintf(says, sizeof(says), "cannot pin the range of %zu bytes: it does not fit into the %zu bytes",
+	snprintf(says, sizeof(says),
+		 "cannot pin the range of %zu bytes: it does not fit into the %zu bytes",
 		 (size_t)(2 * BUDGET), (size_t)BUDGET);
 	check(strstr(umerrormsg(), says), "%s", umerrormsg());
 	check_fails(umpin(m, SIZE, READ_WRITE), ENOMEM);
 	check(stat_of(m).pinned_bytes == 0);
 	check(umpin(m, BUDGET / 2, PROT_READ) == 0);
-	check_fails(umpin(m + BUDGET, BUDGET, PROT_READ), ENOMEM);  /* with what is pinned already */
+	check_fails(umpin(m + BUDGET, BUDGET, PROT_READ), ENOMEM);  /* exceeds it with other pins */
 	check(stat_of(m).pinned_bytes == BUDGET / 2);
-	check_bytes(m, SIZE, 0, OLD);  /* the rest still goes round in what is left */
+	check_bytes(m, SIZE, 0, OLD);  /* the rest of the budget suffices to load all segments */
 	check(umunpin(m, BUDGET / 2) == 0);
 	check(umunmap(m, 1) == 0);
 	check_file(fd, 0, SIZE, 0, OLD);
@@ -235,7 +237,7 @@ Test(pin, too_many_on_one_segment_is_eagain)
 
 struct storer {
 	uint8_t *m;
-	size_t first;  /* its part; the next is two further */
+	size_t first;  /* its part of the mapping; it also uses the part two further */
 };
 
 static void *store_by_turns(void *arg)
@@ -250,7 +252,7 @@ static void *store_by_turns(void *arg)
 	return NULL;
 }
 
-/* Two threads, half of the budget pinned at a time, while a third has everything synced and evicted. */
+/* Two threads pin half of the budget at a time, while a third one syncs and evicts everything. */
 Test(pin, by_several_threads)
 {
 	struct storer storers[2];

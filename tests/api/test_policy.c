@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The policies by themselves: the order in which they propose, walks, arguments. */
+/* The policies without a mapping: the order in which they propose nodes, walks, and arguments. */
 #include "ummap-policy.h"
 
 #include <criterion/criterion.h>
@@ -34,7 +34,7 @@ static void touch(const struct ummap_policy *policy, void *p, struct ummap_node 
 		policy->touch(p, node, why);
 }
 
-/* As the library does it: afterwards the links are nobody's. Returns the label. */
+/* Removes a node as the library does, which reuses the links afterwards. Returns the label. */
 static unsigned remove_node(const struct ummap_policy *policy, void *p, struct ummap_node *node)
 {
 	unsigned label = policy->label ? policy->label(p, node) : 0;
@@ -44,8 +44,8 @@ static unsigned remove_node(const struct ummap_policy *policy, void *p, struct u
 	return label;
 }
 
-/* ... and the segment leaves memory. */
-static void let_go(const struct ummap_policy *policy, void *p, struct ummap_node *node)
+/* Removes a node whose segment is evicted. */
+static void evict_node(const struct ummap_policy *policy, void *p, struct ummap_node *node)
 {
 	unsigned label = remove_node(policy, p, node);
 
@@ -53,7 +53,7 @@ static void let_go(const struct ummap_policy *policy, void *p, struct ummap_node
 		policy->gone(p, node, label);
 }
 
-/* One step of a script: what happens, and to which node. */
+/* Performs one step of a script with a node. */
 static void step(const struct ummap_policy *policy, void *p, char what, struct ummap_node *node)
 {
 	switch (what) {
@@ -79,7 +79,7 @@ static void step(const struct ummap_policy *policy, void *p, char what, struct u
 		remove_node(policy, p, node);
 		break;
 	case 'g':
-		let_go(policy, p, node);
+		evict_node(policy, p, node);
 		break;
 	default:
 		cr_assert_fail("no such step: %c", what);
@@ -88,7 +88,8 @@ static void step(const struct ummap_policy *policy, void *p, char what, struct u
 
 static const struct {
 	const struct ummap_policy *policy;
-	const char *script; /* "rA wB xA gB": read fault on A, write fault on B, A is removed, B leaves memory */
+	/* "rA wB xA gB": read fault on A, write fault on B, A is removed, B is evicted. */
+	const char *script;
 	const char *order;
 } orders[] = {
 	{ &ummap_policy_fifo, "", "" },
@@ -161,14 +162,17 @@ Test(policy, order)
 	}
 }
 
-/* What a policy should know of a node. */
+/* Facts about a node that determine the order. */
 struct known {
 	bool resident, changed;
-	unsigned inserted, heard, turned; /* when: put in, last event but a cleaning, last change of its kind */
+	unsigned inserted; /* step at which the node was inserted */
+	unsigned heard;    /* step of its last event except for a cleaning */
+	unsigned turned;   /* step of the last change between clean and dirty */
 };
 
-/* Does a go before b? Each policy in one line, from what is known and not from a list. */
-static bool before(const struct ummap_policy *policy, const struct known *a, const struct known *b)
+/* Whether node a is evicted before b, by the definition of the policy. */
+static bool goes_before(const struct ummap_policy *policy, const struct known *a,
+			const struct known *b)
 {
 	if (policy == &ummap_policy_fifo)
 		return a->inserted < b->inserted;
@@ -181,7 +185,7 @@ static bool before(const struct ummap_policy *policy, const struct known *a, con
 	return policy == &ummap_policy_wiro_f ? a->turned < b->turned : a->turned > b->turned;
 }
 
-/* Whose order is more than a line: prnd has none, and s3fifo has a model (below). */
+/* Whether the order is defined: prnd has none, and s3fifo has the model below. */
 static bool has_order(const struct ummap_policy *policy)
 {
 	return policy != &ummap_policy_prnd && policy != &ummap_policy_s3fifo;
@@ -201,12 +205,14 @@ static void check_walk(const struct ummap_policy *policy, void *p, const struct 
 		cr_assert_leq(++steps, NODES, "%s: endless walk after step %u", policy->name, now);
 		visits[at - nodes]++;
 		if (last && has_order(policy))
-			cr_assert(before(policy, last, k), "%s: order after step %u", policy->name, now);
+			cr_assert(goes_before(policy, last, k), "%s: order after step %u",
+				  policy->name, now);
 		last = k;
 	}
 	for (size_t i = 0; i < NODES; i++)
-		cr_assert_eq(visits[i], known[i].resident, "%s: node %zu visited %u times after step %u",
-			     policy->name, i, visits[i], now);
+		cr_assert_eq(visits[i], known[i].resident,
+			     "%s: node %zu visited %u times after step %u", policy->name, i,
+			     visits[i], now);
 }
 
 static char random_step(const struct known *k)
@@ -233,7 +239,7 @@ static void learn(struct known *k, char what, unsigned now)
 	k->resident = what != 'x' && what != 'g';
 }
 
-/* Each node exactly once, in the right order, whatever has happened before. */
+/* A walk visits each node once, in the right order, after any sequence of steps. */
 Test(policy, walks)
 {
 	srand(7);
@@ -283,8 +289,17 @@ Test(policy, tables)
 Test(policy, bad_arguments)
 {
 	static const char *const bad[] = {
-		"x", "seed", "seed=", "seed=x", "seed=-1", "seed= 1", "seed=1 ", "seed=1x", " seed=1",
-		"Seed=1", "seed=18446744073709551616",
+		"x",
+		"seed",
+		"seed=",
+		"seed=x",
+		"seed=-1",
+		"seed= 1",
+		"seed=1 ",
+		"seed=1x",
+		" seed=1",
+		"Seed=1",
+		"seed=18446744073709551616",
 	};
 	void *p;
 
@@ -297,7 +312,7 @@ Test(policy, bad_arguments)
 	}
 }
 
-/* Puts all nodes in and takes them out again in the order proposed. */
+/* Inserts all nodes and removes them in the proposed order. */
 static void random_order(const char *args, struct ummap_node *nodes, int *order)
 {
 	const struct ummap_policy *policy = &ummap_policy_prnd;
@@ -329,9 +344,10 @@ Test(policy, seed_decides)
 }
 
 /*
- * One in, one out, a hundred rounds. Where each resident is as likely to go as any other, the age at
- * which one goes, counted in fills of the cache, is distributed exponentially: 39 % go before half a
- * fill, 63 % before one, 86 % before two. For fifo that would be 0, 0, 100; for lifo 100, 100, 100.
+ * One node is inserted and one is removed, a hundred rounds. If each resident node is equally
+ * likely to be removed, its age at removal, in fills of the cache, is distributed exponentially: 39
+ * % are removed before half a fill, 63 % before one, and 86 % before two. With fifo, these would be
+ * 0, 0 and 100 %; with lifo, 100 % each.
  */
 Test(policy, random_is_random)
 {
@@ -367,15 +383,15 @@ Test(policy, random_is_random)
 	policy->destroy(p);
 }
 
-/*
- * ---- S3-FIFO by its rules: arrays that are searched, and moved by hand ----
- */
+/* ---- A model of S3-FIFO with arrays ---- */
 
 struct s3model {
-	int queue[2][NODES], count[2]; /* what was used once, and again; first in at 0 */
-	long went[2], clock, part;     /* part in millionths of a binary million, as the policy has it */
-	long left_at[NODES];           /* 0: not known */
-	int left[NODES];
+	int queue[2][NODES]; /* nodes that were used once, and nodes used again; oldest first */
+	int count[2];        /* number of nodes in each queue */
+	long went[2], clock; /* recent evictions from each queue, and evictions so far */
+	long part;           /* part of queue 0, in 1/2^20 */
+	long left_at[NODES]; /* clock at the eviction of the node; 0: unknown */
+	int left[NODES];     /* queue that the node was evicted from */
 };
 
 static void model_put(struct s3model *m, int queue, int n)
@@ -383,7 +399,7 @@ static void model_put(struct s3model *m, int queue, int n)
 	m->queue[queue][m->count[queue]++] = n;
 }
 
-/* Returns the queue that it was in. */
+/* Removes a node. Returns the queue that it was in. */
 static int model_take(struct s3model *m, int n)
 {
 	for (int queue = 0; queue < 2; queue++) {
@@ -391,7 +407,8 @@ static int model_take(struct s3model *m, int n)
 			if (m->queue[queue][i] != n)
 				continue;
 			m->count[queue]--;
-			memmove(&m->queue[queue][i], &m->queue[queue][i + 1], (size_t)(m->count[queue] - i) * sizeof(int));
+			memmove(&m->queue[queue][i], &m->queue[queue][i + 1],
+				(size_t)(m->count[queue] - i) * sizeof(int));
 			return queue;
 		}
 	}
@@ -401,13 +418,16 @@ static int model_take(struct s3model *m, int n)
 
 static void model_insert(struct s3model *m, int n, bool ahead)
 {
-	bool known = !ahead && m->left_at[n] && m->clock - m->left_at[n] <= (m->count[0] + m->count[1]) / 2;
+	bool known = !ahead && m->left_at[n] &&
+		     m->clock - m->left_at[n] <= (m->count[0] + m->count[1]) / 2;
 	long whole = 1 << 20, step;
 
 	if (known) {
 		step = whole / 1024 * m->went[!m->left[n]] / (m->went[0] + m->went[1]);
 		m->part += m->left[n] == 0 ? step : -step;
-		m->part = m->part < whole / 50 ? whole / 50 : m->part > whole / 10 * 9 ? whole / 10 * 9 : m->part;
+		m->part = m->part < whole / 50     ? whole / 50 :
+			  m->part > whole / 10 * 9 ? whole / 10 * 9 :
+						     m->part;
 	}
 	m->left_at[n] = 0;
 	model_put(m, known, n);
@@ -445,7 +465,8 @@ static int model_nth(const struct s3model *m, int i)
 	return i < m->count[first] ? m->queue[first][i] : m->queue[!first][i - m->count[first]];
 }
 
-static void check_model(const struct s3model *m, void *p, const struct ummap_node *nodes, unsigned now)
+static void check_model(const struct s3model *m, void *p, const struct ummap_node *nodes,
+			unsigned now)
 {
 	struct ummap_node *at = NULL;
 
@@ -467,11 +488,13 @@ static char model_choice(const struct known *k)
 	return rand() % 4 == 0 ? 'b' : k->changed ? 'c' : 'd';
 }
 
-/* In phases: what has left the one queue comes back at once, then what has left the other, so that the border moves both
- * ways. */
+/* Chooses a node. In each phase, nodes that were evicted from one queue return at once, so that the
+ * border moves in both directions. */
 static int model_node(const struct s3model *m, const struct known *known, int last, int phase)
 {
-	return !known[last].resident && m->left_at[last] && m->left[last] == phase && rand() % 2 ? last : rand() % NODES;
+	return !known[last].resident && m->left_at[last] && m->left[last] == phase && rand() % 2 ?
+		       last :
+		       rand() % NODES;
 }
 
 Test(policy, s3fifo_is_its_model)
@@ -496,7 +519,7 @@ Test(policy, s3fifo_is_its_model)
 		least = m.part < least ? m.part : least;
 		most = m.part > most ? m.part : most;
 	}
-	/* The model has been where it can tell. */
+	/* The part has had small and large values. */
 	cr_expect_lt(least, (1 << 20) / 20, "%ld", least);
 	cr_expect_gt(most, (1 << 20) / 5, "%ld", most);
 	ummap_policy_s3fifo.destroy(p);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_pool.c - memory of mappings that have ended: the next mapping has it, with nothing left in it of the last one;
- * and if there is none, the system gets it back after a while.
+ * Memory of mappings that have ended: the next mapping uses it without seeing old contents, and if
+ * there is no next mapping, it is returned to the system after a while.
  */
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -12,9 +12,9 @@
 #define SEG (256 * KIB)
 #define SIZE (32 * MIB)
 #define BUDGET (64 * MIB)
-/* What a process needs besides, and what comes at a time. */
+/* Bytes for the rest of a process, and for frames that are allocated together. */
 #define SLACK (4 * MIB)
-#define PATIENCE_S 20
+#define MAX_WAIT_SECONDS 20
 
 /* Maps a file, stores to half of it, loads the other half and ends the mapping. */
 static void use_once(size_t size, uint64_t seed)
@@ -34,10 +34,10 @@ static uint64_t held(void)
 	return stat_of(NULL).held_bytes;
 }
 
-/* false: it has not come down to that. */
+/* Waits until at most this much is held. false: it did not happen. */
 static bool falls_to(uint64_t most)
 {
-	double end = now() + PATIENCE_S;
+	double end = now() + MAX_WAIT_SECONDS;
 
 	while (held() > most) {
 		if (now() > end)
@@ -57,10 +57,11 @@ Test(pool, next_mapping_has_it)
 	check(!engine_is("segv") || first >= SIZE, "%" PRIu64 " KiB are left", first / KIB);
 	for (uint64_t seed = 10; seed < 15; seed++)
 		use_once(SIZE, seed);
-	check(held() <= (first > SIZE ? first : SIZE) + SLACK, "%" PRIu64 " KiB after %" PRIu64, held() / KIB, first / KIB);
+	check(held() <= (first > SIZE ? first : SIZE) + SLACK, "%" PRIu64 " KiB after %" PRIu64,
+	      held() / KIB, first / KIB);
 }
 
-/* Where the store has nothing, there are zeros, not what was there before. */
+/* A hole of the store shows zeros in memory that was used before. */
 Test(pool, nothing_is_left_in_it)
 {
 	int fd;
@@ -91,7 +92,7 @@ Test(pool, system_gets_it_back)
 	use_once(SIZE, 2);
 }
 
-/* What is in use stays, and its neighbours in the pool go. */
+/* Frames in use stay, and the free frames next to them are returned. */
 Test(pool, what_is_in_use_stays)
 {
 	int fd = filled_file(SIZE / 4, 3);
@@ -111,7 +112,7 @@ Test(pool, what_is_in_use_stays)
 	close(fd);
 }
 
-/* Another size needs the memory at once. */
+/* Frames of another size get the memory at once. */
 Test(pool, other_sizes_have_it)
 {
 	int fd = filled_file(SIZE, 5);
@@ -126,7 +127,7 @@ Test(pool, other_sizes_have_it)
 	close(fd);
 }
 
-/* Somebody outside still works on what was pinned: here a pipe, which has not the bytes but the page. */
+/* A pinned page may still be in use after the mapping has ended: here by a pipe. */
 Test(pool, what_was_pinned_goes_to_nobody)
 {
 	uint8_t byte = 0, *m;
@@ -146,7 +147,7 @@ Test(pool, what_was_pinned_goes_to_nobody)
 	close(fd);
 }
 
-/* By the engine whose frames are mappings. */
+/* Maps with the engine segv, whose frames are VMAs. */
 static uint8_t *map_nothing(size_t size, size_t seg_size)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -159,7 +160,7 @@ static uint8_t *map_nothing(size_t size, size_t seg_size)
 	return m;
 }
 
-/* The kernel counts mappings, and frames that differ in rights are one each. */
+/* Frames with different rights are separate VMAs. */
 Test(pool, frames_do_not_cost_mappings)
 {
 	const size_t n = 8000, step = 2 * 4096;
@@ -177,13 +178,14 @@ Test(pool, frames_do_not_cost_mappings)
 			m[i * step] = 1;
 	}
 	check(umunmap((void *)m, 0) == 0);
-	check(count_maps() < before + 200, "%d mappings, %d before", count_maps(), before);
+	check(count_maps() < before + 200, "%d VMAs, %d before", count_maps(), before);
 }
 
-/* A large frame needs the memory of very many small ones, which are free: nothing that is in use has to go for it. */
+/* A large frame takes the memory of many small free frames. No frame in use is evicted for it. */
 Test(pool, many_small_ones_make_room)
 {
-	const size_t small = 15000, large = 64 * MIB, n = 4; /* no budget is of fewer segments */
+	const size_t small = 15000, large = 64 * MIB,
+		     n = 4; /* each budget has four segments or more */
 	uint8_t *m, *others;
 
 	set_budget(n * large);
@@ -205,7 +207,7 @@ static void *end_mapping(void *m)
 	return NULL;
 }
 
-/* The places that a mapping leaves are nobody's before it has ended. */
+/* No mapping can get the addresses of another one before that has ended. */
 Test(pool, neighbour_grows_meanwhile)
 {
 	const unsigned step = by_time(50, 10);
@@ -213,14 +215,16 @@ Test(pool, neighbour_grows_meanwhile)
 
 	set_budget(BUDGET);
 	for (unsigned delay = 0; delay < 1000; delay += step) {
-		uint8_t *grows = map_nothing(2 * MIB, 64 * KIB), *ends = map_nothing(n * 4096, 4096);
-		/* As far as into the first places of its neighbour. */
+		uint8_t *grows = map_nothing(2 * MIB, 64 * KIB),
+			*ends = map_nothing(n * 4096, 4096);
+		/* The mapping grows into the first segments of the other one. */
 		size_t larger = (size_t)(ends - grows) + 64 * KIB;
 		void *base = NULL;
 		pthread_t thread;
 
 		check(ends > grows && larger < 64 * MIB);
-		/* Neighbours differ in rights, so that each leaves by itself, which takes a while. */
+		/* Adjacent segments differ in rights, so that each is unmapped separately, which
+		 * takes long. */
 		for (size_t i = 0; i < n; i++)
 			(void)((volatile uint8_t *)ends)[i * 4096];
 		for (size_t i = 0; i < n; i += 2)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* umprefetch: lists of small ranges in any order, what is loaded of them and what is not, and what they may not hold. */
+/* umprefetch: lists of small ranges in any order, which of them are loaded, and invalid lists. */
 #include "common.h"
 
 #include <criterion/criterion.h>
@@ -8,9 +8,9 @@
 #define SEGS ((size_t)4096)
 #define SIZE (SEGS * SEG)
 #define SEED 3
-#define LITTLE ((size_t)1024) /* segments of a budget that does not hold all */
+#define SMALL_BUDGET_SEGS ((size_t)1024) /* budget in segments that does not hold the file */
 
-/* In memory: what a disk takes is nothing to these tests. No read-ahead but what is asked for. */
+/* Maps a store in memory, which makes the tests fast. There is no readahead. */
 static uint8_t *map_within(size_t budget)
 {
 	int fd = memfd_create("prefetch", MFD_CLOEXEC);
@@ -31,7 +31,7 @@ static void end(uint8_t *m)
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
-/* All segments in an order of chance. */
+/* Puts all segments in random order. */
 static void shuffle(size_t *order, uint64_t seed)
 {
 	for (size_t i = 0; i < SEGS; i++)
@@ -43,9 +43,9 @@ static void shuffle(size_t *order, uint64_t seed)
 		order[k] = at;
 	}
 }
-
+/* Prefetches a few bytes in the middle of each segment. */
 /* A few bytes of each, in the middle. */
-static int ask(uint8_t *m, const size_t *order, size_t n)
+static int prefetch_segments(uint8_t *m, const size_t *order, size_t n)
 {
 	struct iovec *ranges = calloc(n, sizeof(*ranges));
 	int result;
@@ -64,8 +64,8 @@ static uint64_t wait_for(const uint8_t *m, uint64_t loads)
 	return stat_of(m).readahead_loads;
 }
 
-/* Nothing more for half a second. */
-static uint64_t settled(const uint8_t *m)
+/* Returns the number of loads after no further one has happened for half a second. */
+static uint64_t wait_until_idle(const uint8_t *m)
 {
 	uint64_t before, loads = stat_of(m).readahead_loads;
 
@@ -92,7 +92,7 @@ Test(prefetch, any_order)
 	struct umstat st;
 
 	shuffle(order, 1);
-	cr_assert_eq(ask(m, order, n), 0);
+	cr_assert_eq(prefetch_segments(m, order, n), 0);
 	cr_assert_eq(wait_for(m, n), n);
 	st = stat_of(m);
 	cr_expect_eq(st.read_bytes, n * SEG);
@@ -107,16 +107,17 @@ Test(prefetch, any_order)
 	end(m);
 }
 
-/* Neighbours are far apart in the list, and are read together. */
+/* Adjacent segments are far apart in the list, and are read together. */
 Test(prefetch, one_request_for_many)
 {
 	uint8_t *m = map_within(4 * SIZE);
 	size_t order[SEGS];
 
 	shuffle(order, 2);
-	cr_assert_eq(ask(m, order, SEGS), 0);
+	cr_assert_eq(prefetch_segments(m, order, SEGS), 0);
 	cr_assert_eq(wait_for(m, SEGS), SEGS);
-	cr_expect_leq(stat_of(m).read_requests, SEGS / 8, "%lu", (unsigned long)stat_of(m).read_requests);
+	cr_expect_leq(stat_of(m).read_requests, SEGS / 8, "%lu",
+		      (unsigned long)stat_of(m).read_requests);
 	for (size_t i = 0; i < SEGS; i++)
 		look_at(m, i);
 	cr_expect_eq(stat_of(m).readahead_hits, SEGS);
@@ -130,25 +131,26 @@ Test(prefetch, several_times)
 
 	for (size_t k = 0; k < 3000; k++)
 		order[k] = k * 7 % 500;
-	cr_assert_eq(ask(m, order, 3000), 0);
+	cr_assert_eq(prefetch_segments(m, order, 3000), 0);
 	cr_assert_eq(wait_for(m, 500), 500);
 	for (size_t i = 0; i < 400; i++)
 		look_at(m, i);
-	cr_assert_eq(ask(m, order, 3000), 0, "some are mapped, and some were loaded ahead");
-	cr_expect_eq(settled(m), 500);
+	cr_assert_eq(prefetch_segments(m, order, 3000), 0,
+		     "some are mapped, and some were loaded ahead");
+	cr_expect_eq(wait_until_idle(m), 500);
 	cr_expect_eq(stat_of(m).read_bytes, 500 * SEG);
 	end(m);
 }
 
-/* Those that are there several times do not take the place of others. */
+/* Segments that are in the list several times do not displace others. */
 Test(prefetch, several_times_in_little_memory)
 {
-	uint8_t *m = map_within(LITTLE * SEG);
+	uint8_t *m = map_within(SMALL_BUDGET_SEGS * SEG);
 	size_t order[3 * SEGS];
 
 	for (size_t k = 0; k < 3 * SEGS; k++)
 		order[k] = k < 2 * SEGS ? 5 : k % 300;
-	cr_assert_eq(ask(m, order, 3 * SEGS), 0);
+	cr_assert_eq(prefetch_segments(m, order, 3 * SEGS), 0);
 	cr_expect_eq(wait_for(m, 300), 300);
 	end(m);
 }
@@ -157,12 +159,15 @@ Test(prefetch, ranges_of_many_segments)
 {
 	uint8_t *m = map_within(4 * SIZE);
 	struct iovec ranges[] = {
-		{ m + 100 * SEG, 50 * SEG }, { m + 120 * SEG + 1, 60 * SEG }, { m + 10 * SEG - 1, 2 }, { m + SIZE - 1, 1 },
+		{ m + 100 * SEG, 50 * SEG },
+		{ m + 120 * SEG + 1, 60 * SEG },
+		{ m + 10 * SEG - 1, 2 },
+		{ m + SIZE - 1, 1 },
 	};
 
 	cr_assert_eq(umprefetch(ranges, 4), 0);
 	cr_assert_eq(wait_for(m, 84), 84);
-	cr_expect_eq(settled(m), 84);
+	cr_expect_eq(wait_until_idle(m), 84);
 	for (size_t i = 100; i < 181; i++)
 		look_at(m, i);
 	look_at(m, 9);
@@ -174,40 +179,41 @@ Test(prefetch, ranges_of_many_segments)
 
 Test(prefetch, what_comes_first)
 {
-	uint8_t *m = map_within(LITTLE * SEG);
+	uint8_t *m = map_within(SMALL_BUDGET_SEGS * SEG);
 	size_t order[SEGS];
 	uint64_t loads, hits;
 
 	for (size_t k = 0; k < SEGS; k++)
 		order[k] = SEGS - 1 - k;
-	cr_assert_eq(ask(m, order, SEGS), 0);
-	wait_for(m, LITTLE * 3 / 4);
-	loads = settled(m);
-	cr_expect_leq(loads, LITTLE);
-	cr_expect_geq(loads, LITTLE * 3 / 4, "%lu", (unsigned long)loads);
-	for (size_t k = 0; k < LITTLE; k++)
+	cr_assert_eq(prefetch_segments(m, order, SEGS), 0);
+	wait_for(m, SMALL_BUDGET_SEGS * 3 / 4);
+	loads = wait_until_idle(m);
+	cr_expect_leq(loads, SMALL_BUDGET_SEGS);
+	cr_expect_geq(loads, SMALL_BUDGET_SEGS * 3 / 4, "%lu", (unsigned long)loads);
+	for (size_t k = 0; k < SMALL_BUDGET_SEGS; k++)
 		look_at(m, order[k]);
 	hits = stat_of(m).readahead_hits;
-	cr_expect_geq(hits, LITTLE * 3 / 4, "%lu", (unsigned long)hits);
-	for (size_t k = LITTLE; k < SEGS; k++)
+	cr_expect_geq(hits, SMALL_BUDGET_SEGS * 3 / 4, "%lu", (unsigned long)hits);
+	for (size_t k = SMALL_BUDGET_SEGS; k < SEGS; k++)
 		look_at(m, order[k]);
 	cr_expect_eq(stat_of(m).readahead_hits, hits, "the rest is ignored");
 	end(m);
 }
 
-/* Where all memory is in use, a list gets some of it. */
+/* If all memory is in use, a list gets a part of it. */
 Test(prefetch, in_full_memory)
 {
-	uint8_t *m = map_within(LITTLE * SEG);
+	uint8_t *m = map_within(SMALL_BUDGET_SEGS * SEG);
 	size_t order[64];
 
-	for (size_t i = 0; i < 2 * LITTLE; i++)
+	for (size_t i = 0; i < 2 * SMALL_BUDGET_SEGS; i++)
 		look_at(m, i);
 	for (size_t k = 0; k < 64; k++)
-		order[k] = 3 * LITTLE + 5 * k;
-	cr_assert_eq(ask(m, order, 64), 0);
+		order[k] = 3 * SMALL_BUDGET_SEGS + 5 * k;
+	cr_assert_eq(prefetch_segments(m, order, 64), 0);
 	cr_expect_eq(wait_for(m, 64), 64);
-	cr_expect_leq(stat_of(NULL).held_bytes, LITTLE * SEG + stat_of(NULL).over_budget_peak);
+	cr_expect_leq(stat_of(NULL).held_bytes,
+		      SMALL_BUDGET_SEGS * SEG + stat_of(NULL).over_budget_peak);
 	for (size_t k = 0; k < 64; k++)
 		look_at(m, order[k]);
 	cr_expect_eq(stat_of(m).readahead_hits, 64);
@@ -241,12 +247,12 @@ Test(prefetch, refused)
 	check_fails(umprefetch(ranges, 2), ENOMEM);
 	ranges[1] = (struct iovec){ m + SEG, SIZE_MAX };
 	check_fails(umprefetch(ranges, 2), ENOMEM);
-	cr_expect_eq(settled(m), 0, "nothing of a wrong list is loaded");
+	cr_expect_eq(wait_until_idle(m), 0, "nothing of a wrong list is loaded");
 	end(m);
 	end(other);
 }
 
-/* The list itself is what a mapping holds, and takes faults. */
+/* The list itself may be in a mapping, and cause faults. */
 Test(prefetch, a_list_in_a_mapping)
 {
 	int fd = memfd_create("list", MFD_CLOEXEC);
@@ -278,17 +284,17 @@ static void *ask_and_look(void *arg)
 	for (size_t round = 0; round < by_time(40, 400); round++) {
 		for (size_t k = 0; k < 200; k++)
 			order[k] = next_random(&r->seed) % SEGS;
-		check(ask(r->m, order, 200) == 0);
+		check(prefetch_segments(r->m, order, 200) == 0);
 		for (size_t k = 0; k < 200; k++)
 			look_at(r->m, order[k]);
 	}
 	return NULL;
 }
 
-/* Each evicts what the others have asked for. */
+/* Each thread evicts segments that other threads have prefetched. */
 Test(prefetch, by_threads)
 {
-	uint8_t *m = map_within(LITTLE / 2 * SEG);
+	uint8_t *m = map_within(SMALL_BUDGET_SEGS / 2 * SEG);
 	struct reader readers[4];
 	pthread_t threads[4];
 
@@ -302,7 +308,7 @@ Test(prefetch, by_threads)
 	end(m);
 }
 
-/* A mapping that ends does not wait for a list, and its jobs touch nothing of it any more. */
+/* A mapping that ends does not wait for a list, and jobs of the list do not touch it afterwards. */
 Test(prefetch, and_the_end)
 {
 	size_t order[SEGS];
@@ -311,15 +317,15 @@ Test(prefetch, and_the_end)
 	for (size_t round = 0; round < by_time(30, 300); round++) {
 		uint8_t *m = map_within(4 * SIZE);
 
-		cr_assert_eq(ask(m, order, SEGS), 0);
-		cr_assert_eq(ask(m, order + SEGS / 2, SEGS / 2), 0);
+		cr_assert_eq(prefetch_segments(m, order, SEGS), 0);
+		cr_assert_eq(prefetch_segments(m, order + SEGS / 2, SEGS / 2), 0);
 		end(m);
 	}
 	cr_expect_eq(stat_of(NULL).inactive_bytes, 0);
 	cr_expect_eq(stat_of(NULL).mappings, 0);
 }
 
-/* Where a load shows the page cache's own pages, a copy of them would be for nothing. The engine uffd shows none. */
+/* Page-cache mappings need no copies. The engine uffd has none. */
 Test(prefetch, not_what_is_shown)
 {
 	static size_t order[SEGS];
@@ -336,8 +342,8 @@ Test(prefetch, not_what_is_shown)
 	close(fd);
 	cr_assert_eq(umadvise(m, SIZE, UMMAP_ADV_RANDOM), 0);
 	shuffle(order, 5);
-	cr_assert_eq(ask(m, order, SEGS), 0);
-	cr_assert_eq(settled(m), 0);
+	cr_assert_eq(prefetch_segments(m, order, SEGS), 0);
+	cr_assert_eq(wait_until_idle(m), 0);
 	check_bytes(m, SIZE, 0, SEED);
 	cr_assert(stat_of(m).pagecache_bytes == SIZE && stat_of(m).read_requests == 0);
 	end(m);

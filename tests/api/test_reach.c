@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_reach.c - umexport and umpeer_*: who may reach a mapping, what is refused, and what a get or a put gives for
- * segments in each of their states. prog_reach does all of it at once.
+ * umexport and umimport_*: which processes may import a mapping, which calls fail, and what a get
+ * or a put transfers for segments in each state. prog_reach tests all of this at the same time.
  */
 #include <criterion/criterion.h>
 
@@ -9,8 +9,8 @@
 
 #define SEG (64 * KIB)
 #define SEGS ((size_t)16)
-#define SIZE (SEGS * SEG - 100)  /* the last one is short */
-#define BUDGET (4 * SEGS * SEG)  /* nothing has to go */
+#define SIZE (SEGS * SEG - 100)  /* the last segment is short */
+#define BUDGET (4 * SEGS * SEG)  /* large enough to avoid evictions */
 #define OLD 1
 #define NEW 2
 #define LATER 3
@@ -60,7 +60,7 @@ static void store(uint8_t *m, size_t at)
 	*(volatile uint8_t *)(m + at) = pattern(at, OLD);
 }
 
-/* All that a get gives is right; says how much it was. */
+/* Checks the bytes of a get. Returns their number. */
 static size_t check_get(struct umimport *peer, size_t len, uint64_t at, uint64_t seed)
 {
 	uint8_t *buf = calloc(1, len);
@@ -105,7 +105,7 @@ Test(reach, is_refused_where_it_cannot_be)
 	set_group();
 	try_open(UMMAP_SHARED | UMMAP_KERNEL, UMMAP_ENGINE_DEFAULT, EOPNOTSUPP);
 	try_open(UMMAP_SHARED, UMMAP_ENGINE_UFFD, EOPNOTSUPP);
-	/* Small segments, for which uffd would be taken. */
+	/* Small segments, for which the engine would be uffd. */
 	attr.flags = UMMAP_SHARED;
 	attr.seg_size = 4 * KIB;
 	check(ummap_open("mem:64K", 64 * KIB, 0, READ_WRITE, &attr, &addr) == 0);
@@ -136,12 +136,14 @@ Test(reach, offers_only_what_is_shared)
 	check(umexport(m, &offer) == 0);
 }
 
-/* Word 0: magic and process; 1: descriptors; 2: machine; 3: namespace; 5, 6: objects. */
+/* Word 0: magic and process; 1: descriptors; 2: machine; 3: namespace; 5, 6: inodes. */
 Test(reach, refuses_bad_offers)
 {
-	static const struct { int word; uint64_t change; int error; } bad[] = {
-		{ 0, 1, EINVAL }, { 2, 1, EXDEV }, { 3, 1, EXDEV }, { 5, 1, ESTALE }, { 6, 1, ESTALE },
-		{ 1, 1ull << 20, ESTALE }, { 1, 1ull << 52, ESTALE },
+	static const struct { int word; uint64_t change; int error;
+	} bad[] = {
+		{ 0, 1, EINVAL },          { 2, 1, EXDEV },  { 3, 1, EXDEV },
+		{ 5, 1, ESTALE },          { 6, 1, ESTALE }, { 1, 1ull << 20, ESTALE },
+		{ 1, 1ull << 52, ESTALE },
 	};
 	struct umexport good, o;
 	struct umimport *peer;
@@ -155,7 +157,7 @@ Test(reach, refuses_bad_offers)
 		o.word[bad[i].word] ^= bad[i].change;
 		check_fails(umimport_open(&o, &peer), bad[i].error);
 	}
-	/* Descriptors that are there, but something else. */
+	/* Descriptors of other files. */
 	o = good;
 	o.word[1] = (uint64_t)fd << 32 | (uint32_t)fd;
 	check_fails(umimport_open(&o, &peer), ESTALE);
@@ -166,7 +168,7 @@ Test(reach, refuses_bad_offers)
 	check(count_fds() <= before, "%d, before %d", count_fds(), before);
 }
 
-/* What is mapped behind the end of an object is a SIGBUS when it is touched. */
+/* An access behind the end of a mapped object would raise SIGBUS. */
 Test(reach, refuses_memory_that_is_too_short)
 {
 	struct umexport o;
@@ -176,7 +178,8 @@ Test(reach, refuses_memory_that_is_too_short)
 	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
 
 	check(umexport(m, &o) == 0);
-	check(pool >= 0 && ftruncate(pool, SEG) == 0 && fcntl(pool, F_ADD_SEALS, F_SEAL_SHRINK) == 0 && fstat(pool, &st) == 0);
+	check(pool >= 0 && ftruncate(pool, SEG) == 0 &&
+	      fcntl(pool, F_ADD_SEALS, F_SEAL_SHRINK) == 0 && fstat(pool, &st) == 0);
 	o.word[1] = (uint64_t)pool << 32 | (uint32_t)o.word[1];
 	o.word[6] = st.st_ino;
 	check_fails(umimport_open(&o, &peer), EINVAL);
@@ -184,7 +187,7 @@ Test(reach, refuses_memory_that_is_too_short)
 	close(pool);
 }
 
-/* What this process and its children see. */
+/* Memory that this process and its children share. */
 struct common {
 	struct umexport offer;
 	_Atomic bool offered, inside, go_on;
@@ -231,7 +234,7 @@ Test(reach, refuses_other_users)
 	int fd;
 
 	if (getuid() != 0)
-		cr_skip_test("only root can be somebody else");
+		cr_skip_test("only root can become another user");
 	check(umexport(open_shared(&fd, SIZE, READ_WRITE, BUDGET), &offer) == 0);
 	check_exits(run_child(become_nobody, &offer), 0);
 }
@@ -245,7 +248,7 @@ Test(reach, gets_what_is_in_memory)
 	struct umimport *peer = open_peer(m);
 
 	check(check_get(peer, SIZE, 0, OLD) == 0);
-	check(stat_of(m).resident_bytes == 0, "a get brings nothing in");
+	check(stat_of(m).resident_bytes == 0, "a get loads nothing");
 	load(m, 0);
 	load(m, SEG);
 	load(m, 3 * SEG);
@@ -258,7 +261,7 @@ Test(reach, gets_what_is_in_memory)
 	check(umunmap(m, 0) == 0);
 }
 
-/* Copies set no message, and leave none of an earlier call. */
+/* Copies set no message, and clear that of an earlier call. */
 Test(reach, leaves_no_message)
 {
 	int fd;
@@ -288,7 +291,8 @@ Test(reach, ends_where_the_mapping_ends)
 	check(check_get(peer, SEG, SIZE - 10, NEW) == 10);
 	check(do_put(peer, SEG, SIZE - 10, LATER) == 10);
 	check(check_get(peer, 1, SIZE, NEW) == 0 && do_put(peer, 1, SIZE, NEW) == 0);
-	check(check_get(peer, 1, UINT64_MAX, NEW) == 0 && do_put(peer, 1, UINT64_MAX - 7, NEW) == 0);
+	check(check_get(peer, 1, UINT64_MAX, NEW) == 0 &&
+	      do_put(peer, 1, UINT64_MAX - 7, NEW) == 0);
 	check(check_get(peer, SIZE - 10, 0, NEW) == SIZE - 10);
 	check(umunmap(m, 1) == 0);
 	check_file(fd, SIZE - 10, 10, SIZE - 10, LATER);
@@ -311,7 +315,7 @@ Test(reach, puts_only_where_it_will_be_written)
 	check(umsync(m, 0) == 0);
 	check_file(fd, 0, SEG, 0, NEW);
 	check_file(fd, SEG, SIZE - SEG, SEG, OLD);
-	/* Clean again, though it can still be had. */
+	/* The segment is clean again, and can be read. */
 	check(do_put(peer, 100, 0, LATER) == 0);
 	check(check_get(peer, SEG, 0, NEW) == SEG);
 	check(umsync(m, 1) == 0);
@@ -328,14 +332,16 @@ Test(reach, holds_what_a_copy_could_reach)
 	struct umimport *peer = open_peer(m);
 	struct umhold hold;
 
-	check(umimport_hold(peer, 8, false, &hold) == -1 && umimport_hold(peer, SIZE, false, &hold) == -1);
+	check(umimport_hold(peer, 8, false, &hold) == -1 &&
+	      umimport_hold(peer, SIZE, false, &hold) == -1);
 	load(m, 0);
 	check(umimport_hold(peer, 8, true, &hold) == -1, "clean");
 	check(umimport_hold(peer, 8, false, &hold) == 0 && hold.len == SEG - 8);
 	check_bytes(hold.addr, hold.len, 8, OLD);
 	umimport_release(&hold);
 	fill(m, SIZE, 0, NEW);
-	check(umimport_hold(peer, SIZE - 100, true, &hold) == 0 && hold.len == 100 && hold.addr != (char *)m + SIZE - 100);
+	check(umimport_hold(peer, SIZE - 100, true, &hold) == 0 && hold.len == 100 &&
+	      hold.addr != (char *)m + SIZE - 100);
 	fill((uint8_t *)hold.addr, hold.len, SIZE - 100, LATER);
 	umimport_release(&hold);
 	check(umunmap(m, 1) == 0);
@@ -385,7 +391,7 @@ Test(reach, gets_what_was_read_ahead)
 	umimport_close(peer);
 }
 
-/* Segments that have left the view are there until somebody takes their frames, changes included. */
+/* Inactive segments can be accessed until their frames are reused. Changes are kept. */
 Test(reach, keeps_what_was_put_through_eviction)
 {
 	int fd;
@@ -397,7 +403,7 @@ Test(reach, keeps_what_was_put_through_eviction)
 		for (size_t i = 0; i < SEGS; i++) {
 			size_t at = i * SEG, len = i == SEGS - 1 ? SIZE - at : SEG;
 
-			/* Whoever makes room may have its lock for a moment. */
+			/* A thread that evicts may hold the lock of the segment for a moment. */
 			do
 				load(m, at);
 			while (check_get(peer, len, at, changed & 1ull << i ? NEW : OLD) < len);
@@ -408,7 +414,7 @@ Test(reach, keeps_what_was_put_through_eviction)
 				changed |= 1ull << i;
 			else
 				changed &= ~(1ull << i);
-			/* Others, as far as they are there. */
+			/* Other segments, if they are in memory. */
 			for (size_t k = 0; k < SEGS - 1; k++)
 				check_get(peer, SEG, k * SEG, changed & 1ull << k ? NEW : OLD);
 		}
@@ -416,7 +422,8 @@ Test(reach, keeps_what_was_put_through_eviction)
 	check(stat_of(m).evictions > 0);
 	check(umunmap(m, 1) == 0);
 	for (size_t i = 0; i < SEGS; i++)
-		check_file(fd, i * SEG, i == SEGS - 1 ? SIZE - i * SEG : SEG, i * SEG, changed & 1ull << i ? NEW : OLD);
+		check_file(fd, i * SEG, i == SEGS - 1 ? SIZE - i * SEG : SEG, i * SEG,
+			   changed & 1ull << i ? NEW : OLD);
 	umimport_close(peer);
 }
 
@@ -447,7 +454,7 @@ Test(reach, follows_the_size)
 	check(umremap(m, SIZE + SEG, -1, -1, 0, &base) == 0);
 	m = base;
 	fill(m, SIZE + SEG, 0, NEW);
-	/* The last segment is whole now; what came behind it is not reached. */
+	/* The last segment is complete now. Further segments are not accessible. */
 	check(check_get(peer, SIZE + SEG, 0, NEW) == SEGS * SEG);
 	check(do_put(peer, SEG, SEGS * SEG - 100, LATER) == 100);
 	check(do_put(peer, 1, SEGS * SEG, LATER) == 0);
@@ -495,7 +502,7 @@ static void be_no_owner(void *m)
 	int fd;
 
 	check_fails(umexport(m, &offer), EINVAL);
-	/* Its own are another matter. */
+	/* The child can export its own mappings. */
 	m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
 	peer = open_peer(m);
 	load(m, SEG);
@@ -519,7 +526,7 @@ Test(reach, is_not_inherited)
 	umimport_close(peer);
 }
 
-/* ---- Buffers that are mapped themselves, and absent: to bring them in, what is copied from may have to go. ---- */
+/* ---- Buffers in mappings that are absent: to load them, the source may have to be evicted ---- */
 
 Test(reach, copies_within_one_mapping)
 {
@@ -531,7 +538,8 @@ Test(reach, copies_within_one_mapping)
 
 	for (int i = 0; i < 2000; i++) {
 		size_t len = 1 + next_random(&random) % (SEG / 2);
-		size_t from = next_random(&random) % (SIZE - len), to = next_random(&random) % (SIZE - len);
+		size_t from = next_random(&random) % (SIZE - len),
+		       to = next_random(&random) % (SIZE - len);
 
 		load(m, from);
 		if (i % 2) {
@@ -546,7 +554,7 @@ Test(reach, copies_within_one_mapping)
 	umimport_close(peer);
 }
 
-/* A buffer that only ends in the mapping waits for it as well. */
+/* A buffer whose end is in the mapping may wait for the mapping, too. */
 Test(reach, copies_from_beside)
 {
 	const size_t beside = 8 * KIB;
@@ -575,7 +583,8 @@ Test(reach, copies_from_beside)
 	umimport_close(peer);
 }
 
-/* ---- A visitor that is held up: the second page of its buffer waits for this process. ---- */
+/* ---- An import that is delayed during an access: its buffer faults and waits for this process
+ * ---- */
 
 #define HELD (8 * KIB)
 
@@ -591,7 +600,7 @@ static void wait_here(int sig, siginfo_t *info, void *context)
 	mprotect(trap, HELD, READ_WRITE);
 }
 
-static void visit(void *unused)
+static void access_and_wait(void *unused)
 {
 	struct sigaction action = { .sa_sigaction = wait_here, .sa_flags = SA_SIGINFO };
 	struct umimport *peer;
@@ -604,7 +613,8 @@ static void visit(void *unused)
 	fill(trap, HELD, 0, LATER);
 	check(sigaction(SIGSEGV, &action, NULL) == 0);
 	check(mprotect(trap + 4 * KIB, 4 * KIB, PROT_NONE) == 0);
-	common->copied = putting ? umimport_put(peer, trap, HELD, 0) : umimport_get(peer, trap, HELD, 0);
+	common->copied =
+		putting ? umimport_put(peer, trap, HELD, 0) : umimport_get(peer, trap, HELD, 0);
 	memcpy(common->bytes, trap, HELD);
 	umimport_close(peer);
 }
@@ -618,7 +628,7 @@ static void *sync_and_evict(void *m)
 	return NULL;
 }
 
-/* Without a write, which would wait, too. */
+/* Ends the mapping without a write, which would wait, too. */
 static void *end_mapping(void *m)
 {
 	check(umunmap(m, 0) == 0);
@@ -626,14 +636,15 @@ static void *end_mapping(void *m)
 	return NULL;
 }
 
-/* The visitor is in segment 0, which is changed, or clean, while `work` begins. */
-static pid_t hold_one(bool put, bool clean, uint8_t **m, int *fd, pthread_t *thread, void *(*work)(void *))
+/* Starts `work` while a child accesses segment 0, which is dirty or clean. */
+static pid_t hold_segment(bool put, bool clean, uint8_t **m, int *fd, pthread_t *thread,
+			  void *(*work)(void *))
 {
 	pid_t pid;
 
 	account_common();
 	putting = put;
-	pid = start_child(visit, NULL);
+	pid = start_child(access_and_wait, NULL);
 	*m = open_shared(fd, SIZE, READ_WRITE, BUDGET);
 	fill(*m, SEG, 0, NEW);
 	if (clean)
@@ -648,14 +659,14 @@ static pid_t hold_one(bool put, bool clean, uint8_t **m, int *fd, pthread_t *thr
 
 static pid_t hold(bool put, uint8_t **m, int *fd, pthread_t *thread, void *(*work)(void *))
 {
-	return hold_one(put, false, m, fd, thread, work);
+	return hold_segment(put, false, m, fd, thread, work);
 }
 
-/* It does not end while it is held up. */
-static void let_go(pid_t pid, pthread_t thread)
+/* Checks that the work waits for the access, and ends both. */
+static void finish_access(pid_t pid, pthread_t thread)
 {
 	pause_ms(200);
-	check(!ended, "nobody waits for who is in a segment");
+	check(!ended, "the call did not wait for the access");
 	common->go_on = true;
 	check_exits(wait_child(pid), 0);
 	check(pthread_join(thread, NULL) == 0);
@@ -669,19 +680,19 @@ Test(reach_held, mapping_does_not_end)
 	int fd;
 	pid_t pid = hold(false, &m, &fd, &thread, end_mapping);
 
-	let_go(pid, thread);
+	finish_access(pid, thread);
 	check_bytes(common->bytes, HELD, 0, NEW);
 }
 
-/* What has nothing to be written leaves behind the visitor, too: its frame would be another segment's. */
+/* A clean segment stays, too: its frame would be reused for another segment. */
 Test(reach_held, clean_does_not_leave)
 {
 	pthread_t thread;
 	uint8_t *m;
 	int fd;
-	pid_t pid = hold_one(false, true, &m, &fd, &thread, sync_and_evict);
+	pid_t pid = hold_segment(false, true, &m, &fd, &thread, sync_and_evict);
 
-	let_go(pid, thread);
+	finish_access(pid, thread);
 	check_bytes(common->bytes, HELD, 0, NEW);
 	check(umunmap(m, 1) == 0);
 }
@@ -693,7 +704,7 @@ Test(reach_held, put_is_written)
 	int fd;
 	pid_t pid = hold(true, &m, &fd, &thread, sync_and_evict);
 
-	let_go(pid, thread);
+	finish_access(pid, thread);
 	check_file(fd, 0, HELD, 0, LATER);
 	check_file(fd, HELD, SEG - HELD, HELD, NEW);
 	check(umunmap(m, 1) == 0);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_remap.c - umremap: contents carried to another file or offset, switched, grown and shrunk, and a
- * mapping that stays as it was when it fails. Most of it also with a budget of an eighth of the mapping.
+ * umremap: contents migrated to another file or offset, switched, extended and shrunk, and a
+ * mapping that does not change when the call fails. Most tests also run with a budget of an eighth
+ * of the mapping.
  */
 #include <criterion/criterion.h>
 
@@ -10,19 +11,19 @@
 #define SEG (16 * KIB)
 #define SIZE (32 * SEG)
 #define BUDGET (SIZE / 8)
-#define OLD 1    /* seeds: what the first file holds, */
-#define NEW 2    /* what is stored into the mapping, */
-#define OTHER 3  /* what other files hold before, */
-#define LATER 4  /* and what is stored later */
+#define OLD 1    /* seed of the contents of the first file */
+#define NEW 2    /* seed of the data stored into the mapping */
+#define OTHER 3  /* seed of the contents of other files */
+#define LATER 4  /* seed of the data stored later */
 
-/* Whether a change has been written by itself depends on who else is there. */
+/* Other processes of the group could cause evictions, which write. */
 TestSuite(migration, .init = set_group);
 TestSuite(switch_over, .init = set_group);
 TestSuite(growing, .init = set_group);
 TestSuite(shrinking, .init = set_group);
 TestSuite(failure, .init = set_group);
 
-/* A mapping of a file of its own with OLD contents, the second quarter of which is changed to NEW. */
+/* Maps a file with OLD contents, and changes the second quarter to NEW. */
 static uint8_t *quarter_changed(int *fd)
 {
 	uint8_t *m;
@@ -47,7 +48,7 @@ static void check_file_quarters(int fd, uint64_t from)
 	check_file(fd, from + SIZE / 2, SIZE / 2, SIZE / 2, OLD);
 }
 
-/* As a checkpoint does it: same size, so that the base must stay. */
+/* Migrates as a checkpoint does: the size stays, so the address must stay. */
 static void carry(uint8_t *m, int fd, off_t offset, int sync)
 {
 	void *base = NULL;
@@ -74,13 +75,13 @@ static void carry_to_new_file(void *budget)
 	check(umunmap(m, 1) == 0);
 	check_file(to, 0, SEG, 0, LATER);
 	check_file(to, SEG, SIZE / 4 - SEG, SEG, OLD);
-	check_file(from, 0, SIZE / 4, 0, OLD);  /* what came later went to the new file only */
+	check_file(from, 0, SIZE / 4, 0, OLD);  /* later stores went to the new file only */
 	check_file(from, SIZE / 2, SIZE / 2, SIZE / 2, OLD);
 	if (!budget)
-		check_file(from, SIZE / 4, SIZE / 4, SIZE / 4, OLD);  /* nobody asked for a sync */
+		check_file(from, SIZE / 4, SIZE / 4, SIZE / 4, OLD);  /* no sync was requested */
 }
 
-static int small;  /* its address says: with a small budget */
+static int small;  /* as an argument, &small requests a small budget */
 
 Test(migration, completes_a_new_file)
 {
@@ -117,7 +118,7 @@ Test(migration, closes_the_old_file_when_complete)
 	check(umunmap(m, 0) == 0);
 }
 
-/* Each round stores something and carries on before the last carry is complete. */
+/* Each round stores data and migrates again before the last migration is complete. */
 static void carry_again_and_again(void *budget)
 {
 	int from, last = -1;
@@ -129,7 +130,7 @@ static void carry_again_and_again(void *budget)
 	for (int round = 0; round < 20; round++) {
 		last = temp_file(0);
 		carry(m, last, 100, 0);
-		/* changes two segments, and looks at (in a small budget: takes through memory) some more */
+		/* Changes two segments, and loads some more, which a small budget evicts. */
 		fill(m + (20 + round % 5 * 2) * SEG, 2 * SEG, (20 + round % 5 * 2) * SEG, LATER);
 		check_bytes(m, SIZE / 4, 0, OLD);
 		check_bytes(m + SIZE / 4, SIZE / 4, SIZE / 4, NEW);
@@ -151,7 +152,7 @@ Test(migration, may_follow_an_incomplete_one)
 	check_exits(run_child(carry_again_and_again, &small), 0);
 }
 
-/* umunmap completes a carry too, and all that it carries may be out of memory. */
+/* umunmap completes a migration, too, whose data may all be out of memory. */
 static void carry_then_unmap(void *unused)
 {
 	int from, to = temp_file(0);
@@ -166,7 +167,7 @@ static void carry_then_unmap(void *unused)
 	check_file_quarters(to, 0);
 }
 
-/* To a store that is made for it, behind a filter: what is there after the sync is one epoch of a log. */
+/* Migrates to a new store behind a filter, which has the data of a sync as one commit. */
 Test(migration, to_a_uri)
 {
 	char path[320], uri[400];
@@ -198,7 +199,7 @@ Test(migration, is_completed_by_umunmap)
 	check_exits(run_child(carry_then_unmap, NULL), 0);
 }
 
-/* Slots of one file, as for checkpoints in turn; then a step that overlaps where it was. */
+/* Migrates between parts of one file, as for alternate checkpoints, and to an overlapping range. */
 static void carry_inside_a_file(void *overlap)
 {
 	const off_t step = overlap ? SEG + 3 : 2 * SIZE + 5;
@@ -231,7 +232,7 @@ Test(migration, to_an_offset_that_overlaps)
 	check_exits(run_child(carry_inside_a_file, &small), 0);
 }
 
-/* Half of what it grows by is where it was: that has what was there, and the contents are in front of it. */
+/* Half of the new bytes are the old range, which keeps its contents in the file. */
 static void grow_over_the_old_place(void *unused)
 {
 	int fd = filled_file(4 * SIZE, OLD);
@@ -255,7 +256,7 @@ static void grow_over_the_old_place(void *unused)
 	check_file(fd, 3 * SIZE, SIZE, 3 * SIZE, OLD);
 }
 
-/* Up: what is behind the end of both mappings stays, and so does the file's. */
+/* Moves to a higher offset. Bytes after the end of both ranges and the file's end do not change. */
 static void shrink_and_overlap(void *unused)
 {
 	int fd = filled_file(SIZE, OLD);
@@ -284,7 +285,7 @@ Test(migration, overlaps_and_shrinks)
 	check_exits(run_child(shrink_and_overlap, NULL), 0);
 }
 
-/* It grows into what has not been carried yet. */
+/* The mapping grows into a part of the file that has not been migrated. */
 static void grow_into_what_is_pending(void *unused)
 {
 	int fd = filled_file(3 * SIZE, OLD);
@@ -309,8 +310,8 @@ Test(migration, is_completed_before_it_is_overgrown)
 	check_exits(run_child(grow_into_what_is_pending, NULL), 0);
 }
 
-/* Down by less than a segment; the nth write fails, and the next one does, on the way back. Nothing of what is stored and
- * looked at then is written anywhere before the rest is back, from the other end. */
+/* Moves down by less than a segment. The nth write fails, and so does the next one, on the way
+ * back. Segments that are stored to and loaded then are not written before the others are back. */
 static void move_and_fail_twice(void *nth)
 {
 	const size_t down = SEG - 100;
@@ -321,8 +322,11 @@ static void move_and_fail_twice(void *nth)
 	uint8_t *m;
 
 	set_budget(BUDGET);
-	snprintf(uri, sizeof(uri), "error+posix:/proc/self/fd/%d?error.op=write&error.nth=%d&error.times=4&error.errno=EIO"
-		 "&error.short=5000", fd, *(int *)nth);
+	snprintf(uri, sizeof(uri),
+		 "error+posix:/proc/self/fd/"
+		 "%d?error.op=write&error.nth=%d&error.times=4&error.errno=EIO"
+		 "&error.short=5000",
+		 fd, *(int *)nth);
 	attr.seg_size = SEG;
 	check(ummap_open(uri, SIZE, SEG, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
 	m = addr;
@@ -377,7 +381,7 @@ static void switch_files(void *budget)
 	check_bytes(m, SIZE, 0, OTHER);
 	check(stat_of(m).dirty_bytes == 0);
 	fill(m, SEG, 0, LATER);
-	carry(m, from, 0, UMMAP_SWITCH);  /* LATER was not written (one segment fits): it is dropped */
+	carry(m, from, 0, UMMAP_SWITCH);  /* LATER is dropped: it was not written, since it fits */
 	check_quarters(m);
 	check(umunmap(m, 1) == 0);
 	check_file_quarters(from, 0);
@@ -427,7 +431,7 @@ Test(switch_over, is_for_read_only_mappings_too)
 
 /* ---- Growing ---- */
 
-/* The short last segment grows with the rest: its new bytes come from the file, its changed ones stay. */
+/* The short last segment grows: its new bytes come from the file, and its changed bytes stay. */
 static void grow(uint8_t *m, int fd, size_t size, size_t larger, bool dirty)
 {
 	void *base = m;
@@ -453,21 +457,25 @@ static void grow(uint8_t *m, int fd, size_t size, size_t larger, bool dirty)
 Test(growing, keeps_what_is_there)
 {
 	static const size_t sizes[][2] = {
-		{ 3 * SEG, 5 * SEG }, { 3 * SEG + 1000, 5 * SEG + 50 }, { 3 * SEG + 1000, 3 * SEG + 1011 },
-		{ 3 * SEG + 1000, SIZE }, { 101, SEG },
+		{ 3 * SEG, 5 * SEG },
+		{ 3 * SEG + 1000, 5 * SEG + 50 },
+		{ 3 * SEG + 1000, 3 * SEG + 1011 },
+		{ 3 * SEG + 1000, SIZE },
+		{ 101, SEG },
 	};
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		for (int dirty = 0; dirty <= 1; dirty++) {
 			int fd = filled_file(SIZE, OLD);
 
-			grow(map_file(fd, sizes[i][0], SEG, READ_WRITE, 0), fd, sizes[i][0], sizes[i][1], dirty);
+			grow(map_file(fd, sizes[i][0], SEG, READ_WRITE, 0), fd, sizes[i][0],
+			     sizes[i][1], dirty);
 			close(fd);
 		}
 	}
 }
 
-/* With a neighbour right behind it, it may have to move; the old addresses are nobody's then. */
+/* If the next addresses are in use, a mapping that grows has to move. */
 Test(growing, moves_where_it_must)
 {
 	const size_t large = (size_t)64 * GIB;
@@ -479,7 +487,7 @@ Test(growing, moves_where_it_must)
 
 	fill(m + SIZE / 4, SIZE / 4, SIZE / 4, NEW);
 	check(umremap(m, large, -1, -1, 0, &base) == 0);
-	check(base != m || neighbour == MAP_FAILED, "not over another's memory");
+	check(base != m || neighbour == MAP_FAILED, "the mapping does not replace other memory");
 	if (base != m)
 		check_fails(umsync(m, 0), EINVAL);
 	m = base;
@@ -506,16 +514,17 @@ Test(growing, and_carrying_in_one_call)
 	check_file(from, 0, SIZE, 0, OLD);
 }
 
-/* 16 KiB and a bit of zeros, over a file with OLD contents. */
+/* Maps 16 KiB and a few bytes of zeros, for a file with OLD contents. */
 static uint8_t *map_blank(int fd)
 {
 	void *addr;
 
-	cr_assert_eq(ummap(SEG + 100, SEG, READ_WRITE, fd, 0, -1, 0, UMMAP_PTYPE_FIFO, &addr), 0, "%s", umerrormsg());
+	cr_assert_eq(ummap(SEG + 100, SEG, READ_WRITE, fd, 0, -1, 0, UMMAP_PTYPE_FIFO, &addr), 0,
+		     "%s", umerrormsg());
 	return addr;
 }
 
-/* What began as zeros, and was not stored to, is not written because the mapping grows. */
+/* Zeros that were not stored to are not written when the mapping grows. */
 Test(growing, writes_no_zeros)
 {
 	int fd = filled_file(4 * SEG, OLD);
@@ -533,10 +542,11 @@ Test(growing, writes_no_zeros)
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
-/* Switched over, a mapping that began as zeros shows its file, and where it grows, too. */
+/* After a switch, a mapping that began with zeros shows its file, also where it grows. */
 Test(growing, after_switching_away_from_zeros)
 {
-	int fd = filled_file(SIZE, OLD), other = filled_file(SIZE, OTHER), third = filled_file(SIZE, LATER);
+	int fd = filled_file(SIZE, OLD), other = filled_file(SIZE, OTHER),
+	    third = filled_file(SIZE, LATER);
 	uint8_t *m = map_blank(fd);
 	void *base = m;
 
@@ -550,7 +560,7 @@ Test(growing, after_switching_away_from_zeros)
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
-/* Another mapping stands where it would grow to, which has nothing to do with either target. */
+/* Another mapping is at the addresses that it would grow to. */
 Test(growing, and_switching_in_one_call)
 {
 	const size_t large = (size_t)64 * GIB;
@@ -572,7 +582,7 @@ Test(growing, and_switching_in_one_call)
 	check_file(from, 0, SIZE, 0, OLD);
 }
 
-/* Nothing of what is left behind has to be read. */
+/* A switch does not read the old contents. */
 Test(growing, and_switching_away_from_what_fails)
 {
 	int from = filled_file(SIZE, OLD), to = filled_file(SIZE, OTHER);
@@ -580,7 +590,9 @@ Test(growing, and_switching_away_from_what_fails)
 	void *m, *base = NULL;
 	char uri[160];
 
-	snprintf(uri, sizeof(uri), "error+posix:/proc/self/fd/%d?error.op=read&error.nth=1&error.times=always&error.errno=EIO",
+	snprintf(uri, sizeof(uri),
+		 "error+posix:/proc/self/fd/"
+		 "%d?error.op=read&error.nth=1&error.times=always&error.errno=EIO",
 		 from);
 	attr.seg_size = SEG;
 	check(ummap_open(uri, 3 * SEG + 1000, 0, READ_WRITE, &attr, &m) == 0, "%s", umerrormsg());
@@ -592,13 +604,13 @@ Test(growing, and_switching_away_from_what_fails)
 
 /* ---- Shrinking ---- */
 
-/* The last segment was loaded only, and is cut to one page. The rest of its frame stays at home. */
+/* Shrinks the last segment, which was only loaded, to one page. The engine keeps its frame. */
 static uint8_t *cut_and_store(int fd)
 {
 	void *base = NULL;
 	uint8_t *m;
 
-	/* Small segments are another engine's by themselves. */
+	/* Small segments have another engine by default. */
 	setenv("UMMAP_ENGINE", "segv", 0);
 	m = map_file(fd, 2 * SEG, SEG, READ_WRITE, 0);
 	check_bytes(m + SEG, SEG, SEG, OLD);

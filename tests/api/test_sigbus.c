@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The engine sigbus: whose SIGBUS it is, stores that meet evictions, and what it cannot do. */
+/* The engine sigbus: which SIGBUS it handles, stores during evictions, and its limits. */
 #include <criterion/criterion.h>
 
 #include "common.h"
@@ -29,9 +29,9 @@ static uint8_t *map_fd(int engine, int fd, size_t size, size_t seg_size)
 	return map_by(engine, uri, size, seg_size, READ_WRITE);
 }
 
-/* ---- Whose SIGBUS ---- */
+/* ---- Handlers ---- */
 
-/* What no library serves: a page of a file beyond its end. */
+/* Returns a page of a file beyond its end, which no library can handle. */
 static uint8_t *map_beyond(void)
 {
 	uint8_t *p = mmap(NULL, SEG, PROT_READ, MAP_SHARED, temp_file(0), 0);
@@ -47,15 +47,16 @@ Test(sigbus, handlers_of_programs)
 	struct sigaction act;
 	uint64_t value;
 
-	/* The linker finds the sanitizer's sigaction, which asks the system, before it looks into the archive for ours. */
+	/* The linker finds the sanitizer's sigaction before that of the archive. */
 	if (SANITIZED)
 		cr_skip("the sanitizer's sigaction takes the place of the library's");
-	/* Before the library has one, and behind it. */
+	/* A handler from before the library's, and a later one. */
 	catch_sigbus();
 	m = map_fd(UMMAP_ENGINE_SIGBUS, filled_file(size, 1), size, SEG);
 	other = map_fd(UMMAP_ENGINE_SEGV, filled_file(size, 2), size, SEG);
 	for (int pass = 0; pass < 2; pass++) {
-		check(!try_load(beyond, &value) && bus_info.si_addr == beyond && bus_info.si_code == BUS_ADRERR);
+		check(!try_load(beyond, &value) && bus_info.si_addr == beyond &&
+		      bus_info.si_code == BUS_ADRERR);
 		check_bytes(m, size, 0, 1);
 		check_bytes(other, size, 0, 2);
 		check(try_store(m, 5) && try_load(m, &value) && value == 5);
@@ -67,7 +68,7 @@ Test(sigbus, handlers_of_programs)
 	check(umunmap(m, 0) == 0 && umunmap(other, 0) == 0);
 }
 
-/* With either engine, and a SIGBUS that is the library's. */
+/* Causes a SIGBUS of the library with either engine. */
 static void fails_once(int engine)
 {
 	const size_t size = 4 * SEG;
@@ -76,7 +77,8 @@ static void fails_once(int engine)
 	char uri[128];
 	uint8_t *m;
 
-	snprintf(uri, sizeof(uri), "error+posix:/proc/self/fd/%d?error.op=read&error.nth=1&error.errno=EIO", fd);
+	snprintf(uri, sizeof(uri),
+		 "error+posix:/proc/self/fd/%d?error.op=read&error.nth=1&error.errno=EIO", fd);
 	m = map_by(engine, uri, size, SEG, READ_WRITE);
 	check(!try_load(m + SEG + 100, &value));
 	check((uint8_t *)bus_info.si_addr == m + SEG + 100 && bus_info.si_code == BUS_ADRERR);
@@ -103,8 +105,8 @@ static void fail_unhandled(void *ignored)
 	(void)map_by(UMMAP_ENGINE_SIGBUS, "null:1M", MIB, SEG, READ_WRITE);
 	if (ignored)
 		signal(SIGBUS, SIG_IGN);
-	m = map_by(ignored ? UMMAP_ENGINE_SEGV : UMMAP_ENGINE_SIGBUS, "error+null:1M?error.op=read&error.times=always", MIB, SEG,
-		   PROT_READ);
+	m = map_by(ignored ? UMMAP_ENGINE_SEGV : UMMAP_ENGINE_SIGBUS,
+		   "error+null:1M?error.op=read&error.times=always", MIB, SEG, PROT_READ);
 	(void)m[0];
 }
 
@@ -129,7 +131,7 @@ static void beyond_unhandled(void *unused)
 	(void)beyond[0];
 }
 
-/* As the kernel does it: what nobody handles, ignores or has blocked ends the process. */
+/* A signal that is not handled, is ignored or is blocked ends the process, as in the kernel. */
 Test(sigbus, ends_what_does_not_handle_it)
 {
 	check_killed(run_child(fail_unhandled, NULL), SIGBUS);
@@ -138,7 +140,7 @@ Test(sigbus, ends_what_does_not_handle_it)
 	check_killed(run_child(beyond_unhandled, NULL), SIGBUS);
 }
 
-/* A handler that the library has not seen calls it. */
+/* A handler that the library has not seen being installed calls umfault. */
 static _Atomic int calls, served;
 
 static void call_library(int sig, siginfo_t *info, void *context)
@@ -157,10 +159,11 @@ Test(sigbus, umfault_serves)
 		void (*restorer)(void);
 		uint64_t mask;
 	} theirs;
-	uint8_t *m = map_by(UMMAP_ENGINE_SIGBUS, "null:1M", MIB, SEG, READ_WRITE), *beyond = map_beyond();
+	uint8_t *m = map_by(UMMAP_ENGINE_SIGBUS, "null:1M", MIB, SEG, READ_WRITE),
+		*beyond = map_beyond();
 	uint64_t value;
 
-	/* The C library's way back from a handler comes with what is installed. */
+	/* A handler needs the restorer of the C library. */
 	check(syscall(SYS_rt_sigaction, SIGBUS, NULL, &theirs, sizeof(theirs.mask)) == 0);
 	theirs.handler = call_library;
 	check(syscall(SYS_rt_sigaction, SIGBUS, &theirs, NULL, sizeof(theirs.mask)) == 0);
@@ -183,7 +186,8 @@ struct racer {
 	uint64_t added[RACE_SEGS];
 };
 
-/* Each thread has a word in each segment. Most segments have frames, so that what leaves is met. */
+/* Each thread has a word in each segment. Most segments have frames, so that evictions meet
+ * accesses. */
 static void *race(void *arg)
 {
 	struct racer *r = arg;
@@ -196,7 +200,8 @@ static void *race(void *arg)
 		if (k % 2)
 			atomic_store_explicit(word, ++r->added[i], memory_order_relaxed);
 		else
-			check(atomic_load_explicit(word, memory_order_relaxed) == r->added[i], "segment %zu, turn %u", i, k);
+			check(atomic_load_explicit(word, memory_order_relaxed) == r->added[i],
+			      "segment %zu, turn %u", i, k);
 	}
 	return NULL;
 }
@@ -205,11 +210,12 @@ static void check_words(const struct racer *racers, const uint64_t *words)
 {
 	for (unsigned t = 0; t < RACERS; t++) {
 		for (size_t i = 0; i < RACE_SEGS; i++)
-			check(words[i * SEG / 8 + racers[t].number * 8] == racers[t].added[i], "thread %u, segment %zu", t, i);
+			check(words[i * SEG / 8 + racers[t].number * 8] == racers[t].added[i],
+			      "thread %u, segment %zu", t, i);
 	}
 }
 
-/* Over a mapping of which nearly all is in memory, and the rest has to come and go. */
+/* Most of the mapping fits into memory. The rest is evicted and loaded again. */
 static void race_over(uint8_t *m, struct racer *racers)
 {
 	pthread_t threads[RACERS];
@@ -227,7 +233,7 @@ static void race_over(uint8_t *m, struct racer *racers)
 	check_words(racers, (uint64_t *)(void *)m);
 }
 
-/* Loads and stores meet evictions, and writes of what stays. */
+/* Loads and stores meet evictions, and writes of segments that stay. */
 Test(sigbus, stores_meet_evictions)
 {
 	static struct racer racers[RACERS];
@@ -245,7 +251,7 @@ Test(sigbus, stores_meet_evictions)
 	close(fd);
 }
 
-/* A store that takes no time: what has just left comes back before others that left with it are gone. */
+/* The store takes no time, so a segment is loaded again before others of its batch are evicted. */
 Test(sigbus, what_leaves_comes_back)
 {
 	static struct racer racers[RACERS];
@@ -257,7 +263,7 @@ Test(sigbus, what_leaves_comes_back)
 	check(umunmap(m, 0) == 0);
 }
 
-/* A store to what was loaded before is noticed; what is clean leaves, and comes back from the store. */
+/* A store after a load makes the segment dirty. A clean segment is dropped and loaded again. */
 Test(sigbus, stores_after_loads)
 {
 	const size_t segs = 256, size = segs * SEG;
@@ -278,7 +284,7 @@ Test(sigbus, stores_after_loads)
 	close(fd);
 }
 
-/* No frame has memory in two places, and none that is free has any. */
+/* No frame has memory twice, and a free frame has none. */
 Test(sigbus, memory_is_bounded)
 {
 	const size_t budget = 8 * MIB, segs = 64 * MIB / SEG, slack = 2 * MIB;
@@ -298,7 +304,8 @@ Test(sigbus, memory_is_bounded)
 		check(m[i * SEG] == (k < segs ? 0 : i % 251));
 		if (k < segs)
 			m[i * SEG] = i % 251;
-		check(k % 1024 || status_bytes("RssAnon") <= before + budget + slack, "%zu", status_bytes("RssAnon"));
+		check(k % 1024 || status_bytes("RssAnon") <= before + budget + slack, "%zu",
+		      status_bytes("RssAnon"));
 	}
 	check(stat_of(NULL).over_budget_peak == 0);
 	check(umunmap(m, 0) == 0);
@@ -306,7 +313,7 @@ Test(sigbus, memory_is_bounded)
 	close(fd);
 }
 
-/* What was read ahead is in the pool, and leaves no memory there. */
+/* Segments that were read ahead are in the pool, and leave no memory there. */
 Test(sigbus, memory_of_readahead)
 {
 	const size_t size = 16 * MIB, slack = 2 * MIB;
@@ -328,7 +335,7 @@ Test(sigbus, memory_of_readahead)
 	close(fd);
 }
 
-/* ---- What it is not for ---- */
+/* ---- Limits ---- */
 
 Test(sigbus, accesses_by_the_kernel)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_sync.c - which writes of a sync are on their way together, and what becomes of the others when one fails: over a
- * driver of the program's own, which does nothing before it is asked what is done.
+ * Which writes of a sync are in flight at the same time, and what happens to the others when one
+ * fails. The driver is part of the test, and completes requests only when they are reaped.
  */
 #include <criterion/criterion.h>
 #include <ummap-driver.h>
@@ -13,10 +13,10 @@
 #define SIZE (SEGS * SEG)
 #define DEPTH 64
 
-static uint8_t store[SIZE], durable[SIZE]; /* what was written, and what of it was flushed */
+static uint8_t store[SIZE], durable[SIZE]; /* data that were written, and data that were flushed */
 static struct ummap_io *waiting[DEPTH];
 static unsigned n_waiting, most_waiting;
-static uint64_t fails_at = UINT64_MAX; /* a write at this offset */
+static uint64_t fails_at = UINT64_MAX; /* offset at which a write fails */
 
 static int lazy_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
@@ -82,13 +82,21 @@ static int lazy_flush(void *h, uint64_t off, uint64_t len)
 }
 
 static const struct ummap_driver lazy = {
-	.struct_size = sizeof(lazy), .abi = UMMAP_DRIVER_ABI, .scheme = "lazy", .help = "memory, when it is asked for",
-	.open = lazy_open, .close = lazy_close, .read = lazy_read, .write = lazy_write, .submit = lazy_submit,
-	.reap = lazy_reap, .flush = lazy_flush,
+	.struct_size = sizeof(lazy),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = "lazy",
+	.help = "memory with delayed writes",
+	.open = lazy_open,
+	.close = lazy_close,
+	.read = lazy_read,
+	.write = lazy_write,
+	.submit = lazy_submit,
+	.reap = lazy_reap,
+	.flush = lazy_flush,
 };
 
-/* A mapping in which every `step`th segment is changed; nothing was on its way yet. */
-static uint8_t *changed(size_t step)
+/* Returns a mapping with a change in each `step`th segment, and no write yet. */
+static uint8_t *map_changed(size_t step)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	void *m;
@@ -117,7 +125,7 @@ static void check_store(size_t step, size_t but)
 
 Test(sync, keeps_the_store_busy)
 {
-	uint8_t *m = changed(3);
+	uint8_t *m = map_changed(3);
 
 	check(umsync(m, 0) == 0);
 	check(most_waiting >= 32, "%u", most_waiting);
@@ -131,17 +139,17 @@ Test(sync, one_by_one_where_asked_to)
 	uint8_t *m;
 
 	set_env("UMMAP_BULK_SYNC", "false");
-	m = changed(3);
+	m = map_changed(3);
 	check(umsync(m, 0) == 0);
 	check(most_waiting == 1, "%u", most_waiting);
 	check_store(3, SEGS);
 	check(umunmap(m, 0) == 0);
 }
 
-/* It flushes what it has written, and not what was written before. */
+/* A sync flushes the data that it has written, and not those of earlier writes. */
 Test(sync, is_durable_when_it_is_back)
 {
-	uint8_t *m = changed(3);
+	uint8_t *m = map_changed(3);
 
 	for (size_t i = 0; i < SEGS; i += 40) {
 		check(umsync(m, 0) == 0);
@@ -154,10 +162,10 @@ Test(sync, is_durable_when_it_is_back)
 	check(umunmap(m, 0) == 0);
 }
 
-/* No further than was asked for, and what was not changed is not written. */
+/* A sync of a range writes the dirty segments of the range only. */
 Test(sync, of_a_range)
 {
-	uint8_t *m = changed(2);
+	uint8_t *m = map_changed(2);
 
 	check(umsync_range(m + 10 * SEG, 5 * SEG, 0) == 0);
 	check(stat_of(m).dirty_bytes == SIZE / 2 - 3 * SEG && stat_of(m).write_bytes == 3 * SEG);
@@ -167,10 +175,10 @@ Test(sync, of_a_range)
 	check(umunmap(m, 0) == 0);
 }
 
-/* The one that failed stays changed; those beside it do not wait for it. */
+/* The segment whose write failed stays dirty. Other segments are written. */
 Test(sync, of_which_one_fails)
 {
-	uint8_t *m = changed(3);
+	uint8_t *m = map_changed(3);
 
 	fails_at = 30 * SEG;
 	check_fails(umsync(m, 0), EIO);
@@ -183,7 +191,7 @@ Test(sync, of_which_one_fails)
 	check(umunmap(m, 0) == 0);
 }
 
-/* What is stored meanwhile is in this sync or in the next one. */
+/* A store during a sync is included in this sync or in the next one. */
 static void *store_on(void *m)
 {
 	for (int n = 0; n < 200000; n++)
@@ -193,7 +201,7 @@ static void *store_on(void *m)
 
 Test(sync, beside_stores)
 {
-	uint8_t *m = changed(1);
+	uint8_t *m = map_changed(1);
 	pthread_t other;
 
 	check(pthread_create(&other, NULL, store_on, m) == 0);

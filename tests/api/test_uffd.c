@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_uffd.c - the engine that uses userfaultfd: which mappings have it, what it needs to be allowed, loads that fail,
- * and that it is a guest in the process.
+ * The engine uffd: which mappings have it, which rights it needs, loads that fail, and its effects
+ * on the rest of the process.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -33,7 +33,7 @@ static int open_mem(const struct ummap_attr *attr, uint8_t **m)
 	return ummap_open("mem:8M", 8 * MIB, 0, READ_WRITE, attr, (void **)m);
 }
 
-/* Whether system calls wait for what is absent. */
+/* Whether system calls wait for absent segments. */
 static bool kernel_waits(uint8_t *m)
 {
 	int fd = open("/dev/zero", O_RDONLY | O_CLOEXEC);
@@ -44,7 +44,7 @@ static bool kernel_waits(uint8_t *m)
 	return got > 0;
 }
 
-/* In a child, because the environment is read once. */
+/* Runs in a child, because the library reads the environment once. */
 static void try_kernel(void *unused)
 {
 	struct ummap_attr attr = init;
@@ -53,7 +53,9 @@ static void try_kernel(void *unused)
 	(void)unused;
 	attr.flags = UMMAP_KERNEL;
 	attr.engine = UMMAP_ENGINE_AUTO;
-	exit(open_mem(&attr, &m) == 0 ? 0 : errno == EPERM || errno == ENOSYS || errno == EOPNOTSUPP ? 77 : 1);
+	exit(open_mem(&attr, &m) == 0                                 ? 0 :
+	     errno == EPERM || errno == ENOSYS || errno == EOPNOTSUPP ? 77 :
+									1);
 }
 
 static void skip_unless_allowed(void)
@@ -99,7 +101,7 @@ static const struct {
 	{ "sigbus", UMMAP_ENGINE_DEFAULT, UMMAP_KERNEL, 4 * KIB, .waits = true },
 };
 
-/* As the kernel has it, and not as the library tells it. */
+/* Asks the kernel instead of the library. */
 static bool has_bus(void)
 {
 	struct { void *handler; unsigned long flags; void *restorer; uint64_t mask; } act;
@@ -144,15 +146,20 @@ static void bad_variable(void *arg)
 Test(uffd, bad_values_are_refused)
 {
 	static const char *const bad[][2] = {
-		{ "UMMAP_ENGINE", "" }, { "UMMAP_ENGINE", "UFFD" }, { "UMMAP_ENGINE", "userfaultfd" },
-		{ "UMMAP_FAULT_THREADS", "0" }, { "UMMAP_FAULT_THREADS", "65" }, { "UMMAP_FAULT_THREADS", "many" },
+		{ "UMMAP_ENGINE", "" },
+		{ "UMMAP_ENGINE", "UFFD" },
+		{ "UMMAP_ENGINE", "userfaultfd" },
+		{ "UMMAP_FAULT_THREADS", "0" },
+		{ "UMMAP_FAULT_THREADS", "65" },
+		{ "UMMAP_FAULT_THREADS", "many" },
 	};
 	struct ummap_attr attr = init;
 	uint8_t *m;
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
 		check_exits(run_child(bad_variable, (void *)bad[i]), 0);
-	for (int engine = -1; engine <= UMMAP_ENGINE_SIGBUS + 1; engine += UMMAP_ENGINE_SIGBUS + 2) {
+	for (int engine = -1; engine <= UMMAP_ENGINE_SIGBUS + 1;
+	     engine += UMMAP_ENGINE_SIGBUS + 2) {
 		attr.engine = engine;
 		check_fails(open_mem(&attr, &m), EINVAL);
 	}
@@ -161,7 +168,7 @@ Test(uffd, bad_values_are_refused)
 	check_fails(open_mem(&attr, &m), EINVAL);
 }
 
-/* A program that knows nothing of the field gets the default. */
+/* A program built without this field gets the default. */
 Test(uffd, older_programs)
 {
 	struct ummap_attr attr = init;
@@ -175,11 +182,12 @@ Test(uffd, older_programs)
 	check(umunmap(m, 0) == 0);
 }
 
-/* ---- What is allowed ---- */
+/* ---- Rights ---- */
 
 static void become_nobody(void)
 {
-	check(setgroups(0, NULL) == 0 && setresgid(65534, 65534, 65534) == 0 && setresuid(65534, 65534, 65534) == 0);
+	check(setgroups(0, NULL) == 0 && setresgid(65534, 65534, 65534) == 0 &&
+	      setresuid(65534, 65534, 65534) == 0);
 }
 
 static void without_rights(void *unused)
@@ -193,7 +201,7 @@ static void without_rights(void *unused)
 	attr.flags = UMMAP_KERNEL;
 	check_fails(open_mem(&attr, &m), EPERM);
 	check(strstr(umerrormsg(), "CAP_SYS_PTRACE"), "%s", umerrormsg());
-	/* Its own accesses are served, and what is pinned the kernel may touch. */
+	/* The process's own accesses work, and the kernel may access pinned ranges. */
 	attr.flags = 0;
 	attr.engine = UMMAP_ENGINE_UFFD;
 	attr.seg_size = SEG;
@@ -217,7 +225,7 @@ Test(uffd, without_rights)
 
 	skip_without_uffd();
 	if (geteuid() != 0 || !f || fscanf(f, "%d", &all) != 1 || all)
-		cr_skip_test("this process cannot give up what it does not have");
+		cr_skip_test("this process has no right that it could give up");
 	fclose(f);
 	check_exits(run_child(without_rights, NULL), 0);
 }
@@ -259,7 +267,7 @@ static void forbidden(void *unused)
 Test(uffd, forbidden)
 {
 	if (geteuid() != 0)
-		cr_skip_test("only root can be sure to lose the right");
+		cr_skip_test("only root surely loses the right");
 	check_exits(run_child(forbidden, NULL), 0);
 }
 
@@ -268,7 +276,7 @@ Test(uffd, forbidden)
 static int told_error;
 static void *told_addr;
 
-static void tell(void *addr, int error)
+static void note_error(void *addr, int error)
 {
 	told_addr = addr;
 	told_error = error;
@@ -289,14 +297,14 @@ static uint8_t *map_failing(const char *keys)
 	return addr;
 }
 
-/* As with the other engine: one SIGBUS for each load that storage failed, and the next touch tries again. */
+/* As with segv, each failed load raises one SIGBUS, and the next access tries again. */
 Test(uffd, failed_loads_raise_sigbus)
 {
 	uint8_t *m = map_failing("error.nth=2&error.times=2&error.errno=ESTALE");
 	uint64_t value = 1;
 
 	catch_sigbus();
-	check(umonerror(tell) == 0);
+	check(umonerror(note_error) == 0);
 	check(try_load(m, &value) && value == 0);
 	check(!try_load(m + 3 * SEG + 40, &value));
 	check(bus_info.si_addr == m + 3 * SEG + 40 && bus_info.si_code == BUS_ADRERR);
@@ -319,7 +327,7 @@ static void *touch_failing(void *m)
 	return NULL;
 }
 
-/* Threads that wait for the same load: each gets a SIGBUS, or what a later try has brought. */
+/* Threads wait for the same load: each gets SIGBUS or the data of a later try. */
 Test(uffd, threads_on_failed_loads)
 {
 	uint8_t *m = map_failing("error.times=always");
@@ -347,7 +355,7 @@ static void *keep_busy(void *unused)
 	return unused;
 }
 
-/* On this processor from now on, with all threads that it starts. */
+/* Binds this thread and its future threads to the current processor. */
 static void stay_here(void)
 {
 	cpu_set_t here;
@@ -357,11 +365,11 @@ static void stay_here(void)
 	check(sched_setaffinity(0, sizeof(here), &here) == 0);
 }
 
-/* The error waits for who made the access, though others have the processor for a while. */
+/* The error is delivered to the thread that made the access, even if other threads run first. */
 Test(uffd, failed_loads_wait_for_slow_threads)
 {
 	uint8_t *m = map_failing("error.times=1000000000");
-	double end = now() + 2.5;   /* the background thread comes by twice */
+	double end = now() + 2.5;   /* the background thread runs twice */
 	uint64_t value, heard = 0;
 	pthread_t other;
 
@@ -376,11 +384,12 @@ Test(uffd, failed_loads_wait_for_slow_threads)
 	}
 	busy = false;
 	check(pthread_join(other, NULL) == 0);
-	check(stat_of(m).read_errors == heard, "%" PRIu64 " errors, %" PRIu64 " heard of", stat_of(m).read_errors, heard);
+	check(stat_of(m).read_errors == heard, "%" PRIu64 " errors, %" PRIu64 " heard of",
+	      stat_of(m).read_errors, heard);
 	check(umunmap(m, 0) == 0);
 }
 
-/* A system call cannot take the error, so others get it for a while; then it is tried again. */
+/* A system call cannot get the error, so it is tried again after a while. */
 Test(uffd, failed_loads_of_the_kernel)
 {
 	uint8_t *m;
@@ -396,7 +405,7 @@ Test(uffd, failed_loads_of_the_kernel)
 	}
 	check(again);
 	check(umunmap(m, 0) == 0);
-	/* Where the program asks in another way, at once. */
+	/* With another access of the program, at once. */
 	m = map_failing("error.nth=1");
 	check(!kernel_waits(m));
 	check(umpin(m, 1, PROT_READ) == 0);
@@ -425,7 +434,7 @@ Test(uffd, failed_loads_kill_by_default)
 	check_killed(run_child(fail_in_child, NULL), SIGBUS);
 }
 
-/* ---- A guest ---- */
+/* ---- Effects on the process ---- */
 
 static uint8_t *map_uffd(int *fd)
 {
@@ -443,7 +452,7 @@ static void on_signal(int sig)
 	signals_seen++;
 }
 
-/* The library's threads take no signal of the process's, so nothing can end them but what ends the process. */
+/* The library's threads block all signals of the process. */
 Test(uffd, threads_take_no_signals)
 {
 	uint8_t *m;
@@ -479,7 +488,7 @@ static void be_a_child(void *m)
 	fill(own, SIZE, 0, NEW);
 	check(umunmap(own, 1) == 0);
 	check_file(fd, 0, SIZE, 0, NEW);
-	value = *(volatile uint64_t *)m;  /* not mapped here */
+	value = *(volatile uint64_t *)m;  /* the child does not have the mapping */
 	exit(value != 0);
 }
 
@@ -513,7 +522,8 @@ static void *serve_own(void *arg)
 
 	memset(page, 0x77, 4 * KIB);
 	while (read(fd, &msg, sizeof(msg)) == sizeof(msg)) {
-		struct uffdio_copy copy = { .dst = msg.arg.pagefault.address & ~(4 * KIB - 1), .src = (uintptr_t)page,
+		struct uffdio_copy copy = { .dst = msg.arg.pagefault.address & ~(4 * KIB - 1),
+					    .src = (uintptr_t)page,
 					    .len = 4 * KIB };
 
 		check(ioctl(fd, UFFDIO_COPY, &copy) == 0);
@@ -521,7 +531,7 @@ static void *serve_own(void *arg)
 	return NULL;
 }
 
-/* The program has a userfaultfd of its own; ours stays ours. */
+/* The program uses its own userfaultfd at the same time. */
 Test(uffd, beside_the_programs_own)
 {
 	struct uffdio_api api = { .api = UFFD_API };
@@ -545,7 +555,7 @@ Test(uffd, beside_the_programs_own)
 	check_file(fd, 1, SEG - 1, 1, OLD);
 }
 
-/* A thread that the mapping is taken away from is not left waiting for ever. */
+/* A thread that waits for a segment wakes up when the mapping ends. */
 static void *wait_there(void *m)
 {
 	(void)*(volatile uint8_t *)m;
@@ -561,8 +571,8 @@ static void unmap_under_a_thread(void *unused)
 	(void)unused;
 	attr.engine = UMMAP_ENGINE_UFFD;
 	attr.seg_size = SEG;
-	check(ummap_open("error+mem:1M?error.op=read&error.nth=9999&error.delay=200000", MIB, 0, PROT_READ, &attr,
-			 &addr) == 0);
+	check(ummap_open("error+mem:1M?error.op=read&error.nth=9999&error.delay=200000", MIB, 0,
+			 PROT_READ, &attr, &addr) == 0);
 	check(pthread_create(&thread, NULL, wait_there, addr) == 0);
 	pause_ms(20);
 	check(umunmap(addr, 0) == 0);
@@ -576,7 +586,8 @@ Test(uffd, unmapping_wakes_who_waits)
 
 	skip_without_uffd();
 	status = run_child(unmap_under_a_thread, NULL);
-	check((WIFEXITED(status) && WEXITSTATUS(status) == 0) || (WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV),
+	check((WIFEXITED(status) && WEXITSTATUS(status) == 0) ||
+		      (WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV),
 	      "wait status %#x", status);
 }
 
@@ -585,7 +596,7 @@ Test(uffd, unmapping_wakes_who_waits)
 static struct {
 	uint8_t *m;
 	atomic_bool over;     /* the call that changes the mapping has returned */
-	atomic_bool touched;  /* ... and the thread has got all that it wanted */
+	atomic_bool touched;  /* the thread has loaded all bytes */
 } meanwhile;
 
 static void *touch_meanwhile(void *unused)
@@ -599,8 +610,8 @@ static void *touch_meanwhile(void *unused)
 	return NULL;
 }
 
-/* Who meets a mapping that is being changed waits until it has been: here while its contents move within their file, and each
- * write takes its time. */
+/* A thread that accesses a mapping during a change waits for its end: here, contents move within
+ * their file, and each write is slow. */
 Test(uffd, waits_while_the_mapping_changes)
 {
 	void *moved = NULL;
@@ -617,12 +628,12 @@ Test(uffd, waits_while_the_mapping_changes)
 	meanwhile.over = true;
 	for (double end = now() + 60; !meanwhile.touched && now() < end;)
 		pause_ms(10);
-	check(meanwhile.touched, "who waited is not woken");
+	check(meanwhile.touched, "the waiting thread is not woken");
 	check(pthread_join(thread, NULL) == 0);
 	check(umunmap(meanwhile.m, 0) == 0);
 }
 
-/* Few mappings of the kernel's, however many segments. */
+/* Any number of segments takes few VMAs. */
 Test(uffd, segments_take_no_mappings)
 {
 	const size_t size = 64 * MIB;

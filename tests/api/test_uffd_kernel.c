@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_uffd_kernel.c - what the kernel and other processes do to a mapping by userfaultfd: every kind of system call on
- * absent, unchanged, changed and evicted ranges, and other processes while the owner lets segments go.
+ * Accesses of the kernel and of other processes to a mapping with the engine uffd: each kind of
+ * system call on absent, clean, dirty and evicted ranges, and other processes during evictions.
  */
 #include <criterion/criterion.h>
 #include <linux/futex.h>
@@ -16,14 +16,14 @@
 #define SEG (4 * KIB)
 #define SIZE (4 * MIB)
 #define BUDGET (64 * SEG)
-#define LEN (24 * SEG)  /* of one system call, less than a socket or a pipe holds */
+#define LEN (24 * SEG)  /* length of a system call, which fits into a socket or pipe */
 #define OLD 1
 #define NEW 2
 
 static int data_fd;     /* the mapping's file */
 
-/* A mapping of the file, by a URI with %d for it, that the kernel may touch anywhere; skips the test where the system
- * does not allow it. */
+/* Maps the file by a URI with %d for its descriptor, for accesses by the kernel. Skips the test if
+ * the system does not permit this. */
 static uint8_t *map_kernel_by(const char *format, size_t seg, int prot)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -48,30 +48,30 @@ static uint8_t *map_kernel(size_t seg, int prot)
 	return map_kernel_by("posix:/proc/self/fd/%d", seg, prot);
 }
 
-static void let_go(uint8_t *m)
+static void evict_all(uint8_t *m)
 {
 	check(umsync(m, 1) == 0);
 	check(stat_of(m).resident_bytes == 0);
 }
 
-/* ---- What is there before the call. ---- */
+/* ---- States before the call ---- */
 
 static void absent(uint8_t *m, size_t at)
 {
 	(void)at;
-	let_go(m);
+	evict_all(m);
 }
 
 static void unchanged(uint8_t *m, size_t at)
 {
-	let_go(m);
+	evict_all(m);
 	check_bytes(m + at, LEN, at, OLD);
 }
 
-/* The same values: they count as changed all the same. */
+/* Stores the same values, which makes the segments dirty. */
 static void changed(uint8_t *m, size_t at)
 {
-	let_go(m);
+	evict_all(m);
 	fill(m + at, LEN, at, OLD);
 }
 
@@ -91,7 +91,7 @@ static void evicted(uint8_t *m, size_t at)
 
 static void half(uint8_t *m, size_t at)
 {
-	let_go(m);
+	evict_all(m);
 	fill(m + at + LEN / 2, LEN / 4, at + LEN / 2, OLD);
 }
 
@@ -99,11 +99,11 @@ static const struct {
 	const char *name;
 	void (*make)(uint8_t *m, size_t at);
 } states[] = {
-	{ "absent", absent }, { "unchanged", unchanged }, { "changed", changed }, { "written", written },
-	{ "evicted", evicted }, { "half of it changed", half },
+	{ "absent", absent },   { "unchanged", unchanged }, { "changed", changed },
+	{ "written", written }, { "evicted", evicted },     { "half of it changed", half },
 };
 
-/* ---- Calls that move LEN bytes out of the mapping, or into it, through something else. ---- */
+/* ---- Calls that move LEN bytes from or to the mapping ---- */
 
 static int other_fd;                 /* a file of LEN bytes */
 static int sockets[2];
@@ -173,7 +173,7 @@ static ssize_t file_pwrite(uint8_t *at) { return to_file(do_pwrite(at)); }
 static ssize_t file_writev(uint8_t *at) { return to_file(do_writev(at)); }
 static ssize_t file_pwritev(uint8_t *at) { return to_file(do_pwritev(at)); }
 
-/* The other way: other_fd holds what is to come; so does `plain`. */
+/* In the other direction: other_fd has the data, and so does `plain`. */
 static ssize_t do_read(uint8_t *at)
 {
 	return lseek(other_fd, 0, SEEK_SET) ? -1 : read(other_fd, at, LEN);
@@ -226,11 +226,19 @@ static const struct call {
 	ssize_t (*move)(uint8_t *at);
 	bool stores;
 } calls[] = {
-	{ "write", file_write, false }, { "pwrite", file_pwrite, false }, { "writev", file_writev, false },
-	{ "pwritev", file_pwritev, false }, { "send", do_send, false }, { "sendmsg", do_sendmsg, false },
+	{ "write", file_write, false },
+	{ "pwrite", file_pwrite, false },
+	{ "writev", file_writev, false },
+	{ "pwritev", file_pwritev, false },
+	{ "send", do_send, false },
+	{ "sendmsg", do_sendmsg, false },
 	{ "process_vm_readv", do_vm_read, false },
-	{ "read", do_read, true }, { "pread", do_pread, true }, { "readv", do_readv, true },
-	{ "preadv", do_preadv, true }, { "recv", do_recv, true }, { "recvmsg", do_recvmsg, true },
+	{ "read", do_read, true },
+	{ "pread", do_pread, true },
+	{ "readv", do_readv, true },
+	{ "preadv", do_preadv, true },
+	{ "recv", do_recv, true },
+	{ "recvmsg", do_recvmsg, true },
 	{ "process_vm_writev", do_vm_write, true },
 };
 
@@ -256,8 +264,8 @@ static void call_on(uint8_t *m, const struct call *c, size_t at)
 	if (!c->stores)
 		check_bytes(plain, LEN, at, OLD);
 	check_bytes(m + at, LEN, at, seed);
-	/* What the kernel stored is a change like any other. */
-	let_go(m);
+	/* A store of the kernel is a change like any other. */
+	evict_all(m);
 	check_file(data_fd, at, LEN, at, seed);
 	check_bytes(m + at, LEN, at, seed);
 	fill(m + at, LEN, at, OLD);
@@ -280,14 +288,15 @@ Test(uffd_kernel, system_calls_that_move_bytes)
 	check_file(data_fd, 0, SIZE, 0, OLD);
 }
 
-/* ---- Calls whose arguments stand in the mapping, each in a place that is absent. ---- */
+/* ---- Calls whose arguments are in the mapping, each in an absent segment ---- */
 
 static uint8_t *fresh_place(uint8_t *m)
 {
 	static size_t next;
 
 	next += SEG;
-	return m + next + SEG - 64;  /* the longer ones go on in the next segment, which is absent, too */
+	return m + next + SEG -
+	       64; /* long arguments continue in the next segment, which is absent */
 }
 
 Test(uffd_kernel, arguments_in_the_mapping)
@@ -302,14 +311,14 @@ Test(uffd_kernel, arguments_in_the_mapping)
 	struct stat *st;
 	uint32_t *word;
 
-	let_go(m);
+	evict_all(m);
 	text = (char *)fresh_place(m);
 	check(syscall(SYS_getcwd, text, 256) > 0 && strcmp(text, getcwd(here, sizeof(here))) == 0);
 	check(syscall(SYS_uname, fresh_place(m)) == 0 && uname(&name) == 0);
 	time = (struct timespec *)fresh_place(m);
 	check(syscall(SYS_clock_gettime, CLOCK_MONOTONIC, time) == 0 && time->tv_nsec < 1000000000);
 	*time = (struct timespec){ 0, 1000 };
-	let_go(m);
+	evict_all(m);
 	check(syscall(SYS_nanosleep, time, NULL) == 0);
 	fds = (int *)fresh_place(m);
 	check(pipe2(fds, O_CLOEXEC) == 0 && write(fds[1], "x", 1) == 1);
@@ -318,7 +327,7 @@ Test(uffd_kernel, arguments_in_the_mapping)
 	check(epoll_wait(epoll, (struct epoll_event *)fresh_place(m), 1, 1000) == 1);
 	one = (struct pollfd *)fresh_place(m);
 	*one = (struct pollfd){ .fd = wanted, .events = POLLIN };
-	let_go(m);
+	evict_all(m);
 	check(poll(one, 1, 1000) == 1 && one->revents == POLLIN);
 	st = (struct stat *)fresh_place(m);
 	check(fstat(data_fd, st) == 0 && st->st_size == SIZE);
@@ -328,15 +337,15 @@ Test(uffd_kernel, arguments_in_the_mapping)
 	check(syscall(SYS_futex, fresh_place(m), FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0) == 0);
 	text = (char *)fresh_place(m);
 	strcpy(text, "/proc/self/exe");
-	let_go(m);
+	evict_all(m);
 	check(access(text, R_OK) == 0);
 	check(readlink(text, (char *)fresh_place(m), 64) > 0);
 	check(umunmap(m, 0) == 0);
 }
 
-/* ---- What keeps pages for a while: the kernel stores to them later, whatever rights they have by then. ---- */
+/* ---- Requests that hold pages, to which the kernel stores later with any access rights ---- */
 
-/* Far more at a time than the budget: none of it may be let go before it has been stored to. */
+/* More bytes at a time than the budget: no segment may be evicted before the kernel has stored. */
 Test(uffd_kernel, direct_reads_of_more_than_the_budget)
 {
 	const size_t len = 8 * BUDGET;
@@ -380,7 +389,7 @@ static void *sync_often(void *m)
 	return NULL;
 }
 
-/* Another process stores all of it in one call, while the owner syncs and lets go. */
+/* Another process stores everything in one call, while the owner syncs and evicts. */
 Test(uffd_kernel, others_store_while_the_owner_evicts)
 {
 	for (size_t seg = SEG; seg <= 64 * KIB; seg *= 16) {
@@ -403,10 +412,10 @@ Test(uffd_kernel, others_store_while_the_owner_evicts)
 struct outside {
 	uint8_t *base;
 	unsigned number;
-	uint32_t *versions;   /* shared: what the record holds at least */
+	uint32_t *versions;   /* lowest version of each record, in shared memory */
 };
 
-/* Records of its own, between those of the others: reads each before it stores the next version. */
+/* Checks each record of its own, between those of others, and stores the next version. */
 static void work_outside(void *arg)
 {
 	struct outside *o = arg;
@@ -419,8 +428,8 @@ static void work_outside(void *arg)
 		struct iovec here = { &value, 8 }, there = { o->base + at * 8, 8 };
 
 		check(process_vm_readv(getppid(), &here, 1, &there, 1, 0) == 8);
-		check((uint32_t)value == o->versions[at], "%#" PRIx64 " at %zu, not version %" PRIu32, value, at,
-		      o->versions[at]);
+		check((uint32_t)value == o->versions[at],
+		      "%#" PRIx64 " at %zu, not version %" PRIu32, value, at, o->versions[at]);
 		value = next;
 		check(process_vm_writev(getppid(), &here, 1, &there, 1, 0) == 8);
 		o->versions[at]++;
@@ -449,11 +458,12 @@ Test(uffd_kernel, many_processes_on_small_records)
 		uint64_t value;
 
 		check(pread(data_fd, &value, 8, i * 8) == 8);
-		check((uint32_t)value == versions[i], "%#" PRIx64 " at %zu, not version %" PRIu32, value, i, versions[i]);
+		check((uint32_t)value == versions[i], "%#" PRIx64 " at %zu, not version %" PRIu32,
+		      value, i, versions[i]);
 	}
 }
 
-/* ---- Mappings that are only loaded from. ---- */
+/* ---- Read-only mappings ---- */
 
 Test(uffd_kernel, cannot_store_where_the_program_cannot)
 {
@@ -467,15 +477,18 @@ Test(uffd_kernel, cannot_store_where_the_program_cannot)
 		check(stat_of(m).dirty_bytes == 0);
 	}
 	check_bytes(m, SIZE, 0, OLD);
-	let_go(m);
+	evict_all(m);
 	check_bytes(m, SIZE, 0, OLD);
 	check(umunmap(m, 1) == 0);
 }
 
-/* A system call's load failed, so that its place was barred; what came to standby meanwhile is let go of by a switch. */
+/* A load of a system call has failed and blocked its segment. A switch drops a segment that became
+ * inactive meanwhile. */
 Test(uffd_kernel, switches_where_a_load_has_failed)
 {
-	uint8_t *m = map_kernel_by("error+posix:/proc/self/fd/%d?error.op=read&error.nth=1&error.errno=EIO", SEG, PROT_READ);
+	uint8_t *m = map_kernel_by(
+		"error+posix:/proc/self/fd/%d?error.op=read&error.nth=1&error.errno=EIO", SEG,
+		PROT_READ);
 	int to = filled_file(SIZE, NEW), ends[2];
 	void *base = NULL;
 	double end = now() + 60;
@@ -483,8 +496,9 @@ Test(uffd_kernel, switches_where_a_load_has_failed)
 	check(pipe(ends) == 0);
 	check(write(ends[1], m, 4096) == -1 && errno == EFAULT);
 	/* It may be let go of again, where others want memory. */
+	/* Other loads may evict the segment again. */
 	do {
-		check(now() < end, "it does not come");
+		check(now() < end, "the segment is not loaded");
 		check(umadvise(m, SEG, UMMAP_ADV_WILLNEED) == 0);
 		pause_ms(2);
 	} while (stat_of(m).inactive_bytes == 0);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_uffd_old.c - kernels before Linux 6.8, whose userfaultfd has no UFFDIO_MOVE: this suite hides it. The library
- * refuses UMMAP_KERNEL and the engine uffd there, and the other engines keep everything that the kernel stores to pinned
- * ranges.
+ * Kernels before Linux 6.8, whose userfaultfd has no UFFDIO_MOVE, which this test hides. The
+ * library refuses UMMAP_KERNEL and the engine uffd. The other engines keep all data that the kernel
+ * stores to pinned ranges.
  */
 #include <criterion/criterion.h>
 #include <sys/uio.h>
 
 #include "common.h"
-/* The suite's own ioctl(3), which the library in it calls, too. */
+/* A replacement of ioctl(3), which the library calls, too. */
 #include "tests/kernels/no_move.c"
 
 #define SEG (64 * KIB)
 #define BUDGET (16 * SEG)
 #define SIZE (8 * BUDGET)
-#define PART (4 * SEG) /* pinned at a time */
+#define PART (4 * SEG) /* length of a pinned range */
 #define OLD 1
 #define NEW 2
 
@@ -28,10 +28,12 @@ static void check_refused(int engine, unsigned flags)
 	attr.engine = engine;
 	attr.flags = flags;
 	check_fails(ummap_open("mem:1M", MIB, 0, READ_WRITE, &attr, &m), EOPNOTSUPP);
-	check(strstr(umerrormsg(), "UFFDIO_MOVE") && strstr(umerrormsg(), "umpin(3)"), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "UFFDIO_MOVE") && strstr(umerrormsg(), "umpin(3)"), "%s",
+	      umerrormsg());
 }
 
-/* A process without the right to see accesses by the kernel gets the same sentence: the right would not help it. */
+/* A process without the right to see accesses by the kernel gets the same message, because the
+ * right would not help. */
 Test(uffd_old, kernel_accesses_are_refused)
 {
 	set_env("UMMAP_ENGINE", "auto");
@@ -66,7 +68,8 @@ Test(uffd_old, auto_chooses_what_works)
 	map_by_auto(2 * MIB, UMMAP_ENGINE_SEGV);
 }
 
-/* ---- Transfers for which the kernel holds pages, to ranges that are pinned, while segments come and go. ---- */
+/* ---- Transfers during which the kernel holds pages of pinned ranges, while segments are evicted
+ * ---- */
 
 struct outside {
 	uint8_t *part;
@@ -91,8 +94,8 @@ static void store_by_direct_read(int direct, uint8_t *part, size_t at)
 
 static atomic_bool over;
 
-/* Takes all of the mapping through memory, and writes it back, so that every segment that can leave does. */
-static void *press(void *m)
+/* Loads all segments and writes them, so that each segment that can be evicted is evicted. */
+static void *evict_all(void *m)
 {
 	while (!over) {
 		for (size_t at = 0; at < SIZE && !over; at += 4 * KIB)
@@ -140,7 +143,7 @@ static void check_pinned_transfers(int engine, size_t seg)
 	attr.seg_size = seg;
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, (void **)&m) == 0);
 	over = false;
-	check(pthread_create(&thread, NULL, press, m) == 0);
+	check(pthread_create(&thread, NULL, evict_all, m) == 0);
 	transfer(m, direct);
 	over = true;
 	check(pthread_join(thread, NULL) == 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* io_uring on mappings: requests on absent ranges, and buffers that are registered, which keep pages for as long as they
- * are; by userfaultfd, and what fails by SIGSEGV. */
+/* io_uring on mappings: requests on absent ranges, and registered buffers, whose pages the kernel
+ * holds. Both work with uffd; with segv, unpinned ranges fail. */
 #include <criterion/criterion.h>
 #include <liburing.h>
 
@@ -39,8 +39,8 @@ static uint8_t *start(unsigned engine)
 	return NULL;
 }
 
-/* One request, and its result. */
-static int run(void (*prepare)(struct io_uring_sqe *, uint8_t *), uint8_t *at)
+/* Runs one request. Returns its result. */
+static int run_request(void (*prepare)(struct io_uring_sqe *, uint8_t *), uint8_t *at)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
 	struct io_uring_cqe *cqe;
@@ -64,7 +64,7 @@ static void write_from(struct io_uring_sqe *sqe, uint8_t *at)
 	io_uring_prep_write(sqe, other_fd, at, LEN, 0);
 }
 
-/* By a thread of the kernel's. */
+/* A request that a thread of the kernel executes. */
 static void read_elsewhere(struct io_uring_sqe *sqe, uint8_t *at)
 {
 	read_to(sqe, at);
@@ -76,7 +76,7 @@ static void read_fixed(struct io_uring_sqe *sqe, uint8_t *at)
 	io_uring_prep_read_fixed(sqe, other_fd, at, LEN, 0, 0);
 }
 
-static void take_through(uint8_t *m, size_t from)
+static void load_all(uint8_t *m, size_t from)
 {
 	for (size_t at = from; at < SIZE; at += SEG)
 		(void)*(volatile uint8_t *)(m + at);
@@ -88,13 +88,13 @@ Test(uffd_uring, requests_on_absent_ranges)
 
 	for (size_t at = 0; at + 3 * LEN <= SIZE; at += 3 * LEN) {
 		check(umsync(m, 1) == 0);
-		check(run(write_from, m + at) == LEN);
+		check(run_request(write_from, m + at) == LEN);
 		check_file(other_fd, 0, LEN, at, OLD);
 		file_fill(other_fd, 0, LEN, at, NEW);
 		check(umsync(m, 1) == 0);
-		check(run(read_to, m + at) == LEN);
+		check(run_request(read_to, m + at) == LEN);
 		check(umsync(m, 1) == 0);
-		check(run(read_elsewhere, m + at + LEN) == LEN);
+		check(run_request(read_elsewhere, m + at + LEN) == LEN);
 		check_bytes(m + at, LEN, at, NEW);
 		check_bytes(m + at + LEN, LEN, at, NEW);
 	}
@@ -103,7 +103,8 @@ Test(uffd_uring, requests_on_absent_ranges)
 	io_uring_queue_exit(&ring);
 }
 
-/* What is registered the kernel may store to at any time, without a fault: no sync and no pressure loses it. */
+/* The kernel may store to registered buffers at any time without a fault. No sync or eviction loses
+ * the data. */
 Test(uffd_uring, registered_buffers)
 {
 	uint8_t *m = start(UMMAP_ENGINE_UFFD);
@@ -111,40 +112,41 @@ Test(uffd_uring, registered_buffers)
 
 	check(io_uring_register_buffers(&ring, &iov, 1) == 0);
 	for (uint64_t seed = NEW; seed <= LATER; seed++) {
-		take_through(m, LEN);
+		load_all(m, LEN);
 		check(umsync(m, 1) == 0);
 		file_fill(other_fd, 0, LEN, 0, seed);
-		check(run(read_fixed, m) == LEN);
-		take_through(m, LEN);
+		check(run_request(read_fixed, m) == LEN);
+		load_all(m, LEN);
 		check_bytes(m, LEN, 0, seed);
 		check(umsync(m, 0) == 0);
 		check_file(data_fd, 0, LEN, 0, seed);
 	}
 	file_fill(other_fd, 0, LEN, 0, OLD);
-	check(run(read_fixed, m) == LEN);
+	check(run_request(read_fixed, m) == LEN);
 	check(io_uring_unregister_buffers(&ring) == 0);
-	take_through(m, LEN);
+	load_all(m, LEN);
 	check(umunmap(m, 1) == 0);
 	check_file(data_fd, 0, SIZE, 0, OLD);
 	io_uring_queue_exit(&ring);
 }
 
-/* By SIGSEGV the kernel cannot bring anything in: what is not pinned fails, and nothing is changed. */
+/* With segv, the kernel cannot load segments: a request on an unpinned range fails and changes
+ * nothing. */
 Test(uffd_uring, needs_pins_with_segv)
 {
 	uint8_t *m = start(UMMAP_ENGINE_SEGV);
 	struct iovec iov = { m, LEN };
 
 	file_fill(other_fd, 0, LEN, 0, NEW);
-	check(run(read_to, m) == -EFAULT && run(write_from, m) == -EFAULT);
+	check(run_request(read_to, m) == -EFAULT && run_request(write_from, m) == -EFAULT);
 	check(io_uring_register_buffers(&ring, &iov, 1) == -EFAULT);
 	check_bytes(m, LEN, 0, OLD);
-	check(run(read_to, m) == -EFAULT);  /* loaded is not enough */
+	check(run_request(read_to, m) == -EFAULT);  /* a resident segment is not enough */
 	check(umsync(m, 1) == 0 && umpin(m, LEN, READ_WRITE) == 0);
-	check(run(read_to, m) == LEN);
+	check(run_request(read_to, m) == LEN);
 	check(io_uring_register_buffers(&ring, &iov, 1) == 0);
 	file_fill(other_fd, 0, LEN, 0, LATER);
-	check(run(read_fixed, m) == LEN);
+	check(run_request(read_fixed, m) == LEN);
 	check(io_uring_unregister_buffers(&ring) == 0);
 	check(umunpin(m, LEN) == 0 && umunmap(m, 1) == 0);
 	check_file(data_fd, 0, LEN, 0, LATER);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_with.c - what ummap-with(7) says about system calls on a mapping, with either engine: which succeed, which fail
- * with EFAULT, and how far those come that reach an absent segment.
+ * The statements of ummap-with(7) about system calls on a mapping, with either engine: which calls
+ * succeed, which fail with EFAULT, and how many bytes are transferred before an absent segment.
  */
 #include <criterion/criterion.h>
 #include <sys/socket.h>
@@ -12,13 +12,13 @@
 #define SEG (64 * KIB)
 #define SIZE (64 * SEG)
 #define PLACE (8 * SEG)  /* the segment whose state is set; the next one is absent */
-#define PART 5000        /* what a call has of it, when it reaches into the next one */
+#define PART 5000        /* bytes of a call that are before the absent segment */
 #define LEN 12000
 #define OLD 1
 #define NEW 2
 
 static uint8_t *map;
-static bool by_kernel;   /* the kernel may touch what is absent */
+static bool by_kernel;   /* the kernel may access absent segments */
 static int file, direct, ends[2], sockets[2];
 static uint8_t plain[2 * SEG];
 
@@ -46,7 +46,7 @@ static void prepare(unsigned engine)
 	check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets) == 0);
 }
 
-/* ---- What is there before the call, at PLACE; everything else is absent. ---- */
+/* ---- States at PLACE before the call; all other segments are absent ---- */
 
 static void absent(void)
 {
@@ -71,7 +71,7 @@ static void written(void)
 	check(umsync(map, 0) == 0);
 }
 
-/* ---- Calls on len bytes. Those that only load find OLD, those that store bring NEW. ---- */
+/* ---- Calls on len bytes. Loads find OLD, and stores bring NEW. ---- */
 
 static struct iovec *split(uint8_t *at, size_t len, struct iovec iov[2])
 {
@@ -138,19 +138,19 @@ static const struct call {
 	ssize_t (*on)(uint8_t *at, size_t len);
 	bool stores;
 } calls[] = {
-	{ "write", do_write, false }, { "pwrite", do_pwrite, false }, { "writev", do_writev, false },
-	{ "process_vm_readv", do_vm_read, false },
-	{ "read", do_read, true }, { "pread", do_pread, true }, { "readv", do_readv, true },
-	{ "process_vm_writev", do_vm_write, true },
+	{ "write", do_write, false },   { "pwrite", do_pwrite, false },
+	{ "writev", do_writev, false }, { "process_vm_readv", do_vm_read, false },
+	{ "read", do_read, true },      { "pread", do_pread, true },
+	{ "readv", do_readv, true },    { "process_vm_writev", do_vm_write, true },
 };
 
-/* Before each test: the file may have been written to. */
-static void renew(void)
+/* Restores the file before each test. */
+static void restore_file(void)
 {
 	file_fill(file, 0, SIZE, 0, NEW);
 }
 
-/* A call on one segment is done in full, or fails with EFAULT and has not changed anything. */
+/* A call on one segment is done completely, or fails with EFAULT and has changed nothing. */
 static void check_in_one(const struct call *c, const char *state, bool works)
 {
 	uint8_t *at = map + PLACE;
@@ -171,7 +171,7 @@ static void check_states(void)
 	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
 		const struct call *c = &calls[i];
 
-		renew();
+		restore_file();
 		absent();
 		check_in_one(c, "absent", by_kernel);
 		loaded();
@@ -191,7 +191,7 @@ static void check_states(void)
 	}
 }
 
-/* From PART bytes of a stored segment on into an absent one. */
+/* A call begins PART bytes before the end of a stored segment and continues in an absent one. */
 static void check_counts(void)
 {
 	size_t from = PLACE + SEG - PART;
@@ -200,7 +200,7 @@ static void check_counts(void)
 		const struct call *c = &calls[i];
 		ssize_t got, want = by_kernel ? LEN : PART;
 
-		renew();
+		restore_file();
 		stored();
 		got = c->on(map + from, LEN);
 		check(got == want, "%s: %zd of %d", c->name, got, LEN);
@@ -210,17 +210,20 @@ static void check_counts(void)
 	}
 }
 
-/* What the file system makes of it with O_DIRECT: all, or EFAULT, or what lies before the absent segment at most. */
+/* With O_DIRECT, a file system transfers all, nothing, or at most the bytes before the absent
+ * segment. */
 static bool comes_as_said(ssize_t got)
 {
-	return by_kernel ? got == (ssize_t)(2 * SEG) : got == -1 ? errno == EFAULT : got > 0 && got <= (ssize_t)SEG;
+	return by_kernel ? got == (ssize_t)(2 * SEG) :
+	       got == -1 ? errno == EFAULT :
+			   got > 0 && got <= (ssize_t)SEG;
 }
 
 static void check_direct(void)
 {
 	if (direct == -1)
-		return;  /* there is none on this file system */
-	renew();
+		return;  /* this file system has no direct transfers */
+	restore_file();
 	stored();
 	check(pread(direct, map + PLACE, SEG, PLACE) == (ssize_t)SEG);
 	stored();
@@ -240,7 +243,7 @@ static size_t drain(int fd)
 	return sum;
 }
 
-/* Pipes and sockets may stop before the absent segment, or fail at once; what is not counted was not moved. */
+/* Pipes and sockets stop before the absent segment or fail. Only counted bytes are moved. */
 static void check_streams(int to, int from)
 {
 	uint8_t *at = map + PLACE + SEG - PART;
@@ -252,7 +255,10 @@ static void check_streams(int to, int from)
 	check(drain(from) == (by_kernel ? LEN : 0));
 	stored();
 	got = write(to, at, LEN);
-	check(by_kernel ? got == LEN : got == -1 ? errno == EFAULT : got > 0 && got <= PART, "%zd", got);
+	check(by_kernel ? got == LEN :
+	      got == -1 ? errno == EFAULT :
+			  got > 0 && got <= PART,
+	      "%zd", got);
 	check(drain(from) == (got > 0 ? (size_t)got : 0));
 
 	check(write(to, plain, LEN) == LEN);
@@ -263,7 +269,10 @@ static void check_streams(int to, int from)
 	check(write(to, plain, LEN) == LEN);
 	stored();
 	got = read(from, at, LEN);
-	check(by_kernel ? got == LEN : got == -1 ? errno == EFAULT : got > 0 && got <= PART, "%zd", got);
+	check(by_kernel ? got == LEN :
+	      got == -1 ? errno == EFAULT :
+			  got > 0 && got <= PART,
+	      "%zd", got);
 	check(drain(from) == LEN - (got > 0 ? (size_t)got : 0));
 	fill(map + PLACE, 2 * SEG, PLACE, OLD);
 }
@@ -291,7 +300,7 @@ static void check_arguments(void)
 	fill(map + PLACE, SEG, PLACE, OLD);
 }
 
-/* stdio copies what is small, and hands the buffer of a large transfer to the system. */
+/* stdio copies small transfers, and passes the buffer of a large one to the system. */
 static void check_stdio(void)
 {
 	char path[320];
@@ -313,7 +322,8 @@ static void check_stdio(void)
 		check(fread(map + PLACE + off, 1, 1000, f) == 1000);
 	rewind(f);
 	absent();
-	check((fread(map + PLACE, 1, 3 * SEG, f) == 3 * SEG) == by_kernel && !ferror(f) == by_kernel);
+	check((fread(map + PLACE, 1, 3 * SEG, f) == 3 * SEG) == by_kernel &&
+	      !ferror(f) == by_kernel);
 	fclose(f);
 	check_bytes(map + PLACE, 3 * SEG, PLACE, OLD);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Drivers that must not run in a signal handler: their calls are made elsewhere, and no job of the background can
- * hold them up. */
+/* Drivers that must not run in a signal handler: other threads make their calls, and no background
+ * job can block these. */
 #include "common.h"
 
 #include <criterion/criterion.h>
@@ -14,7 +14,7 @@
 static uint64_t *words;
 static _Atomic unsigned running;
 
-/* Each thread has a word of its own in every segment. */
+/* Each thread has a word in each segment. */
 static void *store(void *arg)
 {
 	size_t self = (size_t)(uintptr_t)arg;
@@ -26,7 +26,7 @@ static void *store(void *arg)
 	return NULL;
 }
 
-/* What the stores of all threads come to. */
+/* Checks the sums of the stores of all threads. */
 static void check_words(void)
 {
 	for (size_t self = 0; self < THREADS; self++) {
@@ -35,7 +35,8 @@ static void check_words(void)
 		for (int k = 0; k < ROUNDS; k++)
 			wanted[next_random(&random) % SEGS]++;
 		for (size_t i = 0; i < SEGS; i++)
-			cr_assert_eq(words[i * (SEG / 8) + self], wanted[i], "thread %zu, segment %zu", self, i);
+			cr_assert_eq(words[i * (SEG / 8) + self], wanted[i],
+				     "thread %zu, segment %zu", self, i);
 		free(wanted);
 	}
 }
@@ -61,7 +62,8 @@ Test(worker, jobs_do_not_hold_up_calls, .timeout = 120)
 	folder_of_plugins();
 	set_budget(SEGS * SEG / 8);
 	attr.seg_size = SEG;
-	cr_assert_eq(ummap_open("plain+mem:2M", SEGS * SEG, 0, READ_WRITE, &attr, &addr), 0, "%s", umerrormsg());
+	cr_assert_eq(ummap_open("plain+mem:2M", SEGS * SEG, 0, READ_WRITE, &attr, &addr), 0, "%s",
+		     umerrormsg());
 	words = addr;
 	running = THREADS;
 	for (size_t i = 0; i < THREADS; i++)
@@ -69,7 +71,8 @@ Test(worker, jobs_do_not_hold_up_calls, .timeout = 120)
 	while (running > 0) {
 		size_t i = next_random(&random) % (SEGS / 2);
 
-		cr_assert_eq(umsync_range((char *)addr + i * SEG, SEGS / 2 * SEG, UMMAP_ASYNC), 0, "%s", umerrormsg());
+		cr_assert_eq(umsync_range((char *)addr + i * SEG, SEGS / 2 * SEG, UMMAP_ASYNC), 0,
+			     "%s", umerrormsg());
 		usleep(500);
 	}
 	for (int i = 0; i < THREADS; i++)

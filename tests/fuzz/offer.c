@@ -45,11 +45,11 @@ static int make_control(struct input *in)
 {
 	size_t len = export_segs_at() + sys_page();
 	int fd = make_object(take_or(in, len) % (4 * len), take(in) < 240);
-	struct export_head head = { .magic = EXPORT_MAGIC, .version = REACH_VERSION };
+	struct export_header head = { .magic = EXPORT_MAGIC, .version = EXPORT_VERSION };
 	struct stat st;
 
 	head.magic = take_or(in, EXPORT_MAGIC);
-	head.version = (uint32_t)take_or(in, REACH_VERSION);
+	head.version = (uint32_t)take_or(in, EXPORT_VERSION);
 	head.page = (uint32_t)take_or(in, sys_page());
 	head.seg_size = take_or(in, 4096);
 	head.count = take_or(in, SEGS);
@@ -80,13 +80,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = { data, data + size };
 	int control = make_control(&in), pool = make_object(take_or(&in, (uint64_t)SHARED_POOL_SPANS << SHARED_POOL_SPAN_SHIFT), take(&in) < 240);
-	struct export_offer o = { .magic = (uint32_t)EXPORT_MAGIC, .pid = getpid(), .control = control, .pool = pool };
+	struct export_description o = { .magic = (uint32_t)EXPORT_MAGIC, .pid = getpid(), .control = control, .pool = pool };
 	struct stat control_file, pool_file;
 	struct umexport offer;
 	struct umimport *peer;
 
 	must(fstat(control, &control_file) == 0 && fstat(pool, &pool_file) == 0);
-	export_place(&o.machine, &o.space);
+	export_identify(&o.machine, &o.pid_namespace);
 	o.magic = (uint32_t)take_or(&in, o.magic);
 	o.control = (int32_t)take_or(&in, (uint64_t)control);
 	o.pool = (int32_t)take_or(&in, (uint64_t)pool);

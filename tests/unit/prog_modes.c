@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_modes - processes that share a node's memory, static and dynamic: parts are equal or by need, follow those who
- * come and go and are killed, memory is given up by a process that does nothing, and no data is lost on the way.
+ * Processes that share a node's memory, in static and dynamic mode: shares are equal or follow the
+ * need, and change when processes start, end and are killed; idle processes give up memory; no data
+ * are lost.
  */
 #include "node/registry.h"
 #include "node.h"
@@ -16,7 +17,8 @@
 static bool all_have(uint64_t bytes)
 {
 	for (unsigned i = 0; i < node_count; i++) {
-		if (node_children[i].order != NODE_END && node_children[i].pid && node_children[i].budget != bytes)
+		if (node_children[i].order != NODE_END && node_children[i].pid &&
+		    node_children[i].budget != bytes)
 			return false;
 	}
 	return true;
@@ -35,7 +37,7 @@ static void static_shares(void *unused)
 		c[i] = node_start(false);
 		node_until(all_have(NODE_LIMIT / (i + 1)));
 	}
-	/* All of it is used, and nobody has more. */
+	/* All of the memory is used, and no process has more than its share. */
 	for (int i = 0; i < SHARES; i++)
 		node_use(c[i], NODE_SIZE);
 	for (int i = 0; i < SHARES; i++) {
@@ -58,7 +60,7 @@ static void static_shares(void *unused)
 	check(!node_table(path), "%s is left", path);
 }
 
-/* A process that holds everything, changed, and does nothing at all any more: the background thread lets go. */
+/* A process holds dirty segments only and then does nothing: its background thread evicts them. */
 static void given_up_in_the_background(void *dynamic)
 {
 	struct node_child *a, *b;
@@ -94,24 +96,26 @@ static void by_need(void *unused)
 	a = node_start(true);
 	b = node_start(true);
 	c = node_start(true);
-	/* Who is alone reads far ahead, and keeps what it has read. */
-	node_until(b->budget && b->budget <= NODE_LIMIT / 3 && c->budget && c->budget <= NODE_LIMIT / 3);
+	/* A single process reads far ahead, and keeps the segments. */
+	node_until(b->budget && b->budget <= NODE_LIMIT / 3 && c->budget &&
+		   c->budget <= NODE_LIMIT / 3);
 	node_use(b, NODE_LIMIT / 16);
 	node_use(c, NODE_LIMIT / 16);
 	node_await_round(b);
 	node_await_round(c);
-	/* Far beyond a third, because the others do not need theirs. */
+	/* Far more than a third, because the others do not need theirs. */
 	node_use(a, NODE_SIZE);
 	node_until(a->held >= NODE_LIMIT * 3 / 4);
 	check(b->held <= NODE_LIMIT / 8 && c->held <= NODE_LIMIT / 8,
 	      "%" PRIu64 " and %" PRIu64 " KiB", b->held / KIB, c->held / KIB);
-	/* Now they do. */
+	/* Now the others need their shares. */
 	node_use(b, NODE_SIZE);
 	node_use(c, NODE_SIZE);
-	node_until(b->held >= NODE_LIMIT / 3 - NODE_SLACK && c->held >= NODE_LIMIT / 3 - NODE_SLACK);
+	node_until(b->held >= NODE_LIMIT / 3 - NODE_SLACK &&
+		   c->held >= NODE_LIMIT / 3 - NODE_SLACK);
 	node_until(a->held <= NODE_LIMIT / 3 + NODE_SLACK);
 	node_until(node_sum() <= NODE_LIMIT + 3 * NODE_SLACK);
-	/* And now no longer: who is killed keeps nothing. */
+	/* Now they do not: a killed process keeps nothing. */
 	node_kill(b);
 	node_kill(c);
 	node_until(a->held >= NODE_LIMIT - NODE_SLACK);
@@ -121,7 +125,7 @@ static void by_need(void *unused)
 
 #define LARGE_SEG (2 * MIB)
 
-/* As node_body, with segments that are larger than the default step of a budget. */
+/* Like node_body, with segments that are larger than the default step of a budget. */
 static void work_large(void *child)
 {
 	struct node_child *c = child;
@@ -151,7 +155,7 @@ static void large_segments(void *unused)
 	node_end(b);
 }
 
-/* The first mapping decides. */
+/* The mode is that of the process's first mapping. */
 static void work_by_default(void *child)
 {
 	unsetenv("UMMAP_MEMCONFIG");
@@ -159,7 +163,7 @@ static void work_by_default(void *child)
 	node_work(child);
 }
 
-/* Who has set nothing has what others do not use, and nobody who is idle costs him half. */
+/* By default, a process uses what others do not use, and an idle process does not cost it half. */
 static void dynamic_by_default(void *unused)
 {
 	struct node_child *a, *b;
@@ -172,15 +176,17 @@ static void dynamic_by_default(void *unused)
 	node_use(a, NODE_SIZE);
 	node_until(a->held >= NODE_LIMIT * 3 / 4);
 	node_use(b, NODE_SIZE);
-	node_until(b->held >= NODE_LIMIT / 2 - NODE_SLACK && a->held <= NODE_LIMIT / 2 + NODE_SLACK);
+	node_until(b->held >= NODE_LIMIT / 2 - NODE_SLACK &&
+		   a->held <= NODE_LIMIT / 2 + NODE_SLACK);
 	node_check(a);
 	node_check(b);
 	node_end(a);
 	node_end(b);
 }
 
-/* One that is stopped gives nothing; who comes works all the same, with little, and has its due once the other goes on. */
-static void beside_one_that_is_stopped(void *dynamic)
+/* A stopped process gives up nothing. A new process works with little memory, and gets its share
+ * when the other one continues. */
+static void beside_stopped_process(void *dynamic)
 {
 	struct node_child *a, *b;
 
@@ -195,7 +201,8 @@ static void beside_one_that_is_stopped(void *dynamic)
 	check(b->held <= NODE_SLACK, "%" PRIu64, b->held);
 	check(kill(a->pid, SIGCONT) == 0);
 	node_use(b, NODE_SIZE);
-	node_until(b->held >= NODE_LIMIT / 2 - NODE_SLACK && a->held <= NODE_LIMIT / 2 + NODE_SLACK);
+	node_until(b->held >= NODE_LIMIT / 2 - NODE_SLACK &&
+		   a->held <= NODE_LIMIT / 2 + NODE_SLACK);
 	node_check(a);
 	node_check(b);
 	node_end(a);
@@ -221,7 +228,7 @@ static void static_beside_dynamic(void *unused)
 	node_end(a);
 }
 
-/* What the processes hold together, looked at all the time while they come, go and want more. */
+/* Checks the sum of what the processes hold while they start, end and want more. */
 static void sum_is_bounded(void *dynamic)
 {
 	struct node_child *c[6];
@@ -233,14 +240,16 @@ static void sum_is_bounded(void *dynamic)
 	for (int i = 0; i < 6; i++)
 		node_until(c[i]->budget);
 	for (int turn = 0; turn < 40; turn++) {
-		node_use(c[next_random(&random) % 6], (next_random(&random) % 16 + 1) * NODE_LIMIT / 16);
+		node_use(c[next_random(&random) % 6],
+			 (next_random(&random) % 16 + 1) * NODE_LIMIT / 16);
 		for (int i = 0; i < 8; i++) {
 			sum = node_resident();
 			most = sum > most ? sum : most;
 			pause_ms(5);
 		}
 	}
-	printf("%s: at most %" PRIu64 " KiB of %zu\n", dynamic ? "dynamic" : "static", most / KIB, NODE_LIMIT / KIB);
+	printf("%s: at most %" PRIu64 " KiB of %zu\n", dynamic ? "dynamic" : "static", most / KIB,
+	       NODE_LIMIT / KIB);
 	check(most >= NODE_LIMIT / 2 && most <= NODE_LIMIT + 6 * NODE_SLACK, "%" PRIu64, most);
 	for (int i = 0; i < 6; i++) {
 		c[i]->order = NODE_REST;
@@ -248,10 +257,11 @@ static void sum_is_bounded(void *dynamic)
 	}
 }
 
-/* ---- Asking ---- */
+/* ---- Requests to give up memory ---- */
 
-/* That others ask is not the program's business: its calls are not interrupted, even those that no flag protects. */
-static void sleep_in_peace(void *child)
+/* A request does not interrupt calls of the program, even those that SA_RESTART does not restart.
+ * */
+static void sleep_uninterrupted(void *child)
 {
 	struct node_child *c = child;
 	uint8_t *m = map_file(temp_file(NODE_SIZE), NODE_SIZE, NODE_SEG, READ_WRITE, 0);
@@ -276,7 +286,7 @@ static void calls_are_not_interrupted(void *unused)
 	(void)unused;
 	node_begin();
 	set_env("UMMAP_MEMCONFIG", "dynamic");
-	a = node_start_with(sleep_in_peace, true);
+	a = node_start_with(sleep_uninterrupted, true);
 	node_until(a->held >= NODE_LIMIT - NODE_SLACK);
 	b = node_start(true);
 	node_use(b, NODE_SIZE);
@@ -286,14 +296,21 @@ static void calls_are_not_interrupted(void *unused)
 	unsetenv("UMMAP_MEMCONFIG");
 }
 
-/* As runtimes and shells do before they go on: past all interposition, by the kernel's own call. But for those that engines need. */
+/* Resets all handlers with system calls, as runtimes and shells do before exec, except for the
+ * signals that engines need. */
 static void reset_all_signals(void)
 {
-	const struct { void *handler; unsigned long flags; void *restorer; uint64_t mask; } none = { .handler = SIG_DFL };
+	const struct {
+		void *handler;
+		unsigned long flags;
+		void *restorer;
+		uint64_t mask;
+	} none = { .handler = SIG_DFL };
 
 	for (int sig = 1; sig <= SIGRTMAX; sig++) {
 		if (sig != SIGSEGV && sig != SIGBUS && sig != SIGKILL && sig != SIGSTOP)
-			check(syscall(SYS_rt_sigaction, sig, &none, NULL, sizeof(none.mask)) == 0, "signal %d", sig);
+			check(syscall(SYS_rt_sigaction, sig, &none, NULL, sizeof(none.mask)) == 0,
+			      "signal %d", sig);
 	}
 }
 
@@ -315,7 +332,7 @@ static void work_blocked(void *child)
 	work_reset(child);
 }
 
-/* The kernel does not wait for two words before Linux 5.16, or is not let. */
+/* Before Linux 5.16, or if it is forbidden, the kernel cannot wait for two words. */
 static void work_without_waitv(void *child)
 {
 	struct sock_filter code[] = {
@@ -331,8 +348,8 @@ static void work_without_waitv(void *child)
 	node_work(child);
 }
 
-/* Whatever it has done with its signals: who is asked lives on, and gives. */
-static void lives_and_gives(void *body)
+/* A process gives up memory on request, whatever it has done with its signals. */
+static void gives_up_on_request(void *body)
 {
 	struct node_child *a, *b;
 
@@ -345,15 +362,16 @@ static void lives_and_gives(void *body)
 	a->order = NODE_REST;
 	b = node_start(true);
 	node_use(b, NODE_SIZE);
-	node_until(b->budget >= NODE_LIMIT / 2 - NODE_SLACK && a->held <= NODE_LIMIT / 2 + NODE_SLACK);
+	node_until(b->budget >= NODE_LIMIT / 2 - NODE_SLACK &&
+		   a->held <= NODE_LIMIT / 2 + NODE_SLACK);
 	node_check(a);
 	node_end(b);
 	node_end(a);
 	unsetenv("UMMAP_MEMCONFIG");
 }
 
-/* What another process does that asks, by hand. */
-static void ask(pid_t pid)
+/* Requests memory as another process would do. */
+static void request_memory(pid_t pid)
 {
 	struct registry *t;
 	char path[128];
@@ -374,7 +392,7 @@ static void ask(pid_t pid)
 	close(fd);
 }
 
-/* Asked once, it comes down by half of its excess. */
+/* A process reduces its excess by half for one request. */
 static void halves_its_excess(void *unused)
 {
 	struct node_child *a, *b;
@@ -386,12 +404,12 @@ static void halves_its_excess(void *unused)
 	node_use(b, NODE_SEG);
 	a = node_start(true);
 	node_use(a, NODE_SIZE);
-	/* As much as there is: it would grow on, else. */
+	/* All of the memory, because its budget would grow otherwise. */
 	node_until(a->budget >= NODE_LIMIT * 15 / 16 && a->held >= NODE_LIMIT * 7 / 8);
 	a->order = NODE_REST;
 	pause_ms(20);
 	before = a->budget;
-	ask(a->pid);
+	request_memory(a->pid);
 	node_until(a->budget < before && a->held < before);
 	check(a->budget >= NODE_LIMIT / 2, "never below its share: %" PRIu64, a->budget);
 	check(a->budget <= NODE_LIMIT / 2 + (before - NODE_LIMIT / 2) / 2 + NODE_LIMIT / 64);
@@ -420,15 +438,15 @@ int main(void)
 	in_child(by_need, NULL, "by need");
 	in_child(large_segments, NULL, "large segments");
 	in_child(dynamic_by_default, NULL, "dynamic by default");
-	in_child(beside_one_that_is_stopped, NULL, "beside one that is stopped, static");
-	in_child(beside_one_that_is_stopped, "", "beside one that is stopped, dynamic");
+	in_child(beside_stopped_process, NULL, "beside one that is stopped, static");
+	in_child(beside_stopped_process, "", "beside one that is stopped, dynamic");
 	in_child(static_beside_dynamic, NULL, "static beside dynamic");
 	in_child(sum_is_bounded, NULL, "the sum, static");
 	in_child(sum_is_bounded, "", "the sum, dynamic");
 	in_child(calls_are_not_interrupted, NULL, "calls are not interrupted");
 	in_child(halves_its_excess, NULL, "halves its excess");
-	in_child(lives_and_gives, &reset, "asked with all signals reset");
-	in_child(lives_and_gives, &blocked, "asked with all signals reset and blocked");
-	in_child(lives_and_gives, &without_waitv, "asked without futex_waitv");
+	in_child(gives_up_on_request, &reset, "asked with all signals reset");
+	in_child(gives_up_on_request, &blocked, "asked with all signals reset and blocked");
+	in_child(gives_up_on_request, &without_waitv, "asked without futex_waitv");
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Read-ahead: which runs of faults are found, and that other access is left alone. */
+/* Readahead: which sequences of faults it detects, and that it ignores other accesses. */
 #include "common.h"
 #include "paging/residency/readahead.h"
 #include "paging/mapping/lookup.h"
@@ -10,7 +10,7 @@
 #define SEG ((size_t)64 * KIB)
 #define SEGS ((size_t)1024)
 
-/* In memory: what a disk takes, above all to remove what has many blocks, is nothing to these tests. */
+/* Returns a file in memory, so that the speed of a disk does not matter. */
 static int memory_file(void)
 {
 	int fd = memfd_create("ahead", MFD_CLOEXEC);
@@ -28,7 +28,8 @@ static uint8_t *map_within(size_t budget, int advice)
 
 	for (size_t i = 0; i < SEGS; i++) {
 		memset(block, (int)(i % 251), sizeof(block));
-		cr_assert_eq(pwrite(fd, block, sizeof(block), (off_t)(i * SEG)), (ssize_t)sizeof(block));
+		cr_assert_eq(pwrite(fd, block, sizeof(block), (off_t)(i * SEG)),
+			     (ssize_t)sizeof(block));
 	}
 	set_budget(budget);
 	m = map_file(fd, SEGS * SEG, SEG, PROT_READ, 0);
@@ -47,7 +48,7 @@ static void load(const uint8_t *m, size_t i)
 	cr_assert_eq(((const volatile uint8_t *)m)[i * SEG + 100], i % 251, "segment %zu", i);
 }
 
-/* Of n loads, from first on, how many read-ahead has served. */
+/* Returns how many of n loads, from the segment `first` on, were readahead hits. */
 static uint64_t hits(uint8_t *m, size_t first, long stride, size_t n)
 {
 	uint64_t before = stat_of(m).readahead_hits;
@@ -57,18 +58,20 @@ static uint64_t hits(uint8_t *m, size_t first, long stride, size_t n)
 	return stat_of(m).readahead_hits - before;
 }
 
-/* Where the reader gets the processor and the worker does not, the reader is first: the best of some attempts counts. */
-#define ATTEMPTS 6
+/* If the workers get no processor, the reader is faster than readahead. So the best of several
+ * attempts counts. */
+#define MAX_ATTEMPTS 6
 static void expect_hits(uint64_t (*attempt)(const void *), const void *arg, uint64_t enough)
 {
 	uint64_t best = 0;
 
-	for (int i = 0; i < ATTEMPTS && best < enough; i++) {
+	for (int i = 0; i < MAX_ATTEMPTS && best < enough; i++) {
 		uint64_t found = attempt(arg);
 
 		best = found > best ? found : best;
 	}
-	cr_expect_geq(best, enough, "%lu instead of %lu", (unsigned long)best, (unsigned long)enough);
+	cr_expect_geq(best, enough, "%lu instead of %lu", (unsigned long)best,
+		      (unsigned long)enough);
 }
 
 struct run {
@@ -77,14 +80,15 @@ struct run {
 	size_t n;
 };
 
-/* Loads that fault meets while it is on its way count as hits, too: it waits for the same segment. */
+/* A load that meets its segment in flight counts as a hit, too, because it waits for it. */
 static uint64_t run_through(const void *arg)
 {
 	const struct run *r = arg;
 	uint8_t *m = map_cold(UMMAP_ADV_NORMAL);
 	uint64_t found = hits(m, r->first, r->stride, r->n);
 
-	cr_expect_leq(stat_of(m).readahead_loads, r->n + 64, "stride %ld: nothing between", r->stride);
+	cr_expect_leq(stat_of(m).readahead_loads, r->n + 64, "stride %ld: nothing between",
+		      r->stride);
 	cr_assert_eq(umunmap(m, 0), 0);
 	return found;
 }
@@ -121,7 +125,7 @@ Test(ahead, several_at_a_time)
 	expect_hits(run_several, NULL, 200);
 }
 
-/* What was asked for has come: nothing more for half a second. */
+/* Returns the number of loads after no further one has happened for half a second. */
 static uint64_t settled_loads(const uint8_t *m)
 {
 	uint64_t before, loads = stat_of(m).readahead_loads;
@@ -142,7 +146,7 @@ static uint64_t run_and_jump(const void *unused)
 	(void)unused;
 	hits(m, 0, 1, 200);
 	loads = settled_loads(m);
-	/* No two of these distances are equal. */
+	/* All of these distances differ. */
 	for (size_t k = 0, i = 990; k < 30; k++, i -= 3 + k)
 		load(m, i);
 	cr_expect_eq(settled_loads(m), loads);
@@ -164,7 +168,7 @@ Test(ahead, random_and_off)
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
-/* One scan takes a few frames, however much memory there is, and what it has left is read again. */
+/* One scan takes a few frames of any amount of memory, and its segments are read again later. */
 Test(ahead, lets_go_of_what_lies_behind)
 {
 	uint8_t *m;
@@ -174,8 +178,8 @@ Test(ahead, lets_go_of_what_lies_behind)
 	m = map_cold(UMMAP_ADV_SEQUENTIAL);
 	for (size_t k = 0; k < 100; k++)
 		load(m, k);
-	/* Two, and two that are dropped by later faults. More are there while threads that have
-	 * served faults lack a processor: the faults after that drop them. */
+	/* Two, and two that later faults drop. There are more while threads that have served faults
+	 * get no processor: the faults after that drop the segments. */
 	for (size_t k = 100; (st = stat_of(m)).resident_bytes > 4 * SEG && k < 200; k++) {
 		pause_ms(10);
 		load(m, k);
@@ -189,7 +193,7 @@ Test(ahead, lets_go_of_what_lies_behind)
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
-/* Rows of a matrix, read by a thread each. */
+/* A thread that reads some rows of a matrix. */
 static void *read_rows(void *at)
 {
 	volatile uint8_t *row = at;
@@ -207,7 +211,8 @@ static uint64_t run_threads(const void *unused)
 
 	(void)unused;
 	for (size_t t = 0; t < 4; t++)
-		cr_assert_eq(pthread_create(&thread[t], NULL, read_rows, m + t * SEGS / 4 * SEG), 0);
+		cr_assert_eq(pthread_create(&thread[t], NULL, read_rows, m + t * SEGS / 4 * SEG),
+			     0);
 	for (size_t t = 0; t < 4; t++)
 		pthread_join(thread[t], NULL);
 	found = stat_of(m).readahead_hits;
@@ -237,13 +242,14 @@ static uint64_t run_storing(const void *unused)
 	return found;
 }
 
-/* The first store to a segment that was loaded a moment ago is another fault at the same place. */
+/* The first store to a segment that was loaded before is a second fault at the same place. */
 Test(ahead, stores_after_loads)
 {
 	expect_hits(run_storing, NULL, SEGS / 2);
 }
 
-/* The most that came with a load, in segments; by userfaultfd never more is there than was loaded. */
+/* Checks that a load maps its segment and others that readahead has loaded; with userfaultfd,
+ * segments are mapped one by one. */
 static uint64_t run_watched(const void *unused)
 {
 	bool alone = !engine_is("segv");
@@ -256,7 +262,8 @@ static uint64_t run_watched(const void *unused)
 
 		load(m, i);
 		after = stat_of(m).resident_bytes;
-		cr_expect(!alone || after <= (i + 1) * SEG, "%zu after %zu loads", (size_t)after, i + 1);
+		cr_expect(!alone || after <= (i + 1) * SEG, "%zu after %zu loads", (size_t)after,
+			  i + 1);
 		if (after > before + most)
 			most = after - before;
 	}
@@ -264,7 +271,7 @@ static uint64_t run_watched(const void *unused)
 	return alone ? 2 : most / SEG;
 }
 
-/* A load brings in what was read with its segment, where no page has to be copied for it. */
+/* A load maps all segments that were read together, if no page has to be copied for that. */
 Test(ahead, brings_in_several)
 {
 	expect_hits(run_watched, NULL, 2);
@@ -279,7 +286,7 @@ static void *load_any(void *m)
 	return NULL;
 }
 
-/* Frames that others have taken between are not taken for those that follow. */
+/* Frames of a batch that other threads have taken are not used for the rest of the batch. */
 Test(ahead, contents_among_others)
 {
 	uint8_t *m = map_cold(UMMAP_ADV_NORMAL);
@@ -294,8 +301,8 @@ Test(ahead, contents_among_others)
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
-/* A stencil, as compilers share it out among threads: blocks of some segments in turn, from one file into another, with
- * an eighth of the memory that both take. */
+/* A stencil, as compilers distribute it among threads: blocks of some segments alternate, from one
+ * file to another, with an eighth of the memory of both. */
 #define STENCIL_SIZE (16 * MIB)
 #define STENCIL_THREADS 4
 #define BLOCK (4 * SEG)
@@ -303,7 +310,7 @@ Test(ahead, contents_among_others)
 
 struct stencil {
 	uint8_t *from, *to;
-	size_t first;            /* block of a thread */
+	size_t first;            /* first block of the thread */
 };
 
 static void smooth(uint8_t *to, const uint8_t *from)
@@ -317,7 +324,8 @@ static void *smooth_blocks(void *arg)
 	const struct stencil *s = arg;
 
 	for (size_t first = s->first; first < STENCIL_SIZE; first += STENCIL_THREADS * BLOCK) {
-		for (size_t at = first ? first : LINE; at < first + BLOCK && at + LINE < STENCIL_SIZE; at += LINE)
+		for (size_t at = first ? first : LINE;
+		     at < first + BLOCK && at + LINE < STENCIL_SIZE; at += LINE)
 			smooth(s->to + at, s->from + at);
 	}
 	return NULL;
@@ -345,8 +353,8 @@ static uint8_t *map_to_store(void)
 	return m;
 }
 
-/* All that is read ahead, for all runs of both mappings, leaves room for what is in use: hardly anything is read twice,
- * or written twice. */
+/* Readahead for all runs of both mappings leaves room for the segments in use: nearly nothing is
+ * read or written twice. */
 Test(ahead, leaves_room_for_threads)
 {
 	uint8_t *a, *b;
@@ -358,14 +366,16 @@ Test(ahead, leaves_room_for_threads)
 	smooth_all(b, a);
 	smooth_all(a, b);
 	st = stat_of(NULL);
-	cr_expect_leq(st.read_bytes, 7 * STENCIL_SIZE, "%lu KiB are read", (unsigned long)(st.read_bytes / KIB));
-	cr_expect_leq(st.write_bytes, 3 * STENCIL_SIZE, "%lu KiB are written", (unsigned long)(st.write_bytes / KIB));
+	cr_expect_leq(st.read_bytes, 7 * STENCIL_SIZE, "%lu KiB are read",
+		      (unsigned long)(st.read_bytes / KIB));
+	cr_expect_leq(st.write_bytes, 3 * STENCIL_SIZE, "%lu KiB are written",
+		      (unsigned long)(st.write_bytes / KIB));
 	cr_assert_eq(umunmap(a, 0), 0);
 	cr_assert_eq(umunmap(b, 0), 0);
 }
 
-/* What one run left unasked for when it stopped goes as everything else goes, and does not keep others from being read
- * ahead. */
+/* Segments that a run has read ahead and not used are evicted like others, and do not stop
+ * readahead of other runs. */
 static uint64_t run_after_one_that_stopped(const void *unused)
 {
 	uint8_t *stopped, *m;
@@ -398,7 +408,7 @@ static uint64_t close_and_open(const void *unused)
 		readahead_wasted(map);
 	hits(m, 0, 1, 6);
 	loads = settled_loads(m);
-	/* Four, and as many beyond: they have been used. */
+	/* Four, and as many after them, because they were used. */
 	cr_expect_leq(loads, 8);
 	for (size_t k = 0; k < SEGS; k++)
 		readahead_used(map);
@@ -409,7 +419,7 @@ static uint64_t close_and_open(const void *unused)
 	return opened;
 }
 
-/* What is lost unused closes the window; what is used opens it again. */
+/* Unused segments that are evicted close the window. Used segments open it again. */
 Test(ahead, backs_off)
 {
 	expect_hits(close_and_open, NULL, 10);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The frames of huge pages, without any mapping: taken and given back in any order, they come whole again. */
+/* The frames of huge pages, without a mapping: after frames are taken and returned in any order,
+ * the blocks are complete again. */
 #include "memory/frame.h"
 #include "huge.h"
 
 #include <criterion/criterion.h>
 
 #define SEG (256 * KIB)
-#define PIECE (2 * MIB / SEG)
+#define FRAMES_PER_BLOCK (2 * MIB / SEG)
 #define BUDGET (64 * MIB)
 #define BLOCKS 8
-#define FRAMES (BLOCKS * PIECE)
+#define FRAMES (BLOCKS * FRAMES_PER_BLOCK)
 
 static const struct frame_type type = { .whole = true, .block = HUGE_PAGE };
 static struct frame_class *class;
@@ -37,13 +38,13 @@ static void give_shuffled(uint32_t *frames, size_t n)
 	}
 }
 
-/* The next frames to be taken are a huge page: its first. */
+/* Takes the frames of a huge page. Returns the first one. */
 static uint32_t take_block(void)
 {
 	uint32_t first = frame_take(class, BUDGET);
 
-	cr_assert_eq(first % PIECE, 0, "%u", first);
-	for (uint32_t i = 1; i < PIECE; i++)
+	cr_assert_eq(first % FRAMES_PER_BLOCK, 0, "%u", first);
+	for (uint32_t i = 1; i < FRAMES_PER_BLOCK; i++)
 		cr_assert_eq(frame_take(class, BUDGET), first + i);
 	return first;
 }
@@ -58,14 +59,15 @@ Test(blocks, whole_again)
 	for (size_t b = 0; b < BLOCKS; b++) {
 		uint32_t first = take_block();
 
-		cr_assert_lt(first / PIECE, BLOCKS);
-		cr_assert(!seen[first / PIECE], "%u twice", first);
-		seen[first / PIECE] = true;
+		cr_assert_lt(first / FRAMES_PER_BLOCK, BLOCKS);
+		cr_assert(!seen[first / FRAMES_PER_BLOCK], "%u twice", first);
+		seen[first / FRAMES_PER_BLOCK] = true;
 	}
 	cr_expect_eq(frame_used(), FRAMES);
 }
 
-/* What is left of a huge page goes first, and a huge page is whole once the last one of it is back. */
+/* Frames of an incomplete huge page are taken first. A huge page is complete when its last frame is
+ * returned. */
 Test(blocks, breaks_few)
 {
 	uint32_t frames[FRAMES], first, other;
@@ -78,17 +80,18 @@ Test(blocks, breaks_few)
 	frame_free(other + 1);
 	cr_expect_eq(frame_take(class, BUDGET), other + 1);
 	cr_expect_eq(frame_take(class, BUDGET), first + 3);
-	for (uint32_t i = 0; i < PIECE - 1; i++)
-		frame_free(first + (i * 3) % PIECE);
-	cr_expect_eq(frame_take(class, BUDGET) / PIECE, first / PIECE, "it lacks one");
-	frame_free(first + (PIECE - 2) * 3 % PIECE);
-	frame_free(first + (PIECE - 1) * 3 % PIECE);
+	for (uint32_t i = 0; i < FRAMES_PER_BLOCK - 1; i++)
+		frame_free(first + (i * 3) % FRAMES_PER_BLOCK);
+	cr_expect_eq(frame_take(class, BUDGET) / FRAMES_PER_BLOCK, first / FRAMES_PER_BLOCK,
+		     "it lacks one");
+	frame_free(first + (FRAMES_PER_BLOCK - 2) * 3 % FRAMES_PER_BLOCK);
+	frame_free(first + (FRAMES_PER_BLOCK - 1) * 3 % FRAMES_PER_BLOCK);
 	frame_free(other + 2);
 	cr_expect_eq(frame_take(class, BUDGET), other + 2, "what is whole comes last");
 	cr_expect_eq(take_block(), first);
 }
 
-/* Frames that nobody needed go, and what comes in their place is whole. */
+/* Unused frames are returned to the system, and new blocks are complete. */
 Test(blocks, ages)
 {
 	uint32_t frames[FRAMES];
@@ -103,7 +106,7 @@ Test(blocks, ages)
 	cr_expect_eq(frame_held(), FRAMES * SEG);
 }
 
-/* What has moved in parts is on a huge page again when it is mended, and may be written. */
+/* A block that was moved in parts becomes a writable huge page when it is repaired. */
 Test(blocks, mends)
 {
 	uint32_t frames[FRAMES], first;
@@ -117,11 +120,12 @@ Test(blocks, mends)
 	frame_note_unmapped(first + 1, 1, false);
 	cr_expect(frame_is_split(first));
 	huge = huge_bytes((uint8_t *)frame_addr(first) - GIB, 2 * GIB);
-	frame_collapse(first, PIECE);
+	frame_collapse(first, FRAMES_PER_BLOCK);
 	cr_expect(!frame_is_split(first));
 	if (has_huge_pages())
-		cr_expect_eq(huge_bytes((uint8_t *)frame_addr(first) - GIB, 2 * GIB), huge + 2 * MIB);
-	for (uint32_t i = 0; i < PIECE; i++)
+		cr_expect_eq(huge_bytes((uint8_t *)frame_addr(first) - GIB, 2 * GIB),
+			     huge + 2 * MIB);
+	for (uint32_t i = 0; i < FRAMES_PER_BLOCK; i++)
 		cr_expect(frame_writable(first + i));
-	memset(frame_addr(first), 2, PIECE * SEG);
+	memset(frame_addr(first), 2, FRAMES_PER_BLOCK * SEG);
 }

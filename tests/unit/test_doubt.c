@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_doubt.c - flushes that fail, and lose what they were to make durable: what is in memory is written again, and what
- * is not is told of for as long as the mapping lasts. Over a driver of the program's own that does as the kernel may: what
- * was written since the last flush can be read, but a flush that fails tells once, and forgets to write it.
+ * Flushes that fail and lose data: data in memory are written again, and the loss of other data is
+ * reported until the mapping ends. The driver of this test acts as the kernel may: data written
+ * since the last flush can be read, but a flush that fails reports it once and loses them.
  */
 #include <criterion/criterion.h>
 #include <ummap-driver.h>
@@ -16,23 +16,24 @@
 #define SEG (16 * KIB)
 #define SEGS ((size_t)64)
 #define SIZE (SEGS * SEG)
-#define STORE (2 * SIZE)
+#define STORE_SIZE (2 * SIZE)
 #define OLD 1
 #define NEW 2
 
-static uint8_t accepted[STORE], durable[STORE];
-static _Atomic bool pending[STORE / SEG]; /* written since the last flush */
-static _Atomic unsigned failing;          /* so many flushes fail */
+static uint8_t accepted[STORE_SIZE], durable[STORE_SIZE];
+static _Atomic bool pending[STORE_SIZE / SEG]; /* segments written since the last flush */
+static _Atomic unsigned failing;          /* number of flushes that fail */
 static _Atomic unsigned flushes, handles;
-static _Atomic bool slow, arrived;        /* a write at offset 0 ends only after the next flush; it is there */
+static _Atomic bool slow;                 /* a write at offset 0 waits for the next flush */
+static _Atomic bool arrived;              /* that write has begun */
 
 static int weak_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
 	(void)uri, (void)oflags;
-	fill(accepted, STORE, 0, OLD);
-	memcpy(durable, accepted, STORE);
+	fill(accepted, STORE_SIZE, 0, OLD);
+	memcpy(durable, accepted, STORE_SIZE);
 	*h = accepted;
-	geom->size = STORE;
+	geom->size = STORE_SIZE;
 	geom->align = 1;
 	geom->caps = UMMAP_CAP_WRITE | UMMAP_CAP_FAULTSAFE | UMMAP_CAP_PARALLEL;
 	handles++;
@@ -72,7 +73,7 @@ static int weak_flush(void *h, uint64_t off, uint64_t len)
 
 	(void)off, (void)len;
 	failing -= fails;
-	for (size_t i = 0; i < STORE / SEG; i++) {
+	for (size_t i = 0; i < STORE_SIZE / SEG; i++) {
 		if (atomic_exchange(&pending[i], false) && !fails)
 			memcpy(durable + i * SEG, (uint8_t *)h + i * SEG, SEG);
 	}
@@ -81,8 +82,15 @@ static int weak_flush(void *h, uint64_t off, uint64_t len)
 }
 
 static const struct ummap_driver weak = {
-	.struct_size = sizeof(weak), .abi = UMMAP_DRIVER_ABI, .scheme = "weak", .help = "forgets what it could not keep",
-	.open = weak_open, .close = weak_close, .read = weak_read, .write = weak_write, .flush = weak_flush,
+	.struct_size = sizeof(weak),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = "weak",
+	.help = "loses data on failed flushes",
+	.open = weak_open,
+	.close = weak_close,
+	.read = weak_read,
+	.write = weak_write,
+	.flush = weak_flush,
 };
 
 static uint8_t *map_weak(size_t budget, int engine)
@@ -104,7 +112,7 @@ static void check_durable(size_t from, size_t off, size_t len, uint64_t seed)
 	check_bytes(durable + from + off, len, off, seed);
 }
 
-/* Every call that promises something says that it cannot, until the end. */
+/* Each call that makes data durable reports the loss. */
 static void check_lost(uint8_t *m, uint64_t bytes)
 {
 	void *base = m;
@@ -112,16 +120,19 @@ static void check_lost(uint8_t *m, uint64_t bytes)
 	check(stat_of(m).lost_bytes == bytes, "%" PRIu64, stat_of(m).lost_bytes);
 	for (int i = 0; i < 2; i++) {
 		check_fails(umsync(m, 0), EIO);
-		check(strstr(umerrormsg(), "have left memory") && strstr(umerrormsg(), strerror(ENOSPC)), "%s", umerrormsg());
+		check(strstr(umerrormsg(), "have left memory") &&
+			      strstr(umerrormsg(), strerror(ENOSPC)),
+		      "%s", umerrormsg());
 		check_fails(umsync_range(m, 1, 0), EIO);
 		check_fails(umunmap(m, 1), EIO);
 		check_fails(umremap(m, 0, -1, -1, UMMAP_SYNC, &base), EIO);
 	}
-	check(stat_of(m).dirty_bytes == 0, "all else is written");
+	check(stat_of(m).dirty_bytes == 0, "all other data are written");
 	check(stat_of(NULL).lost_bytes == bytes);
 }
 
-/* Three quarters have left memory when the flush fails. What is there, or is stored later, becomes durable. */
+/* Three quarters were evicted before the flush fails. Segments in memory, and later stores, become
+ * durable. */
 static void lose(void *engine)
 {
 	uint8_t *m = map_weak(SIZE / 4, *(int *)engine);
@@ -132,7 +143,8 @@ static void lose(void *engine)
 	check_fails(umsync(m, 0), EIO);
 	check_lost(m, SIZE / 4 * 3);
 	for (size_t i = 0; i < SEGS; i++)
-		safe += durable[i * SEG + 1] == pattern(i * SEG + 1, NEW) && durable[i * SEG] == pattern(i * SEG, NEW);
+		safe += durable[i * SEG + 1] == pattern(i * SEG + 1, NEW) &&
+			durable[i * SEG] == pattern(i * SEG, NEW);
 	check(safe == SEGS / 4, "%zu", safe);
 	check_bytes(m, SIZE, 0, NEW);
 	fill(m + SEG, SEG, SEG, 3);
@@ -142,7 +154,7 @@ static void lose(void *engine)
 	check(handles == 0 && stat_of(NULL).lost_bytes == SIZE / 4 * 3);
 }
 
-/* With each engine whose frames come and go in another way. */
+/* Runs a test with each engine, because they treat frames differently. */
 static void check_with_engines(void (*body)(void *engine))
 {
 	int segv = UMMAP_ENGINE_SEGV, uffd = UMMAP_ENGINE_UFFD;
@@ -157,7 +169,7 @@ Test(doubt, of_what_has_left)
 	check_with_engines(lose);
 }
 
-/* Nothing has: it is written again, and the error is told once. */
+/* No segment was evicted: all are written again, and the error is reported once. */
 static void keep(void *engine)
 {
 	uint8_t *m = map_weak(2 * SIZE, *(int *)engine);
@@ -179,7 +191,7 @@ Test(doubt, of_what_is_in_memory)
 	check_with_engines(keep);
 }
 
-/* What came back is what storage had of it, and no copy of what was written. */
+/* A segment that was loaded again has the data of the store, not a copy of the written data. */
 Test(doubt, of_what_came_back)
 {
 	uint8_t *m = map_weak(2 * SIZE, UMMAP_ENGINE_SEGV);
@@ -194,7 +206,7 @@ Test(doubt, of_what_came_back)
 	check(umunmap(m, 0) == 0);
 }
 
-/* What left after a good flush, or was only read, is none of its business. */
+/* Segments that were evicted after a successful flush, or were only read, are not lost. */
 Test(doubt, of_nothing_else)
 {
 	uint8_t *m = map_weak(SIZE / 4, UMMAP_ENGINE_SEGV);
@@ -212,20 +224,20 @@ Test(doubt, of_nothing_else)
 	check(umunmap(m, 1) == 0);
 }
 
-/* ---- A write that meets the flush ---- */
+/* ---- A write during the flush ---- */
 
-/* As the cleaner does. */
+/* Writes as the background thread does. */
 static void *write_slowly(void *m)
 {
 	struct mapping *map = map_find(m);
 
 	check(seg_unmap_all(map, 0, 1) == 0);
-	check(writeback_inactive(map));
+	check(writeback_inactive(map_account(map), map));
 	map_leave(map);
 	return NULL;
 }
 
-/* It is over when the flush has failed, and is that one's loss all the same. */
+/* The write ends after the flush has failed, and is lost with it. */
 Test(doubt, of_a_write_on_its_way)
 {
 	uint8_t *m = map_weak(2 * SIZE, UMMAP_ENGINE_SEGV);
@@ -245,9 +257,9 @@ Test(doubt, of_a_write_on_its_way)
 	check(umunmap(m, 1) == 0);
 }
 
-/* ---- What is carried ---- */
+/* ---- Migration ---- */
 
-/* After flushes that succeeded, so that those segments which no flush was for cannot be taken for new ones. */
+/* Migrates after flushes that succeeded, so that segments without a flush do not count as new. */
 static uint8_t *migration(uint8_t *m)
 {
 	void *base = NULL;
@@ -260,7 +272,7 @@ static uint8_t *migration(uint8_t *m)
 	return base;
 }
 
-/* What was not changed is written to the new place, too, and is as little durable there. */
+/* Segments that were not changed are written to the new place, too, and are lost with it. */
 Test(doubt, of_what_is_carried)
 {
 	uint8_t *m = map_weak(2 * SIZE, UMMAP_ENGINE_SEGV);
@@ -285,7 +297,7 @@ Test(doubt, of_what_was_carried_and_left)
 	check(umunmap(m, 0) == 0);
 }
 
-/* What is read from the old place has to be sure there first. */
+/* Segments that are read from the old place must be durable there first. */
 Test(doubt, of_what_is_to_be_carried)
 {
 	uint8_t *m = map_weak(SIZE / 4, UMMAP_ENGINE_SEGV);
@@ -295,7 +307,7 @@ Test(doubt, of_what_is_to_be_carried)
 	failing = 1;
 	check_fails(umremap(m, 0, -1, SIZE, 0, &base), EIO);
 	check_lost(m, SIZE / 4 * 3);
-	/* Nothing of it matters to who sees something else. */
+	/* The loss does not affect a mapping that has switched to another store. */
 	check(umremap(m, 0, -1, SIZE, UMMAP_SWITCH, &base) == 0 && base == m);
 	check(stat_of(m).lost_bytes == 0);
 	fill(m, SIZE, 0, NEW);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_export.c - the owner's side of exported mappings: the end of one mapping leaves the lock alone that a thread holds
- * for another one. fcntl(2) is replaced, so that a thread stays within the lock until it may go on.
+ * The owner's side of exported mappings: the end of one mapping does not release the lock that a
+ * thread holds for another one. fcntl(2) is replaced, so that a thread stays in the locked section
+ * until the test lets it continue.
  */
 #include <criterion/criterion.h>
 
@@ -11,10 +12,10 @@
 #define SEGS 4
 #define SEG (64 * KIB)
 #define EXPORTS 3
-#define WAIT_MS 200 /* for a second thread that would pass the lock at once */
 
-static _Atomic bool holds;      /* threads stop in fcntl(2) as they clear a line */
-static _Atomic unsigned inside; /* number of threads that are there */
+static _Atomic bool holds;      /* threads wait in fcntl(2) when they clear a line */
+static _Atomic unsigned inside; /* number of threads that wait there */
+static _Atomic pid_t waiter;    /* the thread that began to wait last */
 
 int fcntl(int fd, int cmd, ...)
 {
@@ -35,19 +36,30 @@ int fcntl(int fd, int cmd, ...)
 	return result;
 }
 
-/* An importer has died in segment 0: its slot is cleared by the thread that waits. */
+/* Waits for the access of an importer that has died, and clears its slot. */
 static void *wait_for_dead(void *arg)
 {
-	struct export *r = arg;
+	struct export *e = arg;
 
-	export_wait(r, r->segs);
+	waiter = gettid();
+	export_wait(e, e->segs);
 	return NULL;
 }
 
-static void wait_for_number(unsigned n, unsigned ms)
+/* Whether the thread waits for a lock: it is in futex(2) without a timeout. */
+static bool waits_for_lock(pid_t thread)
 {
-	for (unsigned i = 0; inside < n && i < ms; i++)
-		pause_ms(1);
+	unsigned long call = 0, word, op, value, timeout = 1;
+	char path[64];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", (int)thread);
+	f = fopen(path, "re");
+	check(f, "%s", path);
+	if (fscanf(f, "%lu %lx %lx %lx %lx", &call, &word, &op, &value, &timeout) != 5)
+		call = 0;
+	fclose(f);
+	return call == SYS_futex && timeout == 0;
 }
 
 Test(export, close_leaves_the_lock_of_another_thread)
@@ -62,10 +74,13 @@ Test(export, close_leaves_the_lock_of_another_thread)
 	}
 	holds = true;
 	check(pthread_create(&threads[0], NULL, wait_for_dead, &exports[0]) == 0);
-	wait_for_number(1, UINT32_MAX);
+	while (inside < 1)
+		pause_ms(1);
 	export_close(&exports[2]);
+	waiter = 0;
 	check(pthread_create(&threads[1], NULL, wait_for_dead, &exports[1]) == 0);
-	wait_for_number(2, WAIT_MS);
+	while (inside < 2 && !(waiter && waits_for_lock(waiter)))
+		pause_ms(1);
 	check(inside == 1, "%u threads hold one lock", inside);
 	holds = false;
 	for (int i = 0; i < 2; i++) {

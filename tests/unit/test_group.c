@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Groups: one policy and one budget over several mappings; what others that press cannot take; joining. */
+/* Groups: one policy and one budget for several mappings, protection from other mappings, joining.
+ * */
 #include "common.h"
 
 #include "paging/mapping/lookup.h"
@@ -42,7 +43,7 @@ static uint8_t *map_new(const char *group, const char *policy, size_t budget, si
 	return addr;
 }
 
-/* Ten megabytes and more for everybody, and no reading ahead. */
+/* Starts the library with at least 10 MiB of budget and without readahead. */
 static void start(size_t budget)
 {
 	set_budget(budget);
@@ -55,7 +56,7 @@ static void touch(const uint8_t *m, size_t from, size_t to)
 		check(*(const volatile uint8_t *)(m + i * SEG) == 0);
 }
 
-static bool in_view(uint8_t *m, size_t i)
+static bool is_resident(uint8_t *m, size_t i)
 {
 	unsigned char there;
 
@@ -63,7 +64,7 @@ static bool in_view(uint8_t *m, size_t i)
 	return there & 1;
 }
 
-/* Bytes that the mapping's group has been charged. */
+/* Returns the bytes that the mapping's group is charged for. */
 static size_t charged(const uint8_t *m)
 {
 	struct mapping *map = map_find(m);
@@ -80,7 +81,7 @@ static size_t held(const uint8_t *m)
 	return st.resident_bytes + st.inactive_bytes;
 }
 
-/* Until nothing has changed for a while: what is done in the background has been done, however late. */
+/* Waits until the counters do not change for a while, so that background jobs are complete. */
 static void wait_for_jobs(void)
 {
 	struct umstat before, st = stat_of(NULL);
@@ -94,16 +95,17 @@ static void wait_for_jobs(void)
 
 /* ---- One policy ---- */
 
-static size_t count_in_view(uint8_t *const segs[], size_t n)
+static size_t count_resident(uint8_t *const segs[], size_t n)
 {
 	size_t there = 0;
 
 	for (size_t i = 0; i < n; i++)
-		there += in_view(segs[i], 0);
+		there += is_resident(segs[i], 0);
 	return there;
 }
 
-/* First in, first out over both: what is in the view is what came last, however they took turns. */
+/* fifo over both mappings: the most recent segments are resident, however the accesses alternate.
+ * */
 Test(group, fifo_over_all_mappings)
 {
 	enum { ROUNDS = 48 };
@@ -113,7 +115,7 @@ Test(group, fifo_over_all_mappings)
 	start(64 * MIB);
 	maps[0] = map_new("g", "fifo", 32 * SEG, SIZE);
 	maps[1] = map_new("g", NULL, 0, SIZE);
-	/* Turns of different length: one mapping's order by itself says nothing about the other's. */
+	/* Sequences of different lengths, so that the order within one mapping does not suffice. */
 	for (size_t n = 0, next[2] = { 0 }; n < 2 * ROUNDS; n++) {
 		int which = mix(n / 3) & 1;
 
@@ -122,18 +124,20 @@ Test(group, fifo_over_all_mappings)
 		next[which]++;
 	}
 	wait_for_jobs();
-	others = count_in_view(came, 2 * ROUNDS - 32);
-	newest = count_in_view(came + 2 * ROUNDS - 32, 32);
-	/* Some of them are inactive. One that the kernel has in hands when it is to go stays, and counts as new. */
+	others = count_resident(came, 2 * ROUNDS - 32);
+	newest = count_resident(came + 2 * ROUNDS - 32, 32);
+	/* Some are inactive. A segment that the kernel uses during its eviction stays and is new
+	 * again. */
 	check(newest >= 32 / 2 && others <= 2, "%zu of the newest, %zu others", newest, others);
 	for (int i = 0; i < 2; i++)
 		check(umunmap(maps[i], 0) == 0);
 }
 
-/* Whichever mapping is older, lifo takes the newer segments, and fifo the older ones. */
+/* lifo evicts the newer segments and fifo the older ones, in whichever mapping they are. */
 static void older_and_newer(const char *policy, bool older_goes)
 {
-	uint8_t *older = map_new("g", policy, 32 * SEG, SIZE), *newer = map_new("g", policy, 32 * SEG, SIZE);
+	uint8_t *older = map_new("g", policy, 32 * SEG, SIZE),
+		*newer = map_new("g", policy, 32 * SEG, SIZE);
 
 	touch(older, 0, 16);
 	touch(newer, 0, 64);
@@ -158,7 +162,7 @@ Test(group, fifo_takes_from_the_older)
 	older_and_newer("fifo", true);
 }
 
-/* A group without a budget is one policy, and gives as a whole. */
+/* A group without a budget has one policy, and gives up memory as a whole. */
 Test(group, without_a_budget_shares_the_policy)
 {
 	uint8_t *older, *newer;
@@ -199,7 +203,7 @@ static void *visit(void *arg)
 	return NULL;
 }
 
-/* The most that was ever seen; a mapping may give to another one between two looks. */
+/* Checks the peak all the time, because mappings may exchange memory between two checks. */
 static void *watch(void *arg)
 {
 	struct user *u = arg;
@@ -225,7 +229,7 @@ Test(group, budget_holds_over_all_mappings, .timeout = 100)
 
 	start(64 * MIB);
 	for (int i = 0; i < 3; i++) {
-		attr.seg_size = SEG >> i;  /* segments of several sizes, too */
+		attr.seg_size = SEG >> i;  /* also segments of several sizes */
 		check(open_new(&attr, SIZE, (void **)&users[0].maps[i]) == 0);
 		check(stat_of(users[0].maps[i]).budget_bytes == 2 * MIB);
 	}
@@ -246,7 +250,7 @@ Test(group, budget_holds_over_all_mappings, .timeout = 100)
 	check(stat_of(NULL).resident_bytes == 0 && stat_of(NULL).inactive_bytes == 0);
 }
 
-/* Also where it is four segments, and others hold so much that a few more would not be seen in it. */
+/* The smallest budget is four segments, while other mappings hold much more. */
 Test(group, smallest_budget_holds)
 {
 	uint8_t *large, *small;
@@ -261,7 +265,7 @@ Test(group, smallest_budget_holds)
 	check(umunmap(large, 0) == 0 && umunmap(small, 0) == 0);
 }
 
-/* A large segment beside many small ones: four of the largest have room. */
+/* A large segment in a group of small ones: the budget has room for four of the largest size. */
 Test(group, smallest_budget_is_that_of_the_largest_segment)
 {
 	struct ummap_attr attr = member("g", NULL, 8 * SEG);
@@ -294,7 +298,8 @@ Test(group, pins_count_together)
 	check(umpin(other, SIZE, PROT_READ) == 0);
 	check_fails(umpin(b, 7 * SEG, PROT_READ), ENOMEM);
 	check(umpin(b, 6 * SEG, PROT_READ) == 0);
-	/* All that the group may hold is pinned: a few others go over its budget, and make room for one another. */
+	/* Pins use the whole budget of the group. A few other segments exceed it and evict each
+	 * other. */
 	touch(b, 6, SEGS);
 	check(charged(b) <= 26 * SEG, "%zu", charged(b));
 	check(umunpin(a, 10 * SEG) == 0 && umunpin(b, 6 * SEG) == 0 && umunpin(other, SIZE) == 0);
@@ -303,9 +308,9 @@ Test(group, pins_count_together)
 	check(umunmap(a, 0) == 0 && umunmap(b, 0) == 0 && umunmap(other, 0) == 0);
 }
 
-/* ---- What others cannot take ---- */
+/* ---- Protection from other mappings ---- */
 
-/* One mapping was used and stays as it is, another one presses: what the first has lost. */
+/* One mapping is idle while another one needs memory. Returns how many segments the first loses. */
 static uint64_t lost_to(const uint8_t *hot, uint8_t *quiet, size_t segs)
 {
 	touch(quiet, 0, segs);
@@ -331,10 +336,10 @@ Test(group, hot_mapping_does_not_starve_a_group)
 	check(umunmap(hot, 0) == 0 && umunmap(free, 0) == 0 && umunmap(quiet, 0) == 0);
 }
 
-/* It takes back what is its due from those that used it meanwhile. */
-Test(group, unused_budget_is_lent)
+/* A group gets its budget back from mappings that used it meanwhile. */
+Test(group, unused_budget_is_used_by_others)
 {
-	/* Where several frames are freed at a time, there may be room for some. */
+	/* If several frames are freed together, there may be room for some more. */
 	const size_t room = engine_is("sigbus") ? 4 * MIB / 32 : 0;
 	uint8_t *hot, *late;
 
@@ -350,7 +355,7 @@ Test(group, unused_budget_is_lent)
 	check(umunmap(hot, 0) == 0 && umunmap(late, 0) == 0);
 }
 
-/* Two groups that may have all: each is due half, and may use more while the other does not. */
+/* Two groups whose budgets are the whole limit: each is guaranteed half, and may use more. */
 Test(group, budgets_that_add_up_to_more)
 {
 	uint8_t *hot, *quiet;
@@ -367,22 +372,23 @@ Test(group, budgets_that_add_up_to_more)
 	check(umunmap(hot, 0) == 0 && umunmap(quiet, 0) == 0);
 }
 
-/* A mapping without a budget gets on even where groups are due everything. */
-Test(group, who_has_no_budget_gets_on)
+/* A mapping without a budget works even if the groups are guaranteed everything. */
+Test(group, mapping_without_a_budget_works)
 {
 	uint8_t *mine, *theirs;
 
 	start(2 * MIB);
 	theirs = map_new("g", NULL, 2 * MIB, SIZE), mine = map_new(NULL, NULL, 0, SIZE);
 	touch(theirs, 0, SEGS);
-	/* One instruction, two segments. */
+	/* One instruction needs two segments. */
 	for (size_t i = 0; i + 1 < SEGS; i++)
 		check(((const volatile struct unaligned *)(mine + (i + 1) * SEG - 1))->value == 0);
-	check(held(theirs) >= 2 * MIB - 10 * SEG && held(theirs) + held(mine) <= 2 * MIB, "%zu", held(theirs));
+	check(held(theirs) >= 2 * MIB - 10 * SEG && held(theirs) + held(mine) <= 2 * MIB, "%zu",
+	      held(theirs));
 	check(umunmap(theirs, 0) == 0 && umunmap(mine, 0) == 0);
 }
 
-/* A writer waits for its own writes, rather than take what a group has that is clean. */
+/* A thread that stores waits for its own writes, and takes no clean segments of a group. */
 Test(group, hot_writer_does_not_starve_a_group)
 {
 	uint8_t *hot, *quiet;
@@ -397,7 +403,7 @@ Test(group, hot_writer_does_not_starve_a_group)
 	check(umunmap(hot, 0) == 0 && umunmap(quiet, 0) == 0);
 }
 
-/* ---- Reading ahead ---- */
+/* ---- Readahead ---- */
 
 Test(group, reading_ahead_takes_nothing_that_is_in_use)
 {
@@ -422,21 +428,22 @@ Test(group, reading_ahead_takes_nothing_that_is_in_use)
 	check(umunmap(used, 0) == 0 && umunmap(wanted, 0) == 0);
 }
 
-/* Most of a pass over eight times the budget is read ahead all the same, and a group beside it has its peace. */
+/* Most of a pass over eight times the budget is read ahead, and another group keeps its segments.
+ * */
 static bool reads_ahead(size_t budget, size_t size, struct umstat *st)
 {
 	uint8_t *run = map_new(NULL, NULL, budget, size);
 
 	for (size_t i = 0; i < size / SEG; i++) {
 		touch(run, i, i + 1);
-		usleep(200);  /* what is done with a segment */
+		usleep(200);  /* the work on a segment */
 	}
 	*st = stat_of(run);
 	check(umunmap(run, 0) == 0);
 	return st->readahead_hits >= size / SEG * 3 / 4 && st->readahead_waste <= 16;
 }
 
-/* The reader may get the processor where the workers do not, or the other way round: one of some passes has to. */
+/* The reader or the workers may get no processor for a while, so one of several passes counts. */
 static void pass_over(size_t budget)
 {
 	struct umstat st;
@@ -449,7 +456,8 @@ static void pass_over(size_t budget)
 	touch(quiet, 0, 16);
 	for (int i = 0; i < 6 && !calm; i++)
 		calm = reads_ahead(budget, 32 * MIB, &st);
-	check(calm, "the last of them: %" PRIu64 " hits, %" PRIu64 " wasted", st.readahead_hits, st.readahead_waste);
+	check(calm, "the last of them: %" PRIu64 " hits, %" PRIu64 " wasted", st.readahead_hits,
+	      st.readahead_waste);
 	check(stat_of(quiet).evictions == 0, "%" PRIu64, stat_of(quiet).evictions);
 	check(umunmap(quiet, 0) == 0);
 }
@@ -466,7 +474,8 @@ Test(group, sequential_pass_reads_ahead_in_its_own_budget)
 
 /* ---- Joining, leaving ---- */
 
-static void refused(const char *group, const char *policy, int ptype, size_t budget, const char *why)
+static void refused(const char *group, const char *policy, int ptype, size_t budget,
+		    const char *why)
 {
 	struct ummap_attr attr = member(group, policy, budget);
 	uint64_t mappings = stat_of(NULL).mappings;
@@ -512,10 +521,11 @@ Test(group, wrong_joins_are_refused)
 	refused("h", NULL, 0, MIB, "has no budget of its own");
 	refused("h", "lifo", 0, 0, "its policy is 's3fifo'");
 	check(stat_of(none).budget_bytes == 2 * MIB && stat_of(open).budget_bytes == 64 * MIB);
-	check(umunmap(one, 0) == 0 && umunmap(same, 0) == 0 && umunmap(none, 0) == 0 && umunmap(open, 0) == 0);
+	check(umunmap(one, 0) == 0 && umunmap(same, 0) == 0 && umunmap(none, 0) == 0 &&
+	      umunmap(open, 0) == 0);
 }
 
-/* The first mapping of a group sets the policy, so joining by a name tells which policy a number means. */
+/* The first mapping of a group sets the policy, so joining by name shows the policy of a number. */
 static void number_means(int ptype, const char *policy)
 {
 	struct ummap_attr attr = member("numbers", NULL, 0);
@@ -550,7 +560,7 @@ Test(group, ends_with_its_last_mapping)
 	touch(first, 0, SEGS);
 	touch(last, 0, SEGS);
 	check(umunmap(first, 0) == 0);
-	/* Frames that are on their way in the background are in no list just now. */
+	/* Frames of background transfers are in no list for a moment. */
 	for (int ms = 0; ms < 60000 && charged(last) != held(last); ms++)
 		usleep(1000);
 	check(charged(last) == held(last));
@@ -561,20 +571,21 @@ Test(group, ends_with_its_last_mapping)
 	check(umunmap(first, 0) == 0);
 }
 
-/* What cannot be made leaves no group behind. */
+/* A mapping that cannot be made leaves no group behind. */
 Test(group, failures_leave_no_group)
 {
 	struct ummap_attr attr = member("g", "lifo", MIB);
 	void *addr;
 
-	check(ummap_open("posix:/nowhere/at/all", SIZE, 0, READ_WRITE, &attr, &addr) == -1 && errno == ENOENT);
+	check(ummap_open("posix:/nowhere/at/all", SIZE, 0, READ_WRITE, &attr, &addr) == -1 &&
+	      errno == ENOENT);
 	refused("g", "nonesuch", 0, 0, "cannot find the policy");
 	refused("g", "fifo:seed=1", 0, 0, "the arguments 'seed=1' are not valid. Try 'fifo'");
 	refused("g", "prnd:seed=x", 0, 0, "the arguments 'seed=x' are not valid. Try 'prnd'");
 	check(umunmap(map_new("g", "plru", 2 * MIB, SIZE), 0) == 0);
 }
 
-/* A program that was built before there were groups. */
+/* A program that was built before groups existed. */
 Test(group, older_attributes)
 {
 	struct ummap_attr attr = member("no/group", "lifo", MIB);
@@ -594,7 +605,7 @@ static void check_all(const uint8_t *m, size_t size, uint64_t seed)
 		check_bytes(m + at, 64, at, seed);
 }
 
-/* A mapping that grows stays in its group, and its new segments are known for its own. */
+/* A mapping that grows stays in its group, with its new segments. */
 Test(group, survives_umremap)
 {
 	uint8_t *maps[2];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The room that calls drivers, over an asynchronous driver that does what it likes within its contract: takes some
- * requests or none, fails to take them, lets them fail, gives them back late and in any order, cannot say.
+ * lib/io with an asynchronous driver that uses all freedom of its contract: it takes some requests
+ * or none, refuses or fails requests, returns them late and in any order, or loses them.
  */
 #include "io/io.h"
 
@@ -10,21 +10,21 @@
 
 #include <criterion/criterion.h>
 
-#define MANY 100u  /* requests: more than the room sends at a time */
+#define MAX_REQUESTS 100u  /* more than lib/io submits at a time */
 #define LEN 8
 #define DEPTH 5u
 #define ROUNDS 3000
 
-/* What the driver has been told, and what came of it. */
+/* State of the driver, and results of requests. */
 static struct {
 	uint64_t random;
-	unsigned no_room, no_submit, no_reap, no_transfer;  /* how often, one in so many; 0: never */
+	unsigned no_room, no_submit, no_reap, no_transfer;  /* one in n calls fails; 0: none */
 	uint32_t caps;
-	_Atomic pid_t thread;            /* whose requests are flying */
+	_Atomic pid_t thread;            /* thread whose requests are in flight */
 	struct ummap_io *flying[DEPTH];
 	unsigned n;
-	unsigned done[MANY];             /* how often each request was transferred */
-	bool lost;                       /* a reap could not say */
+	unsigned done[MAX_REQUESTS];             /* number of transfers of each request */
+	bool lost;                       /* a reap has failed */
 } driver;
 
 static bool one_in(unsigned n)
@@ -43,14 +43,14 @@ static int transfer(uint64_t off)
 static int drive_read(void *h, void *buf, size_t len, uint64_t off)
 {
 	(void)h, (void)buf;
-	cr_assert(len == LEN && off / LEN < MANY);
+	cr_assert(len == LEN && off / LEN < MAX_REQUESTS);
 	return transfer(off);
 }
 
 static int drive_write(void *h, const void *buf, size_t len, uint64_t off)
 {
 	(void)h, (void)buf;
-	cr_assert(len == LEN && off / LEN < MANY);
+	cr_assert(len == LEN && off / LEN < MAX_REQUESTS);
 	return transfer(off);
 }
 
@@ -77,8 +77,8 @@ static int drive_reap(void *h, struct ummap_io **done, unsigned max, unsigned mi
 
 	(void)h;
 	cr_assert_eq(driver.thread, gettid(), "who submits reaps");
-	cr_assert(max >= min && min > 0 && min <= driver.n, "%u of %u: nobody may wait for what is not on its way", min,
-		  driver.n);
+	cr_assert(max >= min && min > 0 && min <= driver.n,
+		  "%u of %u: cannot wait for requests not in flight", min, driver.n);
 	if (one_in(driver.no_reap)) {
 		driver.lost = true;
 		driver.n = 0;
@@ -99,7 +99,7 @@ static int drive_open(const struct ummap_uri *uri, int oflags, void **h, struct 
 {
 	(void)uri, (void)oflags;
 	*h = &driver;
-	geom->size = MANY * LEN;
+	geom->size = MAX_REQUESTS * LEN;
 	geom->caps = driver.caps | UMMAP_CAP_WRITE | UMMAP_CAP_ASYNC;
 	return 0;
 }
@@ -110,12 +110,19 @@ static int drive_close(void *h)
 	return 0;
 }
 
-/* The room knows no other driver here. */
+/* A replacement of plugin_driver that knows this driver only. */
 const struct ummap_driver *plugin_driver(const char *scheme)
 {
 	static const struct ummap_driver table = {
-		.struct_size = sizeof(table), .abi = UMMAP_DRIVER_ABI, .scheme = "model", .open = drive_open,
-		.close = drive_close, .read = drive_read, .write = drive_write, .submit = drive_submit, .reap = drive_reap,
+		.struct_size = sizeof(table),
+		.abi = UMMAP_DRIVER_ABI,
+		.scheme = "model",
+		.open = drive_open,
+		.close = drive_close,
+		.read = drive_read,
+		.write = drive_write,
+		.submit = drive_submit,
+		.reap = drive_reap,
 	};
 
 	cr_assert_str_eq(scheme, "model");
@@ -141,8 +148,9 @@ static void prepare(struct ummap_io *io, unsigned n, uint8_t op)
 	driver.lost = false;
 }
 
-/* Whose request succeeds was transferred, once; and the call returns the first error. */
-static void check_results(const struct ummap_io *io, unsigned n, int err, const struct io_count *count)
+/* A request that succeeds was transferred once. The call returns the first error. */
+static void check_results(const struct ummap_io *io, unsigned n, int err,
+			  const struct io_count *count)
 {
 	unsigned errors = 0;
 	int first = 0;
@@ -151,7 +159,8 @@ static void check_results(const struct ummap_io *io, unsigned n, int err, const 
 	for (unsigned i = 0; i < n; i++) {
 		cr_assert(driver.done[i] <= 1, "request %u: %u times", i, driver.done[i]);
 		cr_assert(io[i].res != 0 || driver.done[i] == 1, "request %u was never done", i);
-		cr_assert(io[i].res == 0 || driver.done[i] == 0 || driver.lost, "request %u was done: %d", i, io[i].res);
+		cr_assert(io[i].res == 0 || driver.done[i] == 0 || driver.lost,
+			  "request %u was done: %d", i, io[i].res);
 		first = first ? first : io[i].res;
 		errors += io[i].res != 0;
 	}
@@ -162,7 +171,7 @@ static void check_results(const struct ummap_io *io, unsigned n, int err, const 
 
 static void run(struct store *store, unsigned n, uint8_t op)
 {
-	struct ummap_io io[MANY];
+	struct ummap_io io[MAX_REQUESTS];
 	struct io_count count = { 0 };
 	int err;
 
@@ -182,7 +191,8 @@ static void run_rounds(uint32_t caps)
 		driver.no_submit = k & 2 ? 10 : 0;
 		driver.no_reap = k & 4 ? 10 : 0;
 		driver.no_transfer = k & 8 ? 10 : 0;
-		run(store, 1 + next_random(&driver.random) % MANY, k & 16 ? UMMAP_IO_WRITE : UMMAP_IO_READ);
+		run(store, 1 + next_random(&driver.random) % MAX_REQUESTS,
+		    k & 16 ? UMMAP_IO_WRITE : UMMAP_IO_READ);
 	}
 	io_close(store);
 }
@@ -192,7 +202,7 @@ Test(io, whatever_the_driver_does)
 	run_rounds(UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE);
 }
 
-/* All of it on one thread, which is not this one. */
+/* All calls are made by one thread, which is not this one. */
 Test(io, not_fault_safe)
 {
 	run_rounds(UMMAP_CAP_PARALLEL);
@@ -204,46 +214,46 @@ Test(io, takes_nothing_at_all)
 	struct store *store = open_model(UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE);
 
 	driver.no_room = 1;
-	run(store, MANY, UMMAP_IO_WRITE);
-	for (unsigned i = 0; i < MANY; i++)
+	run(store, MAX_REQUESTS, UMMAP_IO_WRITE);
+	for (unsigned i = 0; i < MAX_REQUESTS; i++)
 		cr_expect_eq(driver.done[i], 1);
 	driver.no_submit = 1;
-	run(store, MANY, UMMAP_IO_WRITE);
-	for (unsigned i = 0; i < MANY; i++)
+	run(store, MAX_REQUESTS, UMMAP_IO_WRITE);
+	for (unsigned i = 0; i < MAX_REQUESTS; i++)
 		cr_expect_eq(driver.done[i], 0);
 	io_close(store);
 }
 
-/* ---- Requests that are on their way while their thread does something else. ---- */
+/* ---- Requests in flight while their thread continues ---- */
 
 Test(io, on_their_way)
 {
 	struct store *store = open_model(UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE);
-	struct ummap_io io[MANY], *list[MANY], *done[MANY];
+	struct ummap_io io[MAX_REQUESTS], *list[MAX_REQUESTS], *done[MAX_REQUESTS];
 	struct io_count count = { 0 };
 	unsigned sent = 0, ended = 0;
 	int n;
 
 	cr_assert(io_overlaps(store));
-	prepare(io, MANY, UMMAP_IO_READ);
-	for (unsigned i = 0; i < MANY; i++)
+	prepare(io, MAX_REQUESTS, UMMAP_IO_READ);
+	for (unsigned i = 0; i < MAX_REQUESTS; i++)
 		list[i] = &io[i];
-	while (ended < MANY) {
-		if (sent < MANY)
-			sent += io_begin(store, list + sent, MANY - sent);
+	while (ended < MAX_REQUESTS) {
+		if (sent < MAX_REQUESTS)
+			sent += io_begin(store, list + sent, MAX_REQUESTS - sent);
 		cr_assert_gt(sent, ended);
 		cr_expect_gt(driver.n, 0, "requests are on their way");
-		n = io_end(store, done, MANY);
+		n = io_end(store, done, MAX_REQUESTS);
 		cr_assert_gt(n, 0);
 		for (int i = 0; i < n; i++)
 			io_count(&count, done[i], 1);
 		ended += (unsigned)n;
 	}
-	check_results(io, MANY, 0, &count);
+	check_results(io, MAX_REQUESTS, 0, &count);
 	io_close(store);
 }
 
-/* ---- Without PARALLEL, from submit to reap it is one thread's turn. ---- */
+/* ---- Without PARALLEL, only one thread at a time has requests ---- */
 
 static void *run_often(void *store)
 {
@@ -254,7 +264,9 @@ static void *run_often(void *store)
 		static char bytes[LEN];
 
 		for (unsigned i = 0; i < 3; i++)
-			io[i] = (struct ummap_io){ .op = UMMAP_IO_WRITE, .buf = bytes, .len = LEN, .off = i * LEN };
+			io[i] = (struct ummap_io){
+				.op = UMMAP_IO_WRITE, .buf = bytes, .len = LEN, .off = i * LEN
+			};
 		cr_assert_eq(io_run(store, io, 3, true, &count), 0);
 	}
 	return NULL;

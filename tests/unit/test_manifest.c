@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_manifest.c - the manifest of coarrays: what is written is read again, damage is found, and a file is replaced as a whole. */
+/* The manifest of coarrays: it is read as it was written, damage is detected, and it is replaced
+ * atomically. */
 #include <criterion/criterion.h>
 
 #include <signal.h>
@@ -17,9 +18,17 @@ static struct manifest sample(void)
 			      .next_id = 4,
 			      .shared_file = true };
 	struct entry pool = { .order = ENTRY_POOL, .id = 1, .size = 1 << 20, .since = 1 };
-	struct entry far = { .order = 2, .id = 3, .size = 100000, .at = 65536, .since = 7, .state = ENTRY_PARKED,
-			     .type = "real 8", .folder = "/a folder" };
-	struct entry gone = { .order = 1, .id = 2, .size = 10, .small = true, .state = ENTRY_DOOMED };
+	struct entry far = { .order = 2,
+			     .id = 3,
+			     .size = 100000,
+			     .at = 65536,
+			     .since = 7,
+			     .state = ENTRY_PARKED,
+			     .type = "real 8",
+			     .folder = "/a folder" };
+	struct entry gone = {
+		.order = 1, .id = 2, .size = 10, .small = true, .state = ENTRY_DOOMED
+	};
 
 	check(manifest_add(&m, &pool) && manifest_add(&m, &gone) && manifest_add(&m, &far));
 	return m;
@@ -35,10 +44,12 @@ Test(manifest, is_read_as_it_was_written)
 	check(strcmp(again.program.name, "a program") == 0 && again.program.size == 16384);
 	check(strcmp(again.program.build, "0123abcd") == 0 && again.sync == 9);
 	check(again.images == 3 && again.next_id == 4 && again.shared_file);
-	check(again.n == 2, "what is doomed is not in it");
-	check(manifest_find(&again, ENTRY_POOL)->size == 1 << 20 && !*manifest_find(&again, ENTRY_POOL)->folder);
+	check(again.n == 2, "coarrays that are to be deleted are not in it");
+	check(manifest_find(&again, ENTRY_POOL)->size == 1 << 20 &&
+	      !*manifest_find(&again, ENTRY_POOL)->folder);
 	far = manifest_find(&again, 2);
-	check(far && far->id == 3 && far->at == 65536 && far->since == 7 && far->state == ENTRY_PARKED);
+	check(far && far->id == 3 && far->at == 65536 && far->since == 7 &&
+	      far->state == ENTRY_PARKED);
 	check(strcmp(far->type, "real 8") == 0 && strcmp(far->folder, "/a folder") == 0);
 	free(text);
 }
@@ -84,7 +95,7 @@ Test(manifest, with_any_byte_changed_is_damaged)
 	free(text);
 }
 
-/* Where there is no room for the new one, the old one stays as it is. */
+/* If the new manifest does not fit, the old one stays. */
 Test(manifest, is_replaced_as_a_whole)
 {
 	struct rlimit none = { 40, RLIM_INFINITY };

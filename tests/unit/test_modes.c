@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_modes.c - the rules of static and dynamic mode, without other processes: what is wanted, and what is granted
- * so that the sum stays under the limit.
+ * The rules of static and dynamic mode, without other processes: which budget a process wants, and
+ * which one it is granted so that the sum stays within the limit.
  */
 #include <criterion/criterion.h>
 
@@ -30,7 +30,8 @@ Test(modes, static_wants_its_share)
 	check(share_wanted(&m, &v, 0, false) == LIMIT / 4);
 	check(share_wanted(&m, &v, LIMIT, true) == LIMIT / 4);
 	m.budget = LIMIT;
-	check(share_wanted(&m, &v, LIMIT, false) == LIMIT / 4, "it comes down");
+	check(share_wanted(&m, &v, LIMIT, false) == LIMIT / 4,
+	      "the budget is reduced to the share");
 }
 
 Test(modes, who_is_alone_has_the_limit)
@@ -54,13 +55,13 @@ Test(modes, dynamic_has_what_it_uses_and_a_bit)
 
 	check(share_wanted(&m, &v, 0, false) == STEP);
 	m.budget = LIMIT;
-	check(share_wanted(&m, &v, STEP, false) == 2 * STEP, "what is not used is not kept");
-	/* It uses all that it gets. */
+	check(share_wanted(&m, &v, STEP, false) == 2 * STEP, "unused budget is given up");
+	/* The process uses its whole budget. */
 	m.budget = STEP;
 	for (int i = 1; i < 128; i++) {
 		held = m.budget;
 		m.budget = share_wanted(&m, &v, held, false);
-		check(m.budget == held + STEP, "additive");
+		check(m.budget == held + STEP, "additive increase");
 	}
 	check(m.budget == LIMIT && share_wanted(&m, &v, LIMIT, false) == LIMIT);
 }
@@ -75,17 +76,18 @@ Test(modes, dynamic_halves_its_excess)
 	for (; m.budget > m.bytes; times++) {
 		size_t to = share_wanted(&m, &v, m.budget, true);
 
-		check(to - m.bytes == (excess > STEP ? excess / 2 : 0), "multiplicative");
+		check(to - m.bytes == (excess > STEP ? excess / 2 : 0), "multiplicative decrease");
 		excess = to - m.bytes;
 		m.budget = to;
 	}
 	check(times == 8, "%d", times);
 	check(share_wanted(&m, &v, m.bytes, true) == m.bytes, "no less than the share");
 	m.budget = LIMIT;
-	check(share_wanted(&m, &v, m.bytes / 2, true) == m.bytes, "what is not used goes first");
+	check(share_wanted(&m, &v, m.bytes / 2, true) == m.bytes, "unused budget goes first");
 }
 
-/* However long writing takes, it takes nothing back of what it gives up; what is over and stays does not count as that. */
+/* While a process reduces its budget, it does not want more, however long its writes take. Memory
+ * that it cannot free does not count. */
 Test(modes, who_comes_down_wants_no_more)
 {
 	struct share m = share_of(true, 2, LIMIT);
@@ -95,9 +97,11 @@ Test(modes, who_comes_down_wants_no_more)
 	check(m.budget == LIMIT * 3 / 4);
 	for (m.held = LIMIT; m.held > m.budget; m.held -= STEP)
 		check(share_wanted(&m, &v, m.held - 1, false) == m.budget);
-	check(share_wanted(&m, &v, m.budget, false) == m.budget + STEP, "it uses all of it");
+	check(share_wanted(&m, &v, m.budget, false) == m.budget + STEP,
+	      "all of the budget is used");
 	m.held = m.budget + STEP;
-	check(share_wanted(&m, &v, m.budget + STEP, false) == m.budget + STEP, "it cannot do with less");
+	check(share_wanted(&m, &v, m.budget + STEP, false) == m.budget + STEP,
+	      "the excess cannot be freed");
 }
 
 Test(modes, who_waits_comes_first)
@@ -109,7 +113,7 @@ Test(modes, who_waits_comes_first)
 	v.waiting = true;
 	check(share_wanted(&m, &v, LIMIT / 2, false) == LIMIT / 2);
 	m.budget = LIMIT / 8;
-	check(share_wanted(&m, &v, LIMIT / 8, false) == LIMIT / 8 + STEP, "that is its due");
+	check(share_wanted(&m, &v, LIMIT / 8, false) == LIMIT / 8 + STEP, "the share is due");
 }
 
 Test(modes, no_more_than_there_is)
@@ -118,19 +122,24 @@ Test(modes, no_more_than_there_is)
 
 	for (int i = 0; i < 100000; i++) {
 		unsigned live = next_random(&random) % 9 + 2;
-		struct share m = share_of(next_random(&random) % 2, live, next_random(&random) % LIMIT);
+		struct share m =
+			share_of(next_random(&random) % 2, live, next_random(&random) % LIMIT);
 		struct share_view v = view_of(live, next_random(&random) % (2 * LIMIT));
-		size_t wanted = next_random(&random) % (LIMIT + 1), got = share_granted(&m, &v, wanted);
+		size_t wanted = next_random(&random) % (LIMIT + 1),
+		       got = share_granted(&m, &v, wanted);
 
 		check(got <= max_size(wanted, m.budget));
-		check(got <= m.budget || got + v.others <= LIMIT, "%zu of %zu, others %zu", got, wanted, v.others);
-		check(wanted > m.budget || got == wanted, "less can be had at any time");
-		check(got == wanted || got >= m.budget, "nothing is taken away");
-		check(got == wanted || got == m.budget || got + v.others == LIMIT, "all that there is");
+		check(got <= m.budget || got + v.others <= LIMIT, "%zu of %zu, others %zu", got,
+		      wanted, v.others);
+		check(wanted > m.budget || got == wanted, "a smaller budget is always granted");
+		check(got == wanted || got >= m.budget, "the budget is not reduced");
+		check(got == wanted || got == m.budget || got + v.others == LIMIT,
+		      "the limit is used");
 	}
 }
 
-/* Another process grants more: what is due may be taken from that, what goes beyond it may not. */
+/* Another process has a larger limit: a share may be taken from the difference, an excess may not.
+ * */
 Test(modes, limits_differ)
 {
 	struct share m = share_of(true, 2, 0);
@@ -142,13 +151,15 @@ Test(modes, limits_differ)
 	check(share_granted(&m, &v, LIMIT) == LIMIT / 2);
 }
 
-/* Numbers out of a damaged table. */
+/* Values from a damaged table. */
 Test(modes, absurd_numbers_are_bounded)
 {
 	const size_t absurd[] = { 0, 1, LIMIT, SIZE_MAX / 2, SIZE_MAX - 1, SIZE_MAX };
 
 	for (unsigned i = 0; i < 6 * 6 * 6 * 2; i++) {
-		struct share_view v = { .live = 1024, .limit = absurd[i % 6], .others = absurd[i / 6 % 6] };
+		struct share_view v = { .live = 1024,
+					.limit = absurd[i % 6],
+					.others = absurd[i / 6 % 6] };
 		struct share m = share_of(i / 216, 1024, LIMIT / 16);
 		size_t wanted = share_wanted(&m, &v, absurd[i / 36 % 6], i % 2);
 

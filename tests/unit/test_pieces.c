@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Pieces: neighbours that move as one huge page. Engine segv. */
+/* Clusters: adjacent segments that move as one huge page. Engine segv. */
 #include "common.h"
 #include "engine/engine.h"
 #include "huge.h"
@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 
 #define SEG (256 * KIB)
-#define PIECE (2 * MIB / SEG)
+#define SEGS_PER_CLUSTER (2 * MIB / SEG)
 #define SIZE (128 * MIB)
 #define BUDGET (64 * MIB)
 
@@ -43,23 +43,24 @@ static void read_all(const uint8_t *m)
 extern const struct engine engine_segv;
 
 #define PASSES 3
-/* Scans that are enough for anything. */
-#define PASSES_MOST 40
+/* Maximum number of scans until huge pages appear. */
+#define MAX_PASSES 40
 
 static bool is_mostly_huge(const uint8_t *m)
 {
 	return !has_huge_pages() || huge_bytes(m, SIZE) >= stat_of(m).resident_bytes / 2;
 }
 
-/* Most of what a scan has in memory is on huge pages. Where a processor was away in the middle of it, or others kept
- * the workers from reading ahead, some is not; then the next scan, which leaves them time, has to make up for that. */
+/* Most resident segments of a scan are in huge pages. Some are not if the scan or the workers got
+ * no processor. Then the next scan, which leaves the workers time, must have them. */
 static void expect_huge(const uint8_t *m)
 {
-	for (int pass = 0; pass < PASSES_MOST && !is_mostly_huge(m); pass++)
+	for (int pass = 0; pass < MAX_PASSES && !is_mostly_huge(m); pass++)
 		read_with_pauses(m, 500);
-	/* Up to half of the budget may be read ahead, and some is inactive. */
+	/* Up to half of the budget may be readahead, and some segments are inactive. */
 	cr_expect_geq(stat_of(m).resident_bytes, BUDGET / 4);
-	cr_expect(is_mostly_huge(m), "%zu of %lu", huge_bytes(m, SIZE), (unsigned long)stat_of(m).resident_bytes);
+	cr_expect(is_mostly_huge(m), "%zu of %lu", huge_bytes(m, SIZE),
+		  (unsigned long)stat_of(m).resident_bytes);
 }
 
 static long minor_faults(void)
@@ -80,8 +81,9 @@ static void scan(size_t seg)
 	before = minor_faults();
 	for (int pass = 0; pass < PASSES; pass++)
 		read_all(m);
-	/* Huge pages that had to be mended. */
-	cr_expect_lt(minor_faults() - before, PASSES * SIZE / (2 * MIB) / 3, "%ld", minor_faults() - before);
+	/* Huge pages that had to be repaired. */
+	cr_expect_lt(minor_faults() - before, PASSES * SIZE / (2 * MIB) / 3, "%ld",
+		     minor_faults() - before);
 	expect_huge(m);
 	cr_assert_eq(umunmap(m, 0), 0);
 }
@@ -101,7 +103,7 @@ Test(pieces, of_a_scan_in_large_segments)
 	scan(MIB);
 }
 
-/* What was stored to came and left by itself, which breaks huge pages up, and in an order of its own. */
+/* Segments with stores are loaded and evicted separately, which splits huge pages. */
 Test(pieces, after_stores)
 {
 	int fd = filled_file(SIZE, 3);
@@ -120,7 +122,7 @@ Test(pieces, after_stores)
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
-/* Faults in no order mix up the frames of huge pages; scans sort them. */
+/* Random faults mix up the frames of huge pages. Scans sort them. */
 Test(pieces, after_jumps)
 {
 	int fd = filled_file(SIZE, 3);
@@ -140,7 +142,7 @@ Test(pieces, after_jumps)
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
-/* Somebody else has one frame of a huge page; the rest of it stays aside. */
+/* One frame of a huge page is in use. The other frames stay free. */
 Test(pieces, beside_one)
 {
 	int fd = filled_file(SIZE, 3);
@@ -153,7 +155,7 @@ Test(pieces, beside_one)
 	cr_assert_eq(umunmap(other, 0), 0);
 }
 
-/* In no order that is known, a piece is as good as gone; but nothing is mixed up. */
+/* With random accesses, a cluster is evicted as a whole, and its segments are not mixed up. */
 Test(pieces, among_others)
 {
 	int fd = filled_file(SIZE, 3);
@@ -174,24 +176,24 @@ Test(pieces, among_others)
 	check_file(fd, 0, SIZE, 0, 3);
 }
 
-/* Whoever overtakes what is read ahead brings in a piece, not a hole in one. */
+/* A load that overtakes readahead loads a cluster, not a part of it. */
 Test(pieces, overtaken)
 {
 	int fd = filled_file(SIZE, 3);
 	uint8_t *m = map_some(fd, PROT_READ);
 	uint64_t before, alone = SIZE / SEG;
 
-	/* Where a processor was away just then, the next scan shows it. */
-	for (int pass = 0; pass < PASSES_MOST / 8 && alone > 8 * PIECE; pass++) {
+	/* If readahead got no processor, the next scan shows the effect. */
+	for (int pass = 0; pass < MAX_PASSES / 8 && alone > 8 * SEGS_PER_CLUSTER; pass++) {
 		before = stat_of(m).readahead_loads;
 		read_all(m);
 		alone = SIZE / SEG - (stat_of(m).readahead_loads - before);
 	}
-	cr_expect_leq(alone, 8 * PIECE, "%lu", (unsigned long)alone);
+	cr_expect_leq(alone, 8 * SEGS_PER_CLUSTER, "%lu", (unsigned long)alone);
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
-/* The most that a scan has had in memory at one time. */
+/* Returns the peak of memory during a scan. */
 static size_t scan_once(const uint8_t *m)
 {
 	size_t most = 0;
@@ -203,8 +205,8 @@ static size_t scan_once(const uint8_t *m)
 	return most;
 }
 
-/* A scan that is known to be one keeps the piece that it is in, some before it, and what comes next. What somebody holds
- * when it should be let go of, or brings only then, stays for the next scan to let go of. */
+/* A detected scan keeps its current cluster, some before it, and the next ones. Segments that are
+ * in use when they should be dropped are dropped by the next scan. */
 Test(pieces, left_behind)
 {
 	int fd = filled_file(SIZE, 3);
@@ -213,18 +215,18 @@ Test(pieces, left_behind)
 	size_t least = SIZE;
 
 	cr_assert_eq(umadvise(m, SIZE, UMMAP_ADV_SEQUENTIAL), 0);
-	for (int pass = 0; pass < PASSES_MOST && (!huge || least > BUDGET / 2); pass++) {
+	for (int pass = 0; pass < MAX_PASSES && (!huge || least > BUDGET / 2); pass++) {
 		size_t most = scan_once(m);
 
 		least = most < least ? most : least;
-		huge |= huge_bytes(m, SIZE) >= PIECE * SEG;
+		huge |= huge_bytes(m, SIZE) >= SEGS_PER_CLUSTER * SEG;
 	}
 	cr_expect(huge);
 	cr_expect_leq(least, BUDGET / 2, "%zu", least);
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
-/* The last segments of a file are no whole piece. */
+/* The last segments of a file are not a complete cluster. */
 Test(pieces, short_end)
 {
 	const size_t size = 40 * MIB + 3 * SEG + 100;
@@ -242,7 +244,7 @@ Test(pieces, short_end)
 	check_file(fd, 0, size, 0, 3);
 }
 
-/* A group's budget holds for pieces, too. */
+/* The budget of a group holds for clusters, too. */
 Test(pieces, in_a_group)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -265,8 +267,8 @@ Test(pieces, in_a_group)
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
-/* What is moved at one stroke has to be one mapping: Linux 6.17 and later move several one by one, and stop on the way
- * where they run short. */
+/* A range that is moved in one call must be one VMA: Linux 6.17 and later move several VMAs one by
+ * one, and stop in between if they run out of VMAs. */
 Test(pieces, several_mappings_are_told_from_one)
 {
 	size_t page = 4 * KIB, len = 8 * page;
@@ -281,7 +283,7 @@ Test(pieces, several_mappings_are_told_from_one)
 	cr_expect(!engine_segv.is_one(p + len / 2, 2 * page));
 	cr_expect(engine_segv.is_one(p, len / 2));
 	cr_expect(engine_segv.is_one(p + len / 2, page));
-	/* And nothing has become of what was asked about. */
+	/* The check has not changed the memory. */
 	for (size_t at = 0; at < len; at++)
 		cr_assert_eq(p[at], 1, "byte %zu", at);
 	cr_assert_eq(munmap(p, page), 0);

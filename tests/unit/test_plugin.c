@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_plugin.c - drivers and policies that are files: where they are looked for, what they may be, and that
- * mappings work through them. They were built beside this program. What is wrong with bad files, and the
- * installed folder, is in check-plugins.
+ * Drivers and policies in files: where the library looks for them, what they may do, and mappings
+ * that use them. The files were built together with this program. Invalid files and the installed
+ * folder are tested by check-plugins.
  */
 #include <criterion/criterion.h>
 #include <libgen.h>
@@ -13,7 +13,7 @@
 #define SEG (16 * KIB)
 #define SIZE (64 * SEG)
 
-/* The folder of the files that were built for the tests. */
+/* Returns the folder of the files that were built for the tests. */
 static const char *built(void)
 {
 	static char path[4096];
@@ -25,7 +25,7 @@ static const char *built(void)
 	return strcat(path, "/plugins");
 }
 
-/* Before the first mapping. */
+/* Sets the path before the first mapping. */
 static void use_path(const char *path)
 {
 	set_env("UMMAP_DRIVER_PATH", path);
@@ -46,12 +46,12 @@ static uint8_t *open_uri(const char *scheme, const char *path, const char *keys,
 	return addr;
 }
 
-/* The call fails with EINVAL and all of these words. */
+/* Checks that the call fails with EINVAL and a message that has all of these words. */
 static void check_refused(int result, const char *const words[])
 {
 	check(result == -1 && errno == EINVAL);
 	for (; *words; words++)
-		check(strstr(umerrormsg(), *words), "the sentence has \"%s\"", *words);
+		check(strstr(umerrormsg(), *words), "the message has \"%s\"", *words);
 }
 
 #define WORDS(...) (const char *const[]){ __VA_ARGS__, NULL }
@@ -65,7 +65,7 @@ static int try_open(const char *uri, const char *policy)
 	return ummap_open(uri, SIZE, 0, PROT_READ, &attr, &addr);
 }
 
-/* A file with a name in a folder of its own. */
+/* Creates a file in its own folder. */
 static const char *make_folder(const char *name, const char *file, const char *text)
 {
 	static char folder[300];
@@ -81,7 +81,7 @@ static const char *make_folder(const char *name, const char *file, const char *t
 	return folder;
 }
 
-/* Writes all of a mapping several times larger than the budget, and finds it again in another one. */
+/* Writes all of a mapping that is larger than the budget, and checks it with another mapping. */
 static void work_through(const char *scheme, const char *path, const char *policy)
 {
 	uint8_t *m = open_uri(scheme, path, "", policy);
@@ -109,12 +109,13 @@ Test(plugin, driver_moves_data)
 	check(umunmap(open_uri("skeleton", path, "?mode=640", NULL), 0) == 0);
 	check(stat(path, &st) == 0 && (st.st_mode & 0777 & ~0022) == 0640, "%o", st.st_mode);
 	check_refused(try_open("skeleton:/x?mode=rw", NULL), WORDS("mode", "rw", "octal"));
-	check_refused(try_open("skeleton:/x?mod=1", NULL), WORDS("skeleton", "the key 'mod'", "mode"));
+	check_refused(try_open("skeleton:/x?mod=1", NULL),
+		      WORDS("skeleton", "the key 'mod'", "mode"));
 	check_fails(try_open("skeleton:/nowhere/at/all", NULL), ENOENT);
 	check_fails(try_open("skeleton:/", NULL), ENODEV);
 }
 
-/* What stands in the program itself: it works as others do, and what is wrong with a table is said. */
+/* A driver of the program works like others. A table with an error is refused with a message. */
 Test(plugin, programs_have_drivers)
 {
 	extern const struct ummap_driver ummap_driver_posix;
@@ -142,7 +143,7 @@ Test(plugin, programs_have_drivers)
 	check_refused(try_open("own:/x", NULL), WORDS("cannot find the driver 'own'"));
 	check(ummap_driver_register(&own) == 0, "%s", umerrormsg());
 	check_fails(ummap_driver_register(&own), EEXIST);
-	memset(&own, 0, sizeof(own)); /* it was copied */
+	memset(&own, 0, sizeof(own)); /* the library has a copy */
 	fd = temp_named("data", 0, path);
 	work_through("own", path, NULL);
 	check_file(fd, 0, SIZE, 0, 1);
@@ -166,7 +167,7 @@ Test(plugin, driver_takes_descriptors)
 	append = open(again, O_RDWR | O_APPEND);
 	check_fails(ummap(SIZE, SEG, READ_WRITE, append, 0, -1, 1, 0, &addr), EINVAL);
 	check(strstr(umerrormsg(), "O_APPEND"));
-	set_env("UMMAP_DRIVER", "posix");  /* read once */
+	set_env("UMMAP_DRIVER", "posix");  /* without effect: it was read before */
 	check(umunmap(map_file(fd, SIZE, SEG, READ_WRITE, 0), 1) == 0);
 }
 
@@ -177,7 +178,8 @@ Test(plugin, policy_decides)
 	use_path(built());
 	close(temp_named("data", 0, path));
 	work_through("posix", path, "skeleton");
-	check_fails(try_open(strcat(strcpy((char[400]){ 0 }, "posix:"), path), "skeleton:x=1"), EINVAL);
+	check_fails(try_open(strcat(strcpy((char[400]){ 0 }, "posix:"), path), "skeleton:x=1"),
+		    EINVAL);
 }
 
 Test(plugin, filter_stands_before_any_driver)
@@ -194,7 +196,8 @@ Test(plugin, filter_stands_before_any_driver)
 		flipped[i] = (uint8_t)~flipped[i];
 	check_bytes(flipped, SEG, 0, 1);
 	work_through("flip+skeleton", path, "skeleton");
-	work_through("error+flip+flip+skeleton", strcat(strcpy((char[400]){ 0 }, path), "?error.nth=1000000"), NULL);
+	work_through("error+flip+flip+skeleton",
+		     strcat(strcpy((char[400]){ 0 }, path), "?error.nth=1000000"), NULL);
 	check_file(fd, 0, SIZE, 0, 1);
 	check_refused(try_open("flip:/x", NULL), WORDS("flip", "filter"));
 	check_refused(try_open("skeleton+flip+posix:/x", NULL), WORDS("skeleton", "not a filter"));
@@ -204,7 +207,10 @@ Test(plugin, filter_stands_before_any_driver)
 Test(plugin, tables_may_be_older_or_newer)
 {
 	static const char *const uris[] = {
-		"older:100000", "newer:100000", "error+older:100000?error.nth=1000000", "trace+older:100000?trace.file=/dev/null",
+		"older:100000",
+		"newer:100000",
+		"error+older:100000?error.nth=1000000",
+		"trace+older:100000?trace.file=/dev/null",
 	};
 
 	use_path(built());
@@ -219,8 +225,10 @@ Test(plugin, tables_may_be_older_or_newer)
 		check(umunmap(addr, 0) == 0);
 		check_fails(ummap_open(uris[k], 100000, 0, READ_WRITE, NULL, &addr), EACCES);
 	}
-	/* Nobody reads what the one does not have and the other has too much. */
-	check(plugin_driver("older")->size == NULL && plugin_driver("older")->set_notice == NULL && plugin_driver("older")->filter == 0);
+	/* Fields that an older table lacks are NULL, and further fields of a newer one are ignored.
+	 * */
+	check(plugin_driver("older")->size == NULL && plugin_driver("older")->set_notice == NULL &&
+	      plugin_driver("older")->filter == 0);
 	check(plugin_driver("older")->struct_size == sizeof(struct ummap_driver));
 	check(plugin_driver("newer")->struct_size == sizeof(struct ummap_driver));
 }
@@ -230,12 +238,12 @@ static void find_nothing(void *path)
 	if (path)
 		use_path(path);
 	check_refused(try_open("nosuch:/x", NULL),
-		      WORDS("the driver 'nosuch'", "posix", "error", "ummap-driver-nosuch.so", "UMMAP_DRIVER_PATH",
-			    path ? (char *)path : "not set"));
+		      WORDS("the driver 'nosuch'", "posix", "error", "ummap-driver-nosuch.so",
+			    "UMMAP_DRIVER_PATH", path ? (char *)path : "not set"));
 	check_refused(try_open("posix:/proc/self/exe", "nosuch"),
 		      WORDS("the policy 'nosuch'", "fifo", "wiro-l", "ummap-policy-nosuch.so",
 			    path ? (char *)path : "not set"));
-	/* A policy is no driver, and the other way round. */
+	/* A policy cannot be used as a driver, and a driver not as a policy. */
 	check_refused(try_open("gentle:/x", NULL), WORDS("cannot find the driver 'gentle'"));
 }
 
@@ -250,15 +258,27 @@ Test(plugin, says_where_it_looked)
 
 Test(plugin, policy_names_are_no_paths)
 {
-	static const char *const bad[] = { "", ":", ":seed=1", "../skeleton", "plugins/skeleton", "/etc/passwd", "Fifo",
-					   "fifo ", "fi_fo", ".", "..", "%2e", "{rank}" };
+	static const char *const bad[] = { "",
+					   ":",
+					   ":seed=1",
+					   "../skeleton",
+					   "plugins/skeleton",
+					   "/etc/passwd",
+					   "Fifo",
+					   "fifo ",
+					   "fi_fo",
+					   ".",
+					   "..",
+					   "%2e",
+					   "{rank}" };
 	char name[200] = "", path[320], uri[400];
 
 	use_path(built());
 	close(temp_named("data", SIZE, path));
 	snprintf(uri, sizeof(uri), "posix:%s", path);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
-		check_refused(try_open(uri, bad[i]), WORDS("cannot use the policy", "lower-case letters"));
+		check_refused(try_open(uri, bad[i]),
+			      WORDS("cannot use the policy", "lower-case letters"));
 	memset(name, 'a', 63);
 	check_refused(try_open(uri, name), WORDS("cannot find the policy 'aaa"));
 	memset(name, 'a', 64);
@@ -270,14 +290,16 @@ static void first_folder_counts(void *good_first)
 	char path[5000], data[320];
 	const char *bad = make_folder("bad", "ummap-driver-skeleton.so", "this is no library\n");
 
-	snprintf(path, sizeof(path), "%s:%s", good_first ? built() : bad, good_first ? bad : built());
+	snprintf(path, sizeof(path), "%s:%s", good_first ? built() : bad,
+		 good_first ? bad : built());
 	use_path(path);
 	close(temp_named("data", 0, data));
 	if (good_first)
 		work_through("skeleton", data, NULL);
 	else
-		check_refused(try_open("skeleton:/x", NULL), WORDS(bad, "ummap-driver-skeleton.so"));
-	/* what is not there is found in the other folder, and a folder is no file */
+		check_refused(try_open("skeleton:/x", NULL),
+			      WORDS(bad, "ummap-driver-skeleton.so"));
+	/* A file that the first folder lacks is found in the second one. A folder is not a file. */
 	check(umunmap(open_uri("flip+posix", data, "", NULL), 0) == 0);
 }
 
@@ -300,7 +322,7 @@ Test(plugin, built_in_ones_come_first)
 
 static atomic_int waiting;
 
-/* Each has a file of its own: no byte is written by two. */
+/* Each thread uses its own file, so no byte is written by two. */
 static void *load_at_once(void *folder)
 {
 	const struct ummap_driver *driver;
@@ -336,7 +358,7 @@ Test(plugin, is_loaded_once)
 
 static void work_in_child(void *data)
 {
-	work_through("flip+skeleton", data, "skeleton");  /* one that the parent has loaded, and others */
+	work_through("flip+skeleton", data, "skeleton");  /* the parent has loaded one of these */
 }
 
 Test(plugin, works_in_children)

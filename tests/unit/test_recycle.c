@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Runs in order that take the frames that they left behind, until something shows that these are wanted again. */
+/* Sequential runs reuse the frames of segments that they have passed, until these segments are
+ * needed again. */
 #include "common.h"
 #include "paging/mapping/lookup.h"
 #include "paging/residency/recycle.h"
@@ -9,9 +10,9 @@
 #define SEG ((size_t)64 * KIB)
 #define SEGS ((size_t)1536)
 #define SIZE (SEGS * SEG)
-/* What a run leaves behind it, and some that are busy just then, and what was read ahead. */
-#define FEW (RECYCLE_DISTANCE_BYTES + RECYCLE_DISTANCE_BYTES / 2)
-/* What segments that are busy, or that come without the run, may change. */
+/* Bytes that a run keeps behind it, with segments that are in use, and readahead. */
+#define KEPT_BYTES (RECYCLE_DISTANCE_BYTES + RECYCLE_DISTANCE_BYTES / 2)
+/* Bytes that may differ because segments are in use or are not loaded by the run. */
 #define SLACK (8 * MIB)
 
 static uint8_t *map_within(size_t budget)
@@ -33,8 +34,8 @@ static uint8_t *map_within(size_t budget)
 	return m;
 }
 
-/* Goes over all of it. Returns the bytes that were loaded. */
-static uint64_t pass(uint8_t *m)
+/* Loads all segments. Returns the bytes that were read. */
+static uint64_t load_all(uint8_t *m)
 {
 	uint64_t before = stat_of(m).read_bytes;
 
@@ -59,31 +60,32 @@ static uint64_t wanted_until(uint8_t *m)
 	return until;
 }
 
-/* Memory for all of it: the first pass takes little, the second one shows that it is wanted, the third one loads nothing. */
+/* The budget holds everything: the first pass uses little memory, the second pass shows that the
+ * segments are needed again, and the third one reads nothing. */
 Test(recycle, what_fits_stays_from_the_second_pass_on)
 {
 	uint8_t *m = map_within(SIZE + SIZE / 4);
 
-	cr_expect_geq(pass(m), SIZE);
-	cr_expect_leq(in_memory(m), FEW, "%zu", in_memory(m));
-	cr_expect_geq(pass(m), SIZE - FEW);
+	cr_expect_geq(load_all(m), SIZE);
+	cr_expect_leq(in_memory(m), KEPT_BYTES, "%zu", in_memory(m));
+	cr_expect_geq(load_all(m), SIZE - KEPT_BYTES);
 	cr_expect_geq(in_memory(m), SIZE - SLACK, "%zu", in_memory(m));
-	cr_expect_leq(pass(m), SLACK);
-	cr_expect_leq(pass(m), SLACK);
+	cr_expect_leq(load_all(m), SLACK);
+	cr_expect_leq(load_all(m), SLACK);
 }
 
-/* Where it would have been evicted anyway when it is loaded again, that shows nothing. */
+/* A segment that would have been evicted before its next use does not show a need. */
 Test(recycle, what_does_not_fit_is_left_behind_each_time)
 {
 	uint8_t *m = map_within(SIZE / 2);
 
 	for (int i = 0; i < 3; i++) {
-		cr_expect_geq(pass(m), SIZE - FEW - SLACK);
+		cr_expect_geq(load_all(m), SIZE - KEPT_BYTES - SLACK);
 		cr_expect_eq(wanted_until(m), 0);
 	}
 }
 
-/* Another reader of the same, behind the first one, but not far. */
+/* A second reader follows the first one at a short distance. */
 Test(recycle, what_is_loaded_again_is_kept)
 {
 	uint8_t *m = map_within(SIZE + SIZE / 4);
@@ -92,13 +94,14 @@ Test(recycle, what_is_loaded_again_is_kept)
 	for (size_t i = 0; i < SEGS; i++) {
 		cr_assert_eq(((const volatile uint8_t *)m)[i * SEG], i % 251);
 		if (i >= far)
-			cr_assert_eq(((const volatile uint8_t *)m)[(i - far) * SEG], (i - far) % 251);
+			cr_assert_eq(((const volatile uint8_t *)m)[(i - far) * SEG],
+				     (i - far) % 251);
 	}
 	cr_expect_gt(wanted_until(m), 0);
 	cr_expect_geq(in_memory(m), SIZE / 2, "%zu", in_memory(m));
 }
 
-/* A run that has not come far leaves nothing behind. */
+/* A short run does not reuse its frames. */
 Test(recycle, short_runs_stay)
 {
 	uint8_t *m = map_within(SIZE + SIZE / 4);

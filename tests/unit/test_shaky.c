@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Storage that fails in one place, or once: what else moves together with that comes to no harm. Engine segv. */
+/* A store that fails at one place, or once: other segments that move together with the failing one
+ * are not affected. Engine segv. */
 #include "common.h"
 #include "paging/mapping/lookup.h"
 #include "paging/fault/segment.h"
@@ -9,15 +10,15 @@
 #include <criterion/criterion.h>
 
 #define SEG (256 * KIB)
-#define PIECE (2 * MIB / SEG)
+#define SEGS_PER_CLUSTER (2 * MIB / SEG)
 #define SIZE (256 * MIB)
 #define BUDGET (64 * MIB)
-#define KEPT (4 * MIB) /* what is written there is kept: at once, and for good from a flush on */
+#define KEPT (4 * MIB) /* size of the part whose data are stored */
 
 static uint8_t accepted[KEPT], durable[KEPT];
-static size_t bad = SIZE;       /* nothing that has this byte can be read or written */
+static size_t bad = SIZE;       /* requests that include this byte fail */
 static _Atomic bool flush_fails;
-static const char *policy;      /* NULL: the default */
+static const char *policy;      /* policy of mappings; NULL: the default */
 
 static int shaky_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
@@ -60,7 +61,7 @@ static int shaky_write(void *h, const void *buf, size_t len, uint64_t off)
 	return 0;
 }
 
-/* All of it, or none. */
+/* Transfers all buffers or none. */
 static int shaky_readv(void *h, const struct iovec *iov, int n, uint64_t off)
 {
 	int err = 0;
@@ -83,9 +84,9 @@ static int shaky_writev(void *h, const struct iovec *iov, int n, uint64_t off)
 	return 0;
 }
 
-#define AT_A_TIME 64
+#define MAX_IN_FLIGHT 64
 
-static _Thread_local struct ummap_io *submitted[AT_A_TIME];
+static _Thread_local struct ummap_io *submitted[MAX_IN_FLIGHT];
 static _Thread_local unsigned pending;
 
 static int shaky_submit(void *h, struct ummap_io **io, unsigned n)
@@ -93,7 +94,7 @@ static int shaky_submit(void *h, struct ummap_io **io, unsigned n)
 	unsigned i;
 
 	(void)h;
-	for (i = 0; i < n && pending < AT_A_TIME; i++)
+	for (i = 0; i < n && pending < MAX_IN_FLIGHT; i++)
 		submitted[pending++] = io[i];
 	return (int)i;
 }
@@ -112,7 +113,7 @@ static int shaky_reap(void *h, struct ummap_io **done, unsigned max, unsigned mi
 	return (int)n;
 }
 
-/* One that fails loses what it was to keep. */
+/* A flush that fails loses the data written since the last one. */
 static int shaky_flush(void *h, uint64_t off, uint64_t len)
 {
 	(void)h;
@@ -122,15 +123,21 @@ static int shaky_flush(void *h, uint64_t off, uint64_t len)
 	return flush_fails ? -EIO : 0;
 }
 
-/* How it takes several requests. */
+/* Ways in which the driver takes several requests. */
 enum shaky_kind { ONE_BY_ONE, VECTORS, ASYNC, SHAKY_KINDS };
 
 static uint8_t *map_shaky_with(int prot, enum shaky_kind kind, unsigned flags)
 {
 	static const char *const schemes[] = { "shaky", "shakyv", "shakya" };
 	struct ummap_driver driver = {
-		.struct_size = sizeof(driver), .abi = UMMAP_DRIVER_ABI, .scheme = schemes[kind], .open = shaky_open,
-		.close = shaky_close, .read = shaky_read, .write = shaky_write, .flush = shaky_flush,
+		.struct_size = sizeof(driver),
+		.abi = UMMAP_DRIVER_ABI,
+		.scheme = schemes[kind],
+		.open = shaky_open,
+		.close = shaky_close,
+		.read = shaky_read,
+		.write = shaky_write,
+		.flush = shaky_flush,
 	};
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	char uri[16];
@@ -170,8 +177,8 @@ static bool has_all(const uint8_t *m, size_t first, size_t n)
 	return all;
 }
 
-/* One bad block spoils its segment, not its piece. */
-static void read_past_a_bad_one(enum shaky_kind kind)
+/* A bad block affects its segment, but not its cluster. */
+static void read_around_bad_segment(enum shaky_kind kind)
 {
 	uint8_t *m = map_shaky(PROT_READ, kind);
 	uint64_t value;
@@ -181,7 +188,7 @@ static void read_past_a_bad_one(enum shaky_kind kind)
 	for (size_t off = 0; off < SIZE; off += SEG) {
 		cr_assert_eq(try_load(m + off, &value), off != bad - 5, "segment %zu", off / SEG);
 		if (off == bad - 5 - SEG)
-			cr_expect(has_all(m, off / SEG + 2, PIECE - 4));
+			cr_expect(has_all(m, off / SEG + 2, SEGS_PER_CLUSTER - 4));
 		if (off != bad - 5)
 			cr_assert_eq(m[off], pattern(off, 3));
 	}
@@ -192,10 +199,10 @@ static void read_past_a_bad_one(enum shaky_kind kind)
 Test(shaky, bad_segment)
 {
 	for (enum shaky_kind kind = 0; kind < SHAKY_KINDS; kind++)
-		read_past_a_bad_one(kind);
+		read_around_bad_segment(kind);
 }
 
-static void write_past_a_bad_one(enum shaky_kind kind)
+static void write_around_bad_segment(enum shaky_kind kind)
 {
 	uint8_t *m = map_shaky(READ_WRITE, kind);
 
@@ -205,7 +212,8 @@ static void write_past_a_bad_one(enum shaky_kind kind)
 	cr_assert_eq(umsync(m, 0), -1);
 	cr_expect_eq(errno, EIO);
 	for (size_t i = 0; i < KEPT; i += SEG)
-		cr_expect_eq(accepted[i + 5], i + 5 == bad ? pattern(i + 5, 3) : 200, "%zu", i / SEG);
+		cr_expect_eq(accepted[i + 5], i + 5 == bad ? pattern(i + 5, 3) : 200, "%zu",
+			     i / SEG);
 	bad = SIZE;
 	cr_assert_eq(umsync(m, 0), 0);
 	cr_expect_eq(durable[11 * SEG + 5], 200);
@@ -215,10 +223,10 @@ static void write_past_a_bad_one(enum shaky_kind kind)
 Test(shaky, bad_place)
 {
 	for (enum shaky_kind kind = 0; kind < SHAKY_KINDS; kind++)
-		write_past_a_bad_one(kind);
+		write_around_bad_segment(kind);
 }
 
-/* Where others write, too, only what was stored is written: in several requests, of which one fails. */
+/* With several writers, only stored bytes are written, in several requests, of which one fails. */
 Test(shaky, bad_part)
 {
 	for (enum shaky_kind kind = 0; kind < SHAKY_KINDS; kind++) {
@@ -237,8 +245,8 @@ Test(shaky, bad_part)
 	}
 }
 
-/* The first n segments go to standby. */
-static void send_off(const uint8_t *m, size_t n)
+/* Makes the first n segments inactive. */
+static void deactivate_segments(const uint8_t *m, size_t n)
 {
 	struct mapping *map = map_find(m);
 
@@ -246,19 +254,19 @@ static void send_off(const uint8_t *m, size_t n)
 	map_leave(map);
 }
 
-/* What a failed flush has made uncertain counts as changed, and does not leave with what is as it was loaded. */
+/* After a failed flush, segments count as dirty, and are not dropped with clean ones. */
 Test(shaky, in_doubt)
 {
 	uint8_t *m;
 
-	/* They come back one by one, and go together, as they came. */
+	/* The segments are loaded one by one, and leave together. */
 	set_env("UMMAP_READAHEAD", "0");
 	policy = "fifo";
 	m = map_shaky(READ_WRITE, ONE_BY_ONE);
 	for (size_t i = 0; i < KEPT; i += SEG)
 		m[i] = 200;
 	cr_assert_eq(umsync_range(m, KEPT, UMMAP_NOFLUSH), 0);
-	send_off(m, KEPT / SEG);
+	deactivate_segments(m, KEPT / SEG);
 	for (size_t i = 0; i < KEPT; i += SEG)
 		cr_assert_eq(m[i], 200);
 	flush_fails = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_size.c - numbers as users write them: one form everywhere, whatever the locale. */
+/* Numbers as users write them have one form everywhere, in each locale. */
 #include <criterion/criterion.h>
 
 #include <locale.h>
@@ -13,16 +13,49 @@ Test(size, forms)
 		const char *text;
 		uint64_t bytes;
 	} good[] = {
-		{ "0", 0 }, { "1", 1 }, { "4096", 4096 }, { "4096B", 4096 }, { "64K", 64 * KIB }, { "64k", 64 * KIB },
-		{ "64KB", 64 * KIB }, { "64Kb", 64 * KIB }, { "64KiB", 64 * KIB }, { "64kib", 64 * KIB }, { "64 KiB", 64 * KIB },
-		{ "64\tM", 64 * MIB }, { "64MB", 64 * MIB }, { "64MiB", 64 * MIB }, { "8G", 8 * GIB }, { "0.5G", GIB / 2 },
-		{ ".5G", GIB / 2 }, { "1.5MiB", MIB + MIB / 2 }, { "1.0K", KIB }, { "1T", KIB * GIB }, { "0.3K", 307 },
-		{ "0.0009765625K", 1 }, { "0.1G", 107374182 }, { "0.99999999999999999999999999K", 1023 },
+		{ "0", 0 },
+		{ "1", 1 },
+		{ "4096", 4096 },
+		{ "4096B", 4096 },
+		{ "64K", 64 * KIB },
+		{ "64k", 64 * KIB },
+		{ "64KB", 64 * KIB },
+		{ "64Kb", 64 * KIB },
+		{ "64KiB", 64 * KIB },
+		{ "64kib", 64 * KIB },
+		{ "64 KiB", 64 * KIB },
+		{ "64\tM", 64 * MIB },
+		{ "64MB", 64 * MIB },
+		{ "64MiB", 64 * MIB },
+		{ "8G", 8 * GIB },
+		{ "0.5G", GIB / 2 },
+		{ ".5G", GIB / 2 },
+		{ "1.5MiB", MIB + MIB / 2 },
+		{ "1.0K", KIB },
+		{ "1T", KIB * GIB },
+		{ "0.3K", 307 },
+		{ "0.0009765625K", 1 },
+		{ "0.1G", 107374182 },
+		{ "0.99999999999999999999999999K", 1023 },
 		{ "18446744073709551615", UINT64_MAX },
 	};
 	static const char *const bad[] = {
-		"", " ", "B", " 1", "1 ", "1K ", " 1K", "K", "-1", "+1", "1X", "1KK", "1KBB", "1Ki", "1iB", "1.5", "1.5B", ".", ".K", "1.K", "1..5K", "1,5K",
-		"0x10", "1e3", "64 K B", "1 1", "50%", "18446744073709551616", "16777216T", "99999999999999999999G", "1P",
+		"",          " ",
+		"B",         " 1",
+		"1 ",        "1K ",
+		" 1K",       "K",
+		"-1",        "+1",
+		"1X",        "1KK",
+		"1KBB",      "1Ki",
+		"1iB",       "1.5",
+		"1.5B",      ".",
+		".K",        "1.K",
+		"1..5K",     "1,5K",
+		"0x10",      "1e3",
+		"64 K B",    "1 1",
+		"50%",       "18446744073709551616",
+		"16777216T", "99999999999999999999G",
+		"1P",
 	};
 	uint64_t bytes;
 
@@ -47,7 +80,8 @@ Test(size, counts)
 
 Test(size, percents)
 {
-	static const char *const bad[] = { "", "%", " 50%", "50% ", "0%", "101%", "100.1%", "-1%", "50", "50%%", "50%K", "50K%", "nan%" };
+	static const char *const bad[] = { "",    "%",  " 50%", "50% ", "0%",   "101%", "100.1%",
+					   "-1%", "50", "50%%", "50%K", "50K%", "nan%" };
 	double percent;
 
 	check(size_parse_percent("50%", &percent) == 0 && percent == 50);
@@ -57,7 +91,8 @@ Test(size, percents)
 		check(size_parse_percent(bad[i], &percent) == -EINVAL, "\"%s\"", bad[i]);
 }
 
-/* A program's locale may have another decimal point. Where no such locale is installed, this says nothing more. */
+/* A program's locale may have another decimal point. Tests nothing if no such locale is installed.
+ * */
 Test(size, locale_has_no_effect)
 {
 	static const char *const names[] = { "C", "de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8" };
@@ -68,7 +103,8 @@ Test(size, locale_has_no_effect)
 	for (size_t k = 0; k < sizeof(names) / sizeof(*names); k++) {
 		if (!setlocale(LC_ALL, names[k]))
 			continue;
-		check(size_parse_decimal("0.8", &number) == 0 && number > 0.799999 && number < 0.800001);
+		check(size_parse_decimal("0.8", &number) == 0 && number > 0.799999 &&
+		      number < 0.800001);
 		check(size_parse_decimal(".5", &number) == 0 && number == 0.5);
 		check(size_parse_decimal("1", &number) == 0 && number == 1);
 		check(size_parse_percent("12.5%", &percent) == 0 && percent == 12.5);
@@ -80,8 +116,10 @@ Test(size, locale_has_no_effect)
 
 Test(size, dimensions)
 {
-	static const char *const bad[] = { "", "x", "10x", "x10", "1x2x3x4", "1.5x2", "10 x 2", "10K",
-					   "-1x2", "18446744073709551616" };
+	static const char *const bad[] = {
+		"",      "x",      "10x", "x10",  "1x2x3x4",
+		"1.5x2", "10 x 2", "10K", "-1x2", "18446744073709551616"
+	};
 	uint64_t dims[3];
 
 	check(size_parse_dims("7", dims, 3) == 1 && dims[0] == 7);

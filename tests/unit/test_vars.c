@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_vars.c - variables in URIs: what they stand for, where they are replaced, what is refused; and many
- * thousands of mutated URIs, none of which may do more than fail.
+ * Variables in URIs: their values, where they are replaced, and invalid ones; and thousands of
+ * mutated URIs, which may fail, but must do nothing else.
  */
 #include <criterion/criterion.h>
 
@@ -9,18 +9,20 @@
 #include "io/uri.h"
 
 #define SEG (4 * KIB)
-#define VALUE_MAX 4095
-#define VARS_MAX 256
+#define MAX_VALUE 4095
+#define MAX_VARS 256
 
-static const char *const launchers[] = { "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID" };
+static const char *const launchers[] = { "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
+					 "SLURM_PROCID" };
 
-/* What the path of a URI is. */
+/* Checks the path of a URI after replacement. */
 static void check_path(const char *text, const char *path)
 {
 	struct uri u;
 
 	check(uri_parse(text, &u) == 0, "%s", text);
-	check(strcmp(u.layer[0].path, path) == 0, "%s: \"%s\" instead of \"%s\"", text, u.layer[0].path, path);
+	check(strcmp(u.layer[0].path, path) == 0, "%s: \"%s\" instead of \"%s\"", text,
+	      u.layer[0].path, path);
 	uri_free(&u);
 }
 
@@ -29,9 +31,10 @@ static void check_refused(const char *text, const char *word)
 	void *addr;
 
 	errno = 0;
-	check(ummap_open(text, SEG, 0, PROT_READ, NULL, &addr) == -1 && errno == EINVAL, "%s", text);
+	check(ummap_open(text, SEG, 0, PROT_READ, NULL, &addr) == -1 && errno == EINVAL, "%s",
+	      text);
 	check_sentence(EINVAL, text, __FILE__, __LINE__);
-	check(strstr(umerrormsg(), word), "%s: the sentence has \"%s\"", text, word);
+	check(strstr(umerrormsg(), word), "%s: the message has \"%s\"", text, word);
 }
 
 static void forget_rank(void)
@@ -55,7 +58,7 @@ Test(vars, rank_is_the_launchers)
 
 	forget_rank();
 	check_refused("posix:/d/a.{rank}", "OMPI_COMM_WORLD_RANK");
-	/* the first one that is set counts */
+	/* The first one that is set counts. */
 	for (int i = 3; i >= 0; i--) {
 		char expected[] = "/d/a.x";
 
@@ -94,10 +97,10 @@ Test(vars, children_have_their_own)
 
 Test(vars, program_has_its_own)
 {
-	char value[] = "b c", big[VALUE_MAX + 2], name[65];
+	char value[] = "b c", big[MAX_VALUE + 2], name[65];
 
 	check(ummap_setvar("x", value) == 0);
-	value[0] = 'X';  /* it was copied */
+	value[0] = 'X';  /* the library has a copy */
 	check_path("posix:/a/{x}/d", "/a/b c/d");
 	check(ummap_setvar("x", "2") == 0);
 	check(ummap_setvar("X_9", "3") == 0);
@@ -109,7 +112,7 @@ Test(vars, program_has_its_own)
 	check_refused("posix:/{x}", "{x}");
 	check_path("posix:/{X_9}", "/3");
 	memset(big, 'y', sizeof(big));
-	big[VALUE_MAX] = 0;
+	big[MAX_VALUE] = 0;
 	check(ummap_setvar("x", big) == 0);
 	check_path("posix:{x}", big);
 	memset(name, 'n', sizeof(name));
@@ -117,18 +120,19 @@ Test(vars, program_has_its_own)
 	check(ummap_setvar(name, "long") == 0);
 	name[63] = 'n', name[64] = 0;
 	check_fails(ummap_setvar(name, "longer"), EINVAL);
-	big[VALUE_MAX] = 'y', big[VALUE_MAX + 1] = 0;
+	big[MAX_VALUE] = 'y', big[MAX_VALUE + 1] = 0;
 	check_fails(ummap_setvar("x", big), EINVAL);
 }
 
 Test(vars, refuses_bad_names)
 {
-	static const char *const bad[] = { "", "a b", "a-b", "a.b", "{a}", "a}", "a=b", "\xc3\xa4", "rank", "pid", "host" };
+	static const char *const bad[] = { "",    "a b",      "a-b",  "a.b", "{a}", "a}",
+					   "a=b", "\xc3\xa4", "rank", "pid", "host" };
 
 	check_fails(ummap_setvar(NULL, "1"), EINVAL);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		check_fails(ummap_setvar(bad[i], "1"), EINVAL);
-		check(strstr(umerrormsg(), bad[i]), "the sentence names %s", bad[i]);
+		check(strstr(umerrormsg(), bad[i]), "the message names %s", bad[i]);
 		check_fails(ummap_setvar(bad[i], NULL), EINVAL);
 	}
 }
@@ -137,7 +141,7 @@ Test(vars, are_bounded)
 {
 	char name[32];
 
-	for (int i = 0; i < VARS_MAX; i++) {
+	for (int i = 0; i < MAX_VARS; i++) {
 		snprintf(name, sizeof(name), "v%d", i);
 		check(ummap_setvar(name, name) == 0, "%d", i);
 	}
@@ -154,13 +158,14 @@ Test(vars, are_replaced_in_path_and_values_only)
 	struct uri u;
 
 	check(ummap_setvar("v", "a?b&c=d+e:f%41{v}") == 0);
-	/* any character: the structure stays as it was */
+	/* The value may have any character, and does not change the structure of the URI. */
 	check(uri_parse("error+posix:/{v}?x={v}&error.y=%7Bv}{v}", &u) == 0);
 	check(u.layers == 2 && u.layer[0].nkeys == 1 && u.layer[1].nkeys == 1);
 	check(strcmp(u.layer[1].path, "/a?b&c=d+e:f%41{v}") == 0, "%s", u.layer[1].path);
 	check(strcmp(u.layer[1].keys[0].value, "a?b&c=d+e:f%41{v}") == 0);
 	check(strcmp(u.layer[0].keys[0].name, "y") == 0);
-	check(strcmp(u.layer[0].keys[0].value, "{v}a?b&c=d+e:f%41{v}") == 0, "%s", u.layer[0].keys[0].value);
+	check(strcmp(u.layer[0].keys[0].value, "{v}a?b&c=d+e:f%41{v}") == 0, "%s",
+	      u.layer[0].keys[0].value);
 	uri_free(&u);
 	check_path("posix:/%7Bv%7D", "/{v}");
 	check_path("posix:/%7bv}", "/{v}");
@@ -171,8 +176,10 @@ Test(vars, are_replaced_in_path_and_values_only)
 
 Test(vars, mistakes_are_told)
 {
-	static const char *const bad[] = { "posix:/{", "posix:/{v", "posix:/{}", "posix:/{v v}", "posix:/{v?x=}",
-					   "posix:/{v%7D", "posix:/{%76}", "posix:/{{v}}", "posix:/{v-}", "posix:/a?direct={v" };
+	static const char *const bad[] = { "posix:/{",          "posix:/{v",     "posix:/{}",
+					   "posix:/{v v}",      "posix:/{v?x=}", "posix:/{v%7D",
+					   "posix:/{%76}",      "posix:/{{v}}",  "posix:/{v-}",
+					   "posix:/a?direct={v" };
 	char many[200] = "posix:";
 
 	check(ummap_setvar("v", "1") == 0);
@@ -198,7 +205,8 @@ Test(vars, name_files)
 	attr.flags = UMMAP_CREATE;
 	set_env("PMI_RANK", "17");
 	check(ummap_setvar("dir", temp_dir()) == 0 && ummap_setvar("how", "never") == 0);
-	check(ummap_open("posix:{dir}/a.{rank}?direct={how}", SEG, 0, READ_WRITE, &attr, &addr) == 0);
+	check(ummap_open("posix:{dir}/a.{rank}?direct={how}", SEG, 0, READ_WRITE, &attr, &addr) ==
+	      0);
 	((uint8_t *)addr)[99] = 1;
 	check(umunmap(addr, 1) == 0);
 	snprintf(path, sizeof(path), "%s/a.17", temp_dir());
@@ -239,7 +247,7 @@ Test(vars, stand_in_the_environments_uri_too)
 	check_exits(run_child(bad_driver, NULL), 0);
 }
 
-/* ---- Threads: a value is one or the other, never a mixture. ---- */
+/* ---- Threads: a value is the old or the new one, never a mixture ---- */
 
 static atomic_bool stop;
 
@@ -250,7 +258,7 @@ static void *change(void *value)
 	return NULL;
 }
 
-/* In a child that was forked while others were at it; nothing was mapped yet. */
+/* Runs in a child that was forked while threads changed variables, before the first mapping. */
 static void set_and_use(void *unused)
 {
 	(void)unused;
@@ -287,14 +295,34 @@ Test(vars, are_for_threads)
 #define URI_BYTES 300
 
 static const char *const seeds[] = {
-	"posix:data", "posix:data?direct=never", "error+posix:data?error.nth=7&error.op=read&direct=auto",
-	"error+error+posix:data", "posix:{v}", "posix:./{v}?direct={how}", "posix:d%61ta", "posix:{pid}.{host}.{rank}",
-	"error+posix:data?error.errno=ENOSPC&error.short=100&error.times=always", "posix:%7Bv%7D",
+	"posix:data",
+	"posix:data?direct=never",
+	"error+posix:data?error.nth=7&error.op=read&direct=auto",
+	"error+error+posix:data",
+	"posix:{v}",
+	"posix:./{v}?direct={how}",
+	"posix:d%61ta",
+	"posix:{pid}.{host}.{rank}",
+	"error+posix:data?error.errno=ENOSPC&error.short=100&error.times=always",
+	"posix:%7Bv%7D",
 };
 
 static const char *const pieces[] = {
-	"{", "}", "{v}", "{big}", "{rank}", "%", "%7B", "%00", "%4", "?", "&", "=", "+", ":", ".", "error.", "posix",
-	"posix:", "error+", "direct=", "nth=", "{v", "\x7f", "\xff", "0", "99999999999999999999", "-1", "%n%s", " ",
+	"{",      "}",
+	"{v}",    "{big}",
+	"{rank}", "%",
+	"%7B",    "%00",
+	"%4",     "?",
+	"&",      "=",
+	"+",      ":",
+	".",      "error.",
+	"posix",  "posix:",
+	"error+", "direct=",
+	"nth=",   "{v",
+	"\x7f",   "\xff",
+	"0",      "99999999999999999999",
+	"-1",     "%n%s",
+	" ",
 };
 
 static const char *pick(const char *const list[], size_t n, uint64_t *state)
@@ -302,7 +330,7 @@ static const char *pick(const char *const list[], size_t n, uint64_t *state)
 	return list[next_random(state) % n];
 }
 
-/* Takes bytes out, puts a piece in, or turns a byte into another; the path stays relative. */
+/* Removes bytes, inserts a piece, or changes a byte. The path stays relative. */
 static void mutate(char *uri, uint64_t *state)
 {
 	size_t len = strlen(uri), at = next_random(state) % (len + 1), take, n;
@@ -323,16 +351,17 @@ static void mutate(char *uri, uint64_t *state)
 	}
 }
 
-/* What a bad URI, or a path that is none of a file, may give. */
+/* Errors that an invalid URI, or a path without a file, may cause. */
 static bool is_fair(int error)
 {
-	return error == EINVAL || error == ENOENT || error == ENODEV || error == ENAMETOOLONG || error == ENOTDIR;
+	return error == EINVAL || error == ENOENT || error == ENODEV || error == ENAMETOOLONG ||
+	       error == ENOTDIR;
 }
 
 Test(vars, any_uri_fails_decently)
 {
 	unsigned opened = 0, refused = 0, n = by_time(3000, 40000);
-	char big[VALUE_MAX + 1];
+	char big[MAX_VALUE + 1];
 	uint64_t state = 42;
 	void *addr;
 	int fds;
@@ -340,9 +369,11 @@ Test(vars, any_uri_fails_decently)
 	check(chdir(temp_dir()) == 0);
 	close(temp_named("data", SEG, (char[320]){ 0 }));
 	memset(big, '%', sizeof(big));
-	big[VALUE_MAX] = 0;
-	check(ummap_setvar("v", "data") == 0 && ummap_setvar("how", "never") == 0 && ummap_setvar("big", big) == 0);
-	check(ummap_open("posix:data", SEG, 0, READ_WRITE, NULL, &addr) == 0 && umunmap(addr, 0) == 0);
+	big[MAX_VALUE] = 0;
+	check(ummap_setvar("v", "data") == 0 && ummap_setvar("how", "never") == 0 &&
+	      ummap_setvar("big", big) == 0);
+	check(ummap_open("posix:data", SEG, 0, READ_WRITE, NULL, &addr) == 0 &&
+	      umunmap(addr, 0) == 0);
 	fds = count_fds();
 	for (unsigned i = 0; i < n; i++) {
 		char uri[URI_BYTES];

@@ -203,6 +203,7 @@ class Options:
     kernel: bool = False
     engine: Optional[str] = None
     on_full: Optional[str] = None
+    node_cache: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError or TypeError before a store is opened, which may empty it."""

@@ -79,7 +79,7 @@ def load(file: Any, mmap_mode: Optional[str] = None, *, dtype: Any = None, shape
          order: str = "C", max_header_size: int = _DEFAULT_MAX_HEADER_BYTES, limit: Size = None,
          segment: Size = None, policy: Optional[str] = None, advice: Optional[str] = None,
          writers: bool = False, kernel: bool = False, engine: Optional[str] = None,
-         on_full: Optional[str] = None) -> memmap:
+         on_full: Optional[str] = None, node_cache: bool = False) -> memmap:
     """Map an array in the format of `numpy.save` (.npy), as `numpy.load` does with `mmap_mode`.
 
     Parameters
@@ -100,7 +100,7 @@ def load(file: Any, mmap_mode: Optional[str] = None, *, dtype: Any = None, shape
         Row-major or column-major order, for 'w+'. Other modes take the order of the file.
     max_header_size : int
         The largest header that is read, in bytes, as for `numpy.load`.
-    limit, segment, policy, advice, writers, kernel, engine, on_full
+    limit, segment, policy, advice, writers, kernel, engine, on_full, node_cache
         As for `memmap`.
 
     Returns
@@ -134,7 +134,8 @@ def load(file: Any, mmap_mode: Optional[str] = None, *, dtype: Any = None, shape
     5
     """
     mode = parse_mode("r" if mmap_mode is None else mmap_mode)
-    options = Options(limit, segment, policy, advice, writers, kernel, engine, on_full)
+    options = Options(limit, segment, policy, advice, writers, kernel, engine, on_full,
+                      node_cache)
     file = file if is_uri(file) or isinstance(file, os.PathLike) else os.fsdecode(file)
     if shape is not None:
         shape = shape if isinstance(shape, (tuple, list)) else (shape,)

@@ -89,6 +89,10 @@ class memmap(_ummap.Array):
         handles Ctrl-C only when that store is complete, because the thread waits inside of NumPy.
         Free space, or end the process by another signal. 'sigbus': the process gets SIGBUS.
         Default: UMMAP_ON_FULL, or else 'wait'.
+    node_cache : bool
+        Share the memory of the array with all processes of this user that map the same bytes of
+        the same file with this argument: together they read the file once, and `limit` of the first
+        of them counts for all. For mode 'r' and files without filters (ummap-node(7)).
 
     Attributes
     ----------
@@ -180,9 +184,10 @@ class memmap(_ummap.Array):
                 shape: Any = None, order: str = "C", *, limit: Size = None, segment: Size = None,
                 policy: Optional[str] = None, advice: Optional[str] = None, writers: bool = False,
                 kernel: bool = False, engine: Optional[str] = None,
-                on_full: Optional[str] = None) -> "memmap":
+                on_full: Optional[str] = None, node_cache: bool = False) -> "memmap":
         mode = parse_mode(mode)
-        options = Options(limit, segment, policy, advice, writers, kernel, engine, on_full)
+        options = Options(limit, segment, policy, advice, writers, kernel, engine, on_full,
+                          node_cache)
         if mode == "w+" and shape is None:
             raise ValueError("shape must be given with mode 'w+'")
         descr = np.dtype(dtype)

@@ -106,6 +106,7 @@ class Store:
         segment = choose_segment_bytes(options.segment, limit, options.advice, row)
         flags = _ummap.WRITERS if options.writers else 0
         flags |= _ummap.KERNEL if options.kernel else 0
+        flags |= _ummap.NODE if options.node_cache else 0
         arguments = dict(segment=segment, policy=options.policy, limit=limit,
                          engine=parse_engine(options.engine),
                          on_full=parse_on_full(options.on_full))
@@ -216,7 +217,8 @@ def reopen(token: tuple, arguments: dict) -> Mapping:
 def open(store: Any, mode: str = "r", offset: int = 0, size: Size = None,  # noqa: A001
          *, limit: Size = None, segment: Size = None, policy: Optional[str] = None,
          advice: Optional[str] = None, writers: bool = False, kernel: bool = False,
-         engine: Optional[str] = None, on_full: Optional[str] = None) -> Mapping:
+         engine: Optional[str] = None, on_full: Optional[str] = None,
+         node_cache: bool = False) -> Mapping:
     """Map a file, or the store that a URI names, as bytes.
 
     Parameters
@@ -230,7 +232,7 @@ def open(store: Any, mode: str = "r", offset: int = 0, size: Size = None,  # noq
     size : int or str
         The number of bytes, ``1 << 30`` or ``"1G"``. None: all bytes to the end of the store. A
         writable mapping makes a shorter file longer.
-    limit, segment, policy, advice, writers, kernel, engine, on_full
+    limit, segment, policy, advice, writers, kernel, engine, on_full, node_cache
         As for `ummap.memmap`.
 
     Returns
@@ -261,7 +263,8 @@ def open(store: Any, mode: str = "r", offset: int = 0, size: Size = None,  # noq
     (10000, b'hello', 0)
     """
     mode = parse_mode(mode)
-    options = Options(limit, segment, policy, advice, writers, kernel, engine, on_full)
+    options = Options(limit, segment, policy, advice, writers, kernel, engine, on_full,
+                      node_cache)
     if offset < 0 or offset % PAGE_BYTES:
         raise ValueError(f"offset is {offset}: it must be a multiple of the page size, "
                          f"{PAGE_BYTES} bytes")

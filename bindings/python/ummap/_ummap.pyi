@@ -10,6 +10,7 @@ _ArrayT = TypeVar("_ArrayT", bound="Array")
 CREATE: int
 KERNEL: int
 WRITERS: int
+NODE: int
 BLANK: int
 version: str
 

@@ -296,7 +296,7 @@ static int add_all(PyObject *module)
 		int value;
 	} constants[] = {
 		{ "CREATE", UMMAP_CREATE }, { "KERNEL", UMMAP_KERNEL },
-		{ "WRITERS", UMMAP_WRITERS }, { "BLANK", UMMAP_BLANK },
+		{ "WRITERS", UMMAP_WRITERS }, { "NODE", UMMAP_NODE }, { "BLANK", UMMAP_BLANK },
 	};
 	PyObject *type = make_mapping_type(module);
 	int failed = !type || PyModule_AddObjectRef(module, "Mapping", type) == -1;

@@ -17,6 +17,7 @@
 #include "paging/residency/readahead.h"
 #include "paging/residency/evict.h"
 #include "paging/mapping/inplace.h"
+#include "paging/mapping/shared_copy.h"
 #include "paging/mapping/handover.h"
 #include "paging/residency/pagecache.h"
 #include "paging/mapping/lookup.h"
@@ -40,7 +41,7 @@ static void poison_locked(struct mapping *map, size_t i, struct seg *s, int err)
 	seg_change(s, SEG_POISON_OLD, SEG_POISONED);
 	map_touch(map, i);
 	map->fault.poisoned = true;
-	map->engine->poison(map->engine, map_place(map, i), map_place_len(map, i));
+	map->engine->poison(map->engine, map_slot(map, i), map_slot_len(map, i));
 }
 
 /* Poisons the slot of segment i, which could not be loaded (err: -errno), and wakes the threads
@@ -52,7 +53,7 @@ static void poison_segment(struct mapping *map, size_t i, int err)
 	seg_lock(s);
 	/* Another thread may have mapped the segment in the meantime. */
 	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_INACTIVE))
-		engine_wake(map->engine, map_place(map, i), map_place_len(map, i));
+		engine_wake(map->engine, map_slot(map, i), map_slot_len(map, i));
 	else
 		poison_locked(map, i, s, err);
 	seg_unlock(s);
@@ -82,7 +83,7 @@ static void refuse_store(struct mapping *map, size_t i)
 	if (err)
 		seg_fault(map, i, true);
 	else
-		engine_wake(map->engine, map_place(map, i), map_place_len(map, i));
+		engine_wake(map->engine, map_slot(map, i), map_slot_len(map, i));
 }
 
 /* Returns the error with which loading segment i has failed, or 0, and removes the poison of its
@@ -144,7 +145,7 @@ static int serve_signal(struct mapping *map, size_t i, const struct fault *fault
 	bool unreadable = fault->signal == SIGBUS && seg_has(map_seg(map, i), SEG_PAGECACHE);
 	int err;
 
-	if (!fault->write && !unreadable && pagecache_map(map, i))
+	if (!fault->write && !unreadable && pagecache_may(map) && pagecache_map(map, i))
 		return 0;
 	err = map->engine->poison ? take_error(map, i) : 0;
 	if (err)
@@ -185,13 +186,16 @@ enum fault_answer fault_by_signal(struct fault *fault)
 		map_leave(map);
 		return FAULT_FOREIGN;
 	}
-	if (map->in_place) {
+	if (map->in_place && !map->copy) {
 		err = inplace_fault(map, fault->addr, fault->signal == SIGBUS);
 		map_leave(map);
 		return err ? FAULT_FOREIGN : FAULT_SERVED;
 	}
 	i = (size_t)((char *)fault->addr - map->range) >> map->shift;
-	if (fault->write && stall_must_wait(map, i)) {
+	if (map->copy) {
+		err = copy_load(map, i);
+		map_leave(map);
+	} else if (fault->write && stall_must_wait(map, i)) {
 		err = defer_own_store(map);
 	} else {
 		err = serve_signal(map, i, fault);
@@ -282,7 +286,7 @@ static void submit_loads(struct server *v)
 		v->unsent[k] = v->unsent[sent + k];
 	/* While the reads are in flight, replenish the inactive segments. */
 	if (sent)
-		evict_resupply(map, sent);
+		evict_replenish(map, sent);
 	if (v->in_use == v->unsent_count) {
 		struct ummap_io *io = v->unsent[--v->unsent_count];
 		struct io_count unused = { 0 };
@@ -295,7 +299,7 @@ static void submit_loads(struct server *v)
 /* Ends all loads. */
 static void drain_loads(struct server *v)
 {
-	messages_hand_off();
+	messages_release_turn();
 	while (v->in_use > 0) {
 		if (v->unsent_count)
 			submit_loads(v);
@@ -387,7 +391,7 @@ void *fault_by_message(void *unused)
 		if (v.unsent_count)
 			submit_loads(&v);
 		if (v.in_use < MIN_LOADS_TO_WAIT)
-			messages_hand_off();
+			messages_release_turn();
 		if (v.in_use > v.unsent_count)
 			await_loads(&v);
 	}

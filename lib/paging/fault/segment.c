@@ -27,16 +27,16 @@ static int make_frame_writable(struct mapping *map, uint32_t frame)
 {
 	int err;
 
+	if (frame_writable(frame))
+		return 0;
 	do
 		err = frame_make_writable(frame, 1);
 	while (err == -ENOMEM && evict_unmap_for_vma_limit(map));
 	return err;
 }
 
-/* Makes the request that reads segment i into `buf`, which has zeros if it is blank. Returns false
- * if the segment is zeros, which the buffer has then. */
-static bool make_request(struct mapping *map, size_t i, struct seg *s, char *buf, bool blank,
-			 struct ummap_io *io)
+bool seg_request(struct mapping *map, size_t i, struct seg *s, char *buf, bool blank,
+		 struct ummap_io *io)
 {
 	const struct backing *t = &map->backings[seg_backing(s)];
 	uint64_t off = t->offset + ((uint64_t)i << map->shift);
@@ -44,17 +44,12 @@ static bool make_request(struct mapping *map, size_t i, struct seg *s, char *buf
 	size_t read = map_reads(map, s) && !io_is_hole(t->store, off, len) ? len : 0;
 
 	if (!blank)
-		memset(buf + read, 0, map_place_len(map, i) - read);
+		memset(buf + read, 0, map_slot_len(map, i) - read);
 	if (!read)
 		return false;
 	*io = (struct ummap_io){ .op = UMMAP_IO_READ, .buf = buf, .len = len, .off = off,
 				 .owner = s };
 	return true;
-}
-
-bool seg_request(struct mapping *map, size_t i, struct seg *s, uint32_t frame, struct ummap_io *io)
-{
-	return make_request(map, i, s, frame_addr(frame), frame_use_blank(frame), io);
 }
 
 /* Reads segment i, which the caller has locked, into `buf`, which has zeros if it is blank. */
@@ -64,13 +59,13 @@ static int read_segment(struct mapping *map, size_t i, struct seg *s, char *buf,
 	struct ummap_io io, *one = &io, *done;
 	int n;
 
-	if (!make_request(map, i, s, buf, blank, &io))
+	if (!seg_request(map, i, s, buf, blank, &io))
 		return 0;
-	messages_hand_off();
+	messages_pass_turn(map->engine);
 	if (!io_overlaps(store) || io_begin(store, &one, 1) == 0)
 		return io_run(store, &io, 1, false, &map->stat.io);
-	/* While the read is in flight, replenish the inactive segments. */
-	evict_resupply(map, 1);
+	/* While the read is in flight, make up for the frame that was taken. */
+	evict_replenish(map, 1);
 	n = io_end(store, &done, 1);
 	if (n < 0)
 		io.res = n;
@@ -78,40 +73,32 @@ static int read_segment(struct mapping *map, size_t i, struct seg *s, char *buf,
 	return io.res;
 }
 
-/* Reads segment i into its frame, which is in the pool. */
-static int page_in(struct mapping *map, size_t i, struct seg *s, uint32_t frame)
-{
-	int err = make_frame_writable(map, frame);
-
-	return err ? err : read_segment(map, i, s, frame_addr(frame), frame_use_blank(frame));
-}
-
 /* ---- Mapping: a frame moves from the pool to the slot, and gets its final rights ---- */
 
-/* Returns true if an engine that lacked a VMA can try again. If slots take no VMAs, ENOMEM means
- * that memory is short, and a caller that may wait for memory tries again (seg_fault). */
-static bool freed_vma(struct mapping *map, int err)
+/* Returns true if an engine that has failed for ENOMEM can try again. If slots take no VMAs, ENOMEM
+ * means that memory is short, and a caller that may wait for memory tries again (seg_fault). */
+static bool free_vmas(struct mapping *map)
 {
-	return err == -ENOMEM && frames_are_whole(map->frames) && evict_unmap_for_vma_limit(map);
+	return frames_are_whole(map->frames) && evict_unmap_for_vma_limit(map);
 }
 
 /* from: the bytes of the segment, in its pool frame or in a scratch buffer. */
 static int map_frame(struct mapping *map, size_t i, uint32_t frame, char *from, bool writable)
 {
-	size_t len = map_place_len(map, i);
+	size_t len = map_slot_len(map, i);
 	int err;
 
 	if (from != frame_addr(frame))
-		return map->engine->copy_in(map->engine, map_place(map, i), from, len, writable);
+		return map->engine->copy_in(map->engine, map_slot(map, i), from, len, writable);
 	/* No rights are recorded for the part of a frame that stays in the pool: it must be
 	 * writable. */
 	err = len < map->seg_size ? make_frame_writable(map, frame) : 0;
 	if (err)
 		return err;
 	do
-		err = map->engine->map(map->engine, map_place(map, i), frame_addr(frame), len,
+		err = map->engine->map(map->engine, map_slot(map, i), frame_addr(frame), len,
 				       frame_writable(frame), writable);
-	while (freed_vma(map, err));
+	while (err == -ENOMEM && free_vmas(map));
 	if (!err)
 		frame_note_mapped(frame, 1, writable, len == map->seg_size);
 	return err;
@@ -122,9 +109,9 @@ static int protect_slot(struct mapping *map, size_t i, const struct seg *s, bool
 	int err;
 
 	do
-		err = map->engine->protect(map->engine, map_place(map, i), map_place_len(map, i),
+		err = map->engine->protect(map->engine, map_slot(map, i), map_slot_len(map, i),
 					   writable);
-	while (freed_vma(map, err));
+	while (err == -ENOMEM && free_vmas(map));
 	if (!err)
 		frame_note_split(s->frame, 1);
 	return err;
@@ -169,7 +156,7 @@ static int upgrade_segment(struct mapping *map, size_t i, struct seg *s, bool wr
 		/* The rights are restored, because a call that failed may have removed some. */
 		return protect_slot(map, i, s, seg_has(s, SEG_WRITABLE));
 	}
-	err = make_twin(map, i, map_place(map, i));
+	err = make_twin(map, i, map_slot(map, i));
 	if (err)
 		return err;
 	map_mark_dirty(map, i, s);
@@ -209,7 +196,7 @@ static void become_resident(struct mapping *map, struct seg *s, bool write, enum
 
 int seg_unpoison(struct mapping *map, size_t i, struct seg *s)
 {
-	int err = map->engine->unpoison(map->engine, map_place(map, i), map_place_len(map, i),
+	int err = map->engine->unpoison(map->engine, map_slot(map, i), map_slot_len(map, i),
 					map->writable);
 
 	if (!err)
@@ -224,8 +211,8 @@ static int map_segment(struct mapping *map, size_t i, struct seg *s, char *from,
 	uint64_t before = seg_head(s);
 
 	if (!err && before & SEG_PAGECACHE && map->engine->end_pagecache)
-		err = map->engine->end_pagecache(map->engine, map_place(map, i),
-						 map_place_len(map, i), map->writable);
+		err = map->engine->end_pagecache(map->engine, map_slot(map, i),
+						 map_slot_len(map, i), map->writable);
 	if (!err && write)
 		err = make_twin(map, i, from);
 	if (err)
@@ -256,7 +243,7 @@ static int map_cluster(struct mapping *map, size_t i, struct seg **list, unsigne
 	}
 	err = map->engine->is_one(frame_addr(first), n << map->shift) ? 0 : -EFAULT;
 	if (!err)
-		err = map->engine->map(map->engine, map_place(map, i), frame_addr(first),
+		err = map->engine->map(map->engine, map_slot(map, i), frame_addr(first),
 				       n << map->shift, frame_writable(first), false);
 	if (!err)
 		frame_note_mapped(first, n, false, true);
@@ -272,11 +259,11 @@ static int map_cluster(struct mapping *map, size_t i, struct seg **list, unsigne
 int seg_unmap(struct mapping *map, size_t i, struct seg **list, unsigned n)
 {
 	bool writable = seg_has(list[0], SEG_WRITABLE);
-	size_t len = map_places_len(map, i, n);
-	int err = n == 1 || map->engine->is_one(map_place(map, i), len) ? 0 : -EFAULT;
+	size_t len = map_slots_len(map, i, n);
+	int err = n == 1 || map->engine->is_one(map_slot(map, i), len) ? 0 : -EFAULT;
 
 	if (!err)
-		err = map->engine->unmap(map->engine, map_place(map, i), frame_addr(list[0]->frame),
+		err = map->engine->unmap(map->engine, map_slot(map, i), frame_addr(list[0]->frame),
 					 len, writable, seg_has(list[0], SEG_EXPOSED));
 	if (err)
 		return err;
@@ -291,7 +278,7 @@ int seg_drop(struct mapping *map, size_t i, struct seg *s)
 
 	if (!frames_are_copied(map->frames))
 		return seg_unmap(map, i, &s, 1);
-	err = map->engine->discard(map_place(map, i), map_place_len(map, i));
+	err = map->engine->discard(map_slot(map, i), map_slot_len(map, i));
 	if (!err)
 		add(map->stat.evictions, 1);
 	return err;
@@ -401,7 +388,7 @@ static int install_segment(struct mapping *map, size_t i, struct seg *s, uint32_
 static int load_segment(struct mapping *map, size_t i, struct seg *s, bool write)
 {
 	uint32_t frame = evict_take_frame(map, false);
-	char *scratch = NULL;
+	char *scratch = NULL, *buf;
 	int err;
 
 	if (frame == FRAME_NONE)
@@ -410,12 +397,13 @@ static int load_segment(struct mapping *map, size_t i, struct seg *s, bool write
 	/* If the engine copies the bytes to the slot, the frame needs no memory in the pool. */
 	if (map->engine->copy_in && map->seg_size <= SCRATCH_SIZE && frame_is_blank(frame))
 		scratch = scratch_take(&errno);
-	if (!scratch)
-		return install_segment(map, i, s, frame, frame_addr(frame), write,
-				       page_in(map, i, s, frame));
-	err = read_segment(map, i, s, scratch, false);
-	err = install_segment(map, i, s, frame, scratch, write, err);
-	scratch_give(&errno, scratch);
+	buf = scratch ? scratch : frame_addr(frame);
+	err = scratch ? 0 : make_frame_writable(map, frame);
+	if (!err)
+		err = read_segment(map, i, s, buf, !scratch && frame_use_blank(frame));
+	err = install_segment(map, i, s, frame, buf, write, err);
+	if (scratch)
+		scratch_give(&errno, scratch);
 	return err;
 }
 
@@ -435,7 +423,7 @@ int seg_fault(struct mapping *map, size_t i, bool write)
 	int err;
 
 	if (!seg_trylock(s)) {
-		messages_hand_off();
+		messages_pass_turn(map->engine);
 		seg_lock(s);
 	}
 	do
@@ -459,7 +447,8 @@ int seg_load_begin(struct mapping *map, size_t i, bool write, struct seg_load *l
 		err = serve_locked(map, i, s, write);
 	else if (frame == FRAME_NONE)
 		err = -EAGAIN;
-	else if (recycle_look(map, s), seg_request(map, i, s, frame, &l->io))
+	else if (recycle_look(map, s), seg_request(map, i, s, frame_addr(frame),
+						   frame_use_blank(frame), &l->io))
 		err = 1;
 	else
 		err = install_segment(map, i, s, frame, frame_addr(frame), write, 0);
@@ -663,7 +652,9 @@ static int load_inactive(struct mapping *map, size_t i, struct seg *s)
 
 	if (frame == FRAME_NONE)
 		return -ENOMEM;
-	err = page_in(map, i, s, frame);
+	err = make_frame_writable(map, frame);
+	if (!err)
+		err = read_segment(map, i, s, frame_addr(frame), frame_use_blank(frame));
 	if (err) {
 		evict_return_frame(map, frame);
 		return err;

@@ -54,9 +54,10 @@ int seg_unmap_all(struct mapping *map, size_t first, size_t last);
 
 /* ---- Steps, for segments that the caller has locked ---- */
 
-/* Makes the request that reads segment i into `frame`, which is in the pool and writable (io->owner
- * is the segment). Returns false if the segment is zeros, which the frame has then. */
-bool seg_request(struct mapping *map, size_t i, struct seg *s, uint32_t frame, struct ummap_io *io);
+/* Makes the request that reads segment i into `buf`, which has zeros if it is blank (io->owner is
+ * the segment). Returns false if the segment is zeros, which the buffer has then. */
+bool seg_request(struct mapping *map, size_t i, struct seg *s, char *buf, bool blank,
+		 struct ummap_io *io);
 /* Removes the poison of a slot. */
 int seg_unpoison(struct mapping *map, size_t i, struct seg *s);
 /* Moves the frames of n neighbors, which are resident, in no list and consecutive in the pool, back
@@ -73,7 +74,6 @@ int seg_deactivate(struct mapping *map, size_t i, struct seg *s);
  * changed. */
 int seg_deactivate_cluster(struct mapping *map, size_t i, struct seg **list, unsigned n);
 /* Puts a resident segment back into the list of its policy, as one that was just mapped. */
-void seg_put_back(struct mapping *map, struct seg *s);
 void seg_put_back(struct mapping *map, struct seg *s);
 
 #endif

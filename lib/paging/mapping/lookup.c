@@ -110,7 +110,7 @@ static void copy_entry(struct entry *to, const struct entry *from)
 static int grow_table(void)
 {
 	size_t more = capacity ? capacity * 2 : 256;
-	struct entry *bigger = sys_lazy(more * sizeof(*bigger));
+	struct entry *bigger = sys_map_anonymous(more * sizeof(*bigger));
 
 	if (!bigger)
 		return fail(ENOMEM, "cannot list the mapping: no memory for a table of %zu "
@@ -202,42 +202,30 @@ static struct mapping *find_overlap(uintptr_t addr, size_t len)
 	return low < end && (t[low].base <= addr || t[low].base - addr < len) ? t[low].map : NULL;
 }
 
-/* Finds the mapping that contains addr, or NULL. *entered: whether a use of it was taken. */
-static struct mapping *find_and_enter(const void *addr, bool *entered)
+struct mapping *map_look_up(const void *addr, bool wait)
 {
 	for (;;) {
 		uint32_t before = sequence;
 		struct mapping *map;
+		bool entered;
 
 		if (before & 1) {
 			sched_yield();
 			continue;
 		}
 		map = find_overlap((uintptr_t)addr, 1);
-		*entered = map && map_enter(map);
-		if (sequence == before)
+		entered = map && map_enter(map);
+		if (sequence != before) {
+			if (entered)
+				map_leave(map);
+			continue;
+		}
+		if (!map || entered)
 			return map;
-		if (*entered)
-			map_leave(map);
-	}
-}
-
-struct mapping *map_find(const void *addr)
-{
-	struct mapping *map;
-	bool entered;
-
-	while ((map = find_and_enter(addr, &entered)) && !entered)
+		if (!wait)
+			return NULL;
 		map_wait(map);
-	return map;
-}
-
-struct mapping *map_find_now(const void *addr)
-{
-	bool entered;
-	struct mapping *map = find_and_enter(addr, &entered);
-
-	return entered ? map : NULL;
+	}
 }
 
 bool map_meets(const void *addr, size_t len)

@@ -19,12 +19,18 @@ void map_remove(struct mapping *map);
  * time. */
 void map_move(struct mapping *map);
 
-/* Finds the mapping that contains addr, and takes a use of it (until map_leave). Waits while the
- * mapping is frozen. Returns NULL if there is none. Lock-free, for the fault path. */
-struct mapping *map_find(const void *addr);
-/* Finds the mapping like map_find, but does not wait. Returns NULL also if the mapping is frozen:
- * when it is thawed, accesses to it are tried again. */
-struct mapping *map_find_now(const void *addr);
+/* Finds the mapping that contains addr, and takes a use of it (until map_leave). Returns NULL if
+ * there is none. If the mapping is frozen, the call waits, or returns NULL unless `wait`: when the
+ * mapping is thawed, accesses to it are tried again. Lock-free, for the fault path. */
+struct mapping *map_look_up(const void *addr, bool wait);
+static inline struct mapping *map_find(const void *addr)
+{
+	return map_look_up(addr, true);
+}
+static inline struct mapping *map_find_now(const void *addr)
+{
+	return map_look_up(addr, false);
+}
 /* Whether a mapping overlaps [addr, addr + len). */
 bool map_meets(const void *addr, size_t len);
 /* Finds the mapping that begins at base, and makes the caller its only user (until map_thaw and

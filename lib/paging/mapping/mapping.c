@@ -34,7 +34,7 @@ static int make_headers(struct mapping *map, struct extent *e)
 		e->segs = map->export.segs;
 		return err;
 	}
-	e->segs = sys_lazy(e->count * sizeof(struct seg));
+	e->segs = sys_map_anonymous(e->count * sizeof(struct seg));
 	if (!e->segs)
 		return fail(ENOMEM, "cannot map %zu segments: no address space for their headers. "
 			    "Try a larger RLIMIT_AS (ulimit -v)", e->count);
@@ -51,7 +51,7 @@ static size_t twins_len(const struct mapping *map, const struct extent *e)
 
 static int make_twins(struct mapping *map, struct extent *e)
 {
-	e->twins = map->writers ? sys_lazy(twins_len(map, e)) : NULL;
+	e->twins = map->writers ? sys_map_anonymous(twins_len(map, e)) : NULL;
 	if (map->writers && !e->twins)
 		return fail(ENOMEM, "cannot map %zu segments with UMMAP_WRITERS: no address space "
 			    "for the records of changes. Try a larger RLIMIT_AS (ulimit -v)",
@@ -116,7 +116,7 @@ static void drop_marks(struct mapping *map)
 static int make_marks(struct mapping *map, size_t segs)
 {
 	size_t len = marks_bytes(segs);
-	_Atomic uint64_t *touched = sys_lazy(len), *dirty = sys_lazy(len);
+	_Atomic uint64_t *touched = sys_map_anonymous(len), *dirty = sys_map_anonymous(len);
 
 	if (!touched || !dirty) {
 		if (touched)
@@ -187,23 +187,6 @@ int map_resize(struct mapping *map, size_t size)
 	return 0;
 }
 
-bool map_enter(struct mapping *map)
-{
-	map->life.users++;
-	if (!map->life.frozen)
-		return true;
-	map_leave(map);
-	return false;
-}
-
-void map_leave(struct mapping *map)
-{
-	/* The structure remains valid: another thread that froze the mapping may have ended it. */
-	map->life.users--;
-	if (map->life.frozen)
-		futex_wake(&map->life.users, INT32_MAX);
-}
-
 bool map_freeze(struct mapping *map)
 {
 	uint32_t thawed = 0;
@@ -263,26 +246,6 @@ size_t map_index(const struct mapping *map, const struct seg *s)
 	while (s < e->segs || s >= e->segs + e->count)
 		e++;
 	return e->first + (size_t)(s - e->segs);
-}
-
-size_t map_len(const struct mapping *map, size_t i)
-{
-	return min_size(map->seg_size, map->size - (i << map->shift));
-}
-
-size_t map_place_len(const struct mapping *map, size_t i)
-{
-	return round_up(map_len(map, i), sys_page());
-}
-
-bool map_reads(const struct mapping *map, const struct seg *s)
-{
-	return seg_has(s, SEG_STORED) || map->backings[seg_backing(s)].read;
-}
-
-bool map_must_write(const struct mapping *map, const struct seg *s)
-{
-	return seg_has(s, SEG_DIRTY) || seg_backing(s) != map->current;
 }
 
 void map_mark_dirty(struct mapping *map, size_t i, struct seg *s)
@@ -345,20 +308,7 @@ size_t map_write_len(struct mapping *map, size_t i, const char *buf)
 
 /* ---- Marks ---- */
 
-static void set_mark(_Atomic uint64_t *marks, size_t i)
-{
-	size_t group = i >> MARK_GROUP_SHIFT;
-	uint64_t bit = 1ull << (group & 63);
-
-	/* The change to the head must be visible before the mark is read: a thread that removes the
-	 * mark reads the heads next. */
-	atomic_thread_fence(memory_order_seq_cst);
-	/* Usually the mark is set already: reading it leaves the cache line shared. */
-	if (!(atomic_load_explicit(&marks[group / 64], memory_order_relaxed) & bit))
-		atomic_fetch_or(&marks[group / 64], bit);
-}
-
-static size_t next_marked(const struct mapping *map, const _Atomic uint64_t *marks, size_t i)
+size_t map_next_marked(const struct mapping *map, const _Atomic uint64_t *marks, size_t i)
 {
 	size_t group = i >> MARK_GROUP_SHIFT, groups = (map->segs + GROUP - 1) >> MARK_GROUP_SHIFT;
 
@@ -375,26 +325,6 @@ static size_t next_marked(const struct mapping *map, const _Atomic uint64_t *mar
 	return map->segs;
 }
 
-void map_touch(struct mapping *map, size_t i)
-{
-	set_mark(map->life.touched, i);
-}
-
-size_t map_next_touched(const struct mapping *map, size_t i)
-{
-	return next_marked(map, map->life.touched, i);
-}
-
-void map_note_dirty(struct mapping *map, size_t i)
-{
-	set_mark(map->life.dirty, i);
-}
-
-size_t map_next_dirty(const struct mapping *map, size_t i)
-{
-	return next_marked(map, map->life.dirty, i);
-}
-
 void map_forget_dirty(struct mapping *map, size_t i)
 {
 	size_t group = i >> MARK_GROUP_SHIFT;
@@ -403,30 +333,17 @@ void map_forget_dirty(struct mapping *map, size_t i)
 	atomic_thread_fence(memory_order_seq_cst);
 }
 
-#ifdef NDEBUG
-static void check_state(const struct mapping *map, size_t i, const struct seg *s)
-{
-	(void)map;
-	(void)i;
-	(void)s;
-}
-#else
+#ifndef NDEBUG
 #include "paging/mapping/states.h"
 
 #include <assert.h>
-static void check_state(const struct mapping *map, size_t i, const struct seg *s)
+void map_check_state(const struct mapping *map, size_t i, const struct seg *s)
 {
 	assert(state_of(seg_head(s), map->in_place));
 	assert(!seg_has(s, SEG_WRITABLE) || map->writable);
 	assert(i < map->segs || map->segs == 0);
 }
 #endif
-
-void map_unlock(const struct mapping *map, size_t i, struct seg *s)
-{
-	check_state(map, i, s);
-	seg_unlock(s);
-}
 
 unsigned map_lock_cluster(struct mapping *map, size_t i, struct seg **list, size_t max,
 			bool (*fits)(const struct seg *first, const struct seg *s))

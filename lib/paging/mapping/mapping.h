@@ -165,6 +165,8 @@ struct mapping {
 	bool blank;              /* whether UMMAP_BLANK or ummap's read_file 0 was given */
 	bool in_place;           /* whether the mapped range is the store: no segment is ever valid
 				    (inplace.c) */
+	struct shared_copy *copy; /* the node copy whose memory the mapped range has, if it is in
+				    place (shared_copy.c); or NULL */
 	bool bus_when_full;      /* whether a store that would have to wait for storage raises
 				    SIGBUS */
 	int flush_interval;      /* seconds; 0: never */
@@ -191,9 +193,24 @@ void map_destroy(struct mapping *map);
  * -errno. */
 int map_resize(struct mapping *map, size_t size);
 
+/* Gives up a use. The structure remains valid: another thread that froze the mapping may have ended
+ * it. */
+static inline void map_leave(struct mapping *map)
+{
+	map->life.users--;
+	if (map->life.frozen)
+		futex_wake(&map->life.users, INT32_MAX);
+}
 /* Takes a use of the mapping: until map_leave it is neither changed nor ended. Returns false if the
  * mapping is frozen, and no use was taken. */
-bool map_enter(struct mapping *map);
+static inline bool map_enter(struct mapping *map)
+{
+	map->life.users++;
+	if (!map->life.frozen)
+		return true;
+	map_leave(map);
+	return false;
+}
 /* Takes another use, for a job; the caller has one. */
 static inline void map_use(struct mapping *map)
 {
@@ -204,7 +221,6 @@ static inline bool map_is_frozen(const struct mapping *map)
 {
 	return map->life.frozen;
 }
-void map_leave(struct mapping *map);
 /* Makes the caller, which has a use of the mapping, its only user: new users wait until it is
  * thawed. Returns false if another thread freezes the mapping; the caller must give up its use. */
 bool map_freeze(struct mapping *map);
@@ -252,19 +268,27 @@ static inline size_t map_hold(const struct mapping *map)
 }
 
 /* The slot of segment i. */
-static inline char *map_place(const struct mapping *map, size_t i)
+static inline char *map_slot(const struct mapping *map, size_t i)
 {
 	return map->range + (i << map->shift);
 }
 
 /* Bytes of segment i that belong to the mapping. */
-size_t map_len(const struct mapping *map, size_t i);
-/* Bytes of the slot of segment i: whole pages. */
-size_t map_place_len(const struct mapping *map, size_t i);
-/* Bytes of the slots of n segments from segment i on. */
-static inline size_t map_places_len(const struct mapping *map, size_t i, unsigned n)
+static inline size_t map_len(const struct mapping *map, size_t i)
 {
-	return ((size_t)(n - 1) << map->shift) + map_place_len(map, i + n - 1);
+	return min_size(map->seg_size, map->size - (i << map->shift));
+}
+/* Bytes of the slot of segment i: whole pages. */
+static inline size_t map_slot_len(const struct mapping *map, size_t i)
+{
+	size_t len = map_len(map, i);
+
+	return len == map->seg_size ? len : round_up(len, sys_page());
+}
+/* Bytes of the slots of n segments from segment i on. */
+static inline size_t map_slots_len(const struct mapping *map, size_t i, unsigned n)
+{
+	return ((size_t)(n - 1) << map->shift) + map_slot_len(map, i + n - 1);
 }
 
 /*
@@ -287,8 +311,22 @@ unsigned map_lock_cluster(struct mapping *map, size_t i, struct seg **list, size
 /* Unlocks all segments of the cluster but the first. */
 void map_unlock_cluster(const struct mapping *map, size_t i, struct seg **list, unsigned n);
 
-/* Unlocks segment i. If assertions are on, checks that its state is in STATES.md. */
-void map_unlock(const struct mapping *map, size_t i, struct seg *s);
+/* If assertions are on: checks that the state of segment i is in STATES.md. */
+#ifdef NDEBUG
+static inline void map_check_state(const struct mapping *map, size_t i, const struct seg *s)
+{
+	(void)map;
+	(void)i;
+	(void)s;
+}
+#else
+void map_check_state(const struct mapping *map, size_t i, const struct seg *s);
+#endif
+static inline void map_unlock(const struct mapping *map, size_t i, struct seg *s)
+{
+	map_check_state(map, i, s);
+	seg_unlock(s);
+}
 /* Locks each valid segment of [first, last) and calls fn on it, until a call returns an error.
  * Returns that error or 0. */
 int map_for_valid(struct mapping *map, size_t first, size_t last,
@@ -305,16 +343,22 @@ static inline bool map_in_order(const struct mapping *map)
  * before VALID or DIRTY is cleared. */
 static inline void map_await(const struct mapping *map, const struct seg *s)
 {
-	export_await(&map->export, s);
+	export_wait(&map->export, s);
 }
 
 /* Whether absent segment s is read from storage; otherwise it is zeros. */
-bool map_reads(const struct mapping *map, const struct seg *s);
+static inline bool map_reads(const struct mapping *map, const struct seg *s)
+{
+	return seg_has(s, SEG_STORED) || map->backings[seg_backing(s)].read;
+}
 /* Marks segment i, which the caller has locked, as dirty. Must be called before the program can
  * store to it: a sync of any thread must find the segment from the first store on. */
 void map_mark_dirty(struct mapping *map, size_t i, struct seg *s);
 /* Whether segment s must be written before its backing store is complete. */
-bool map_must_write(const struct mapping *map, const struct seg *s);
+static inline bool map_must_write(const struct mapping *map, const struct seg *s)
+{
+	return seg_has(s, SEG_DIRTY) || seg_backing(s) != map->current;
+}
 /* The number of bytes of segment i, whose contents are in buf, that must be written. If this makes
  * the store longer, bytes beyond those that the program has stored are left out. */
 size_t map_write_len(struct mapping *map, size_t i, const char *buf);
@@ -324,10 +368,35 @@ size_t map_write_len(struct mapping *map, size_t i, const char *buf);
  * map_next_touched and map_next_dirty return the first segment from i on whose group is marked, or
  * map->segs.
  */
-void map_touch(struct mapping *map, size_t i);
-size_t map_next_touched(const struct mapping *map, size_t i);
-void map_note_dirty(struct mapping *map, size_t i);
-size_t map_next_dirty(const struct mapping *map, size_t i);
+static inline void map_set_mark(_Atomic uint64_t *marks, size_t i)
+{
+	size_t group = i >> MARK_GROUP_SHIFT;
+	uint64_t bit = 1ull << (group & 63);
+
+	/* The change to the head must be visible before the mark is read: a thread that removes the
+	 * mark reads the heads next. */
+	atomic_thread_fence(memory_order_seq_cst);
+	/* Usually the mark is set already: reading it leaves the cache line shared. */
+	if (!(atomic_load_explicit(&marks[group / 64], memory_order_relaxed) & bit))
+		atomic_fetch_or(&marks[group / 64], bit);
+}
+static inline void map_touch(struct mapping *map, size_t i)
+{
+	map_set_mark(map->life.touched, i);
+}
+static inline void map_note_dirty(struct mapping *map, size_t i)
+{
+	map_set_mark(map->life.dirty, i);
+}
+size_t map_next_marked(const struct mapping *map, const _Atomic uint64_t *marks, size_t i);
+static inline size_t map_next_touched(const struct mapping *map, size_t i)
+{
+	return map_next_marked(map, map->life.touched, i);
+}
+static inline size_t map_next_dirty(const struct mapping *map, size_t i)
+{
+	return map_next_marked(map, map->life.dirty, i);
+}
 /* Removes the dirty mark of the group that begins at segment i. */
 void map_forget_dirty(struct mapping *map, size_t i);
 

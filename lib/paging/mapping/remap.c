@@ -349,5 +349,9 @@ int remap_apply(struct mapping *map, struct remap *want)
 	if (map->life.pinned)
 		return fail(EBUSY, "cannot change the mapping of '%s': part of it is pinned. Try "
 			    "umunpin first", map->name);
+	if (map->copy)
+		return fail(EOPNOTSUPP, "cannot change the mapping of '%s': it belongs to a node "
+			    "copy (UMMAP_NODE). Try to end it and to map the other store",
+			    map->name);
 	return map->in_place ? apply_in_place(map, want) : apply_change(map, want);
 }

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "engine/engine.h"
 #include "paging/mapping/lookup.h"
+#include "paging/mapping/shared_copy.h"
 #include "paging/residency/pagecache.h"
 #include "paging/sync/flush.h"
 #include "paging/sync/writeback.h"
@@ -103,8 +104,10 @@ void stats_map(const struct mapping *map, struct umstat *st)
 
 	add_counters(map, st);
 	st->budget_bytes = budget ? budget : budget_bytes();
-	st->engine = map->in_place ? 0 : map->engine->number;
-	st->kernel = map->in_place || engine_sees_kernel(map->engine);
+	st->engine = map->in_place && !map->copy ? 0 : map->engine->number;
+	st->kernel = (map->in_place && !map->copy) || engine_sees_kernel(map->engine);
+	if (map->copy)
+		copy_count(map, &st->resident_bytes, &st->budget_bytes);
 }
 
 void stats_ending(const struct mapping *map)

@@ -15,7 +15,7 @@
 static int empty_slot(struct mapping *map, size_t i, struct seg *s)
 {
 	(void)s;
-	return map->engine->discard(map_place(map, i), map_place_len(map, i));
+	return map->engine->discard(map_slot(map, i), map_slot_len(map, i));
 }
 
 static void drop_segment(struct mapping *map, struct seg *s, void (*free_frame)(uint32_t))
@@ -43,11 +43,11 @@ static bool bring_to_pool(struct mapping *map, size_t i, struct seg **list, unsi
 	if (!seg_has(list[0], SEG_INACTIVE)) {
 		for (unsigned k = 0; k < n; k++)
 			map_await(map, list[k]);
-		if (n > 1 && !map->engine->is_one(map_place(map, i), map_places_len(map, i, n)))
+		if (n > 1 && !map->engine->is_one(map_slot(map, i), map_slots_len(map, i, n)))
 			return false;
 		if (!map->engine->unmap_last ||
-		    map->engine->unmap_last(map_place(map, i), frame_addr(list[0]->frame),
-					    map_places_len(map, i, n)) < 0)
+		    map->engine->unmap_last(map_slot(map, i), frame_addr(list[0]->frame),
+					    map_slots_len(map, i, n)) < 0)
 			return false;
 		frame_note_unmapped(list[0]->frame, n, seg_has(list[0], SEG_WRITABLE));
 	}
@@ -83,7 +83,7 @@ static void keep_all(struct mapping *map, size_t first)
 		engine_hold_places();
 		map_for_valid(map, i, end, keep_frames);
 		if (map->engine->unmap_last)
-			map->engine->discard(map_place(map, i), min_size(end << map->shift, pages) -
+			map->engine->discard(map_slot(map, i), min_size(end << map->shift, pages) -
 								(i << map->shift));
 		engine_release_places();
 	}

@@ -49,7 +49,7 @@ static bool is_suitable(const struct mapping *map)
 {
 	return !map->in_place && frames_are_whole(map->frames) && !map->shared && !map->writers &&
 	       map->seg_size < HUGE_PAGE && per_huge(map) <= MAX_CLUSTER_SEGMENTS &&
-	       (uintptr_t)map->range % HUGE_PAGE == 0 && !sys_locks;
+	       (uintptr_t)map->range % HUGE_PAGE == 0 && !sys_memory_is_locked;
 }
 
 /* Returns the number of faults, loads and evictions. */
@@ -133,7 +133,7 @@ __attribute__((no_sanitize("thread"))) static void copy_huge(char *to, const cha
 static void move_to_huge_page(struct mapping *map, size_t first, uint32_t frame)
 {
 	const struct engine *e = map->engine;
-	char *range = map_place(map, first), *pool = frame_addr(frame);
+	char *range = map_slot(map, first), *pool = frame_addr(frame);
 	bool writable = seg_has(map_seg(map, first), SEG_WRITABLE);
 
 	for (unsigned k = 0; k < per_huge(map); k++)
@@ -169,7 +169,7 @@ static bool assemble_locked(struct mapping *map, size_t first)
 	if (!can_assemble(map, first, &apart))
 		return true;
 	if (!apart && frame_is_split(frame))
-		collapse_huge_page(map_place(map, first));
+		collapse_huge_page(map_slot(map, first));
 	if (!apart)
 		return true;
 	frame = frame_take_huge(map->frames, budget_batch_limit(map->member.least));

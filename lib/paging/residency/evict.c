@@ -37,11 +37,6 @@ struct request {
 	uint32_t frame;
 };
 
-static size_t frame_limit(const struct mapping *map)
-{
-	return budget_frame_limit(map->member.least);
-}
-
 /* Step 7 of the cycle in STATES.md: a segment that is in no list becomes absent. Its contents are
  * in the store or are not needed. Returns its frame, which stays charged. */
 static uint32_t release_frame(struct mapping *map, struct seg *s)
@@ -74,7 +69,7 @@ static int unmap_segment(struct mapping *map, size_t i, struct seg *s)
 		return 0; /* writing the segment has deactivated it */
 	if (map->engine->refuses_pinned)
 		return seg_unmap(map, i, &s, 1);
-	err = map->engine->discard(map_place(map, i), map_place_len(map, i));
+	err = map->engine->discard(map_slot(map, i), map_slot_len(map, i));
 	if (!err)
 		add(map->stat.evictions, 1);
 	return err;
@@ -140,7 +135,7 @@ static int discard_victim(struct mapping *wanted, bool *mapped)
  * that are kept as spare mappings. */
 bool evict_unmap_for_vma_limit(struct mapping *wanted)
 {
-	bool given = frames_are_whole(wanted->frames) && spare_give(), mapped = false;
+	bool given = frames_are_whole(wanted->frames) && spare_release(), mapped = false;
 	unsigned most = frames_are_whole(wanted->frames) ? MAX_VMA_DISCARDS : 1, discarded = 0;
 	int one = 0;
 
@@ -152,7 +147,7 @@ bool evict_unmap_for_vma_limit(struct mapping *wanted)
 	if (mapped) {
 		frame_restrict((uint32_t)max_size(frame_used() - frame_used() / VMA_RESERVE_PART,
 						  MIN_FRAMES_WITHOUT_VMAS));
-		spare_keep();
+		spare_refill();
 	}
 	return given || discarded;
 }
@@ -470,8 +465,8 @@ static bool make_room(struct request *r, struct account *giver)
 	    deactivate_one(r->map, giver, CACHE_RESIDENT_CLEAN))
 		return true;
 	/* d. There is no clean segment: a dirty inactive one is written. */
-	messages_hand_off();
-	if (writeback_account(giver))
+	messages_pass_turn(r->map->engine);
+	if (writeback_inactive(giver, NULL))
 		return true;
 	/* e. A segment that was read ahead and not used yet gives its frame. */
 	if (reclaim_inactive(r, giver, CACHE_AHEAD))
@@ -559,13 +554,6 @@ static bool evict_step(struct request *r)
 	return writeback_wait();
 }
 
-static bool take_free(struct request *r, size_t limit)
-{
-	if (r->charged)
-		r->frame = frame_take(r->map->frames, limit);
-	return r->frame != FRAME_NONE;
-}
-
 /* Exceeds the budget of the account; or, if that has room, the budget of the process, by one frame
  * and not by a huge page of frames. */
 static void exceed_budget(struct request *r)
@@ -574,9 +562,11 @@ static void exceed_budget(struct request *r)
 	if (!r->charged) {
 		account_charge_beyond(map_account(r->map), r->map->seg_size);
 		r->charged = true;
-	} else if (!take_free(r, FRAME_ONE_MORE) && !spare_give()) {
-		sched_yield();
+		return;
 	}
+	r->frame = frame_take(r->map->frames, FRAME_ONE_MORE);
+	if (r->frame == FRAME_NONE && !spare_release())
+		sched_yield();
 }
 
 /* Whether changes that storage refuses leave few frames for other segments. An instruction may need
@@ -599,8 +589,10 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 		/* 1. The account promises the bytes, if it has room for them. */
 		r.charged = r.charged || account_charge(map_account(map), map->seg_size);
 		/* 2. A free frame, within the budget of the process. */
-		limit = frame_limit(map);
-		if (limit && take_free(&r, limit))
+		limit = budget_frame_limit(map->member.least);
+		if (limit && r.charged)
+			r.frame = frame_take(map->frames, limit);
+		if (r.frame != FRAME_NONE)
 			break;
 		/* 3. The memory of free frames of other sizes. It may take many small ones. */
 		if (r.charged && frame_shrink(map->frames)) {
@@ -646,15 +638,13 @@ static void prepare_frame(struct mapping *map, struct account *giver)
 	frame_free(r.frame);
 }
 
-void evict_resupply(struct mapping *map, unsigned n)
+void evict_replenish(struct mapping *map, unsigned n)
 {
 	struct account *mine = map_account(map), *giver;
 	bool room = account_has_room(mine, map->seg_size);
 
-	if (room && frame_is_available(map->frames, frame_limit(map))) {
-		frame_stock(map->frames, frame_limit(map));
+	if (room && frame_stock(map->frames, budget_frame_limit(map->member.least)))
 		return;
-	}
 	giver = choose_giver(map, room);
 	if (!should_drop_clean(map, giver))
 		replenish_inactive(map, giver, n);

@@ -22,7 +22,7 @@ bool evict_shrink(struct mapping *map, size_t least, unsigned frames);
 uint32_t evict_release_frame(struct mapping *map, struct seg *s);
 /* Deactivates up to n segments if few are inactive, without I/O. The caller may hold locks of other
  * segments. */
-void evict_resupply(struct mapping *map, unsigned n);
+void evict_replenish(struct mapping *map, unsigned n);
 /* Frees VMAs when the process has none left to move a frame with. Returns false if none is free. */
 bool evict_unmap_for_vma_limit(struct mapping *wanted);
 /* A fault has used a segment that was read ahead. Readahead of the next ones will need frames of

@@ -111,12 +111,6 @@ static bool map_kernel_pages(struct mapping *map, const struct span *span, char 
 	return true;
 }
 
-bool pagecache_may(const struct mapping *map)
-{
-	return map->engine->pagecache && !map->shared && !map->in_place &&
-	       io_can_map_pagecache(map->backings[map->current].store);
-}
-
 int pagecache_prepare(const struct mapping *map)
 {
 	return pagecache_may(map) ? sigsegv_start_bus() : 0;
@@ -187,7 +181,7 @@ static struct pagecache_run *take_oldest_run(struct account *account)
 static int unmap_span(struct mapping *map, const struct span *span)
 {
 	size_t n = span->last - span->first;
-	int err = engine_reset(map->engine, map_place(map, span->first), n << map->shift,
+	int err = engine_reset(map->engine, map_slot(map, span->first), n << map->shift,
 			       map->writable);
 
 	if (!err) {
@@ -382,10 +376,10 @@ static long map_locked(struct mapping *map, size_t i, const struct span *within,
 
 	if (!seg_has(map_seg(map, i), SEG_PAGECACHE))
 		span = lock_neighbours(map, i, within);
-	done = map_kernel_pages(map, &span, map_place(map, span.first));
+	done = map_kernel_pages(map, &span, map_slot(map, span.first));
 	if (!done && span.last - span.first > 1) {
 		unlock_others(map, &span, i);
-		done = map_kernel_pages(map, &span, map_place(map, i));
+		done = map_kernel_pages(map, &span, map_slot(map, i));
 	}
 	run->map = map;
 	run->first = span.first;

@@ -6,7 +6,11 @@
 #include "paging/mapping/mapping.h"
 
 /* Whether segments of the mapping may be mapped from the page cache. */
-bool pagecache_may(const struct mapping *map);
+static inline bool pagecache_may(const struct mapping *map)
+{
+	return map->engine->pagecache && !map->shared && !map->in_place &&
+	       io_can_map_pagecache(map->backings[map->current].store);
+}
 /* Must be called for each store before the first segment is mapped from it. Returns 0, or -errno
  * with a message. */
 int pagecache_prepare(const struct mapping *map);
@@ -14,8 +18,8 @@ int pagecache_prepare(const struct mapping *map);
 bool pagecache_has(struct mapping *map, size_t first, size_t last);
 /* Serves a load of segment i: maps the kernel's pages in its place, if the page cache has the whole
  * segment, and those of neighbours for which that is true. Where the budget is used up, older
- * page-cache mappings give way. The caller holds no lock. Returns false if the segment must be
- * paged in. */
+ * page-cache mappings give way. The caller holds no lock, and has checked pagecache_may. Returns
+ * false if the segment must be paged in. */
 bool pagecache_map(struct mapping *map, size_t i);
 /* Makes the segments of [first, last) that are mapped from the page cache absent again. Returns 0,
  * or -errno: some may still be mapped. */

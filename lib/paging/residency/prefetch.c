@@ -33,7 +33,7 @@ struct prefetch *prefetch_open(struct mapping *map, size_t most)
 {
 	size_t room = account_prefetch_room(map_account(map)) >> map->shift;
 	size_t n = min_size(most, room), size = sizeof(struct prefetch) + n * sizeof(size_t);
-	struct prefetch *p = sys_lazy(size);
+	struct prefetch *p = sys_map_anonymous(size);
 
 	if (!p)
 		return NULL;

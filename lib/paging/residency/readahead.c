@@ -16,7 +16,6 @@
 #include "base/config.h"
 #include "base/worker.h"
 #include "budget/budget.h"
-#include "memory/freelist.h"
 #include "paging/residency/evict.h"
 #include "paging/residency/pagecache.h"
 #include "paging/residency/recycle.h"
@@ -26,7 +25,7 @@
 #include <string.h>
 #include <ummap.h>
 
-_Static_assert(FREELIST_MAX_FRAMES_PER_HUGE == MAX_CLUSTER_SEGMENTS,
+_Static_assert(ARENA_MAX_TRACKED == MAX_CLUSTER_SEGMENTS,
 	       "whole clusters find whole huge pages");
 
 /* ---- Loading ---- */
@@ -172,7 +171,8 @@ static unsigned prepare_batch(struct mapping *map, const struct wanted *w, size_
 	for (unsigned k = 0; k < n; k++) {
 		recycle_look(map, list[k]);
 		list[k]->frame = frames[k];
-		*requests += seg_request(map, nth_segment(w, at + k), list[k], frames[k],
+		*requests += seg_request(map, nth_segment(w, at + k), list[k],
+					 frame_addr(frames[k]), frame_use_blank(frames[k]),
 					 &io[*requests]);
 	}
 	return n;
@@ -482,6 +482,11 @@ static void post_steps(struct mapping *map, size_t i, long stride, long from, lo
 		post_loads(map, (size_t)first, (size_t)(to - from), (size_t)labs(stride));
 }
 
+bool readahead_is_wanted(const struct mapping *map)
+{
+	return config.readahead && map->residency.advice != UMMAP_ADV_RANDOM;
+}
+
 /* Reads ahead if segment i continues a run. Returns the number of segments in a cluster of that
  * run; 0: unknown. *far: whether the run has left many segments behind. */
 static size_t follow_run(struct mapping *map, size_t i, bool *far)
@@ -490,7 +495,7 @@ static size_t follow_run(struct mapping *map, size_t i, bool *far)
 	long from = 0, to = 0, stride = 0, end;
 	struct stream *r;
 
-	if (config.readahead == 0 || map->residency.advice == UMMAP_ADV_RANDOM)
+	if (!readahead_is_wanted(map))
 		return 1;
 	if (!futex_trylock(&map->residency.stream_lock))
 		return 0;

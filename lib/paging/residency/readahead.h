@@ -14,6 +14,8 @@ static inline void readahead_advise(struct mapping *map, int advice)
 {
 	map->residency.advice = advice;
 }
+/* Whether the advice and the settings permit to read ahead. */
+bool readahead_is_wanted(const struct mapping *map);
 /* Whether the advice is sequential access. */
 static inline bool readahead_is_in_order(const struct mapping *map)
 {

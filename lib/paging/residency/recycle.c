@@ -27,12 +27,10 @@ bool recycle_now(const struct mapping *map)
 	       map_account(map)->arrivals >= map->residency.wanted_until;
 }
 
-void recycle_look(struct mapping *map, struct seg *s)
+void recycle_note_return(struct mapping *map, struct seg *s)
 {
 	uint64_t now = map_account(map)->arrivals;
 
-	if (!seg_has(s, SEG_LEFT_BEHIND))
-		return;
 	seg_change(s, SEG_LEFT_BEHIND, 0);
 	/* The segment has 32 bits of the time: a difference that overflows is taken for a
 	 * short one, never the reverse. RECYCLE_DISTANCE_BYTES had come before the segment

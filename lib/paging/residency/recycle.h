@@ -9,7 +9,12 @@
 bool recycle_now(const struct mapping *map);
 /* An absent segment, which the caller has locked, is going to be loaded: notes whether it was
  * dropped behind a run not long ago. */
-void recycle_look(struct mapping *map, struct seg *s);
+void recycle_note_return(struct mapping *map, struct seg *s);
+static inline void recycle_look(struct mapping *map, struct seg *s)
+{
+	if (seg_has(s, SEG_LEFT_BEHIND))
+		recycle_note_return(map, s);
+}
 /* Notes the time in a locked segment that has just become absent behind a run. */
 void recycle_leave(struct mapping *map, struct seg *s);
 

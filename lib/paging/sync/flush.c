@@ -19,11 +19,6 @@ static bool is_open(const struct mapping *map, const struct seg *s)
 	       ((seg_time(s) - map->sync.flush.settled) & SEG_TIME_MASK) <= 1;
 }
 
-void flush_note(struct mapping *map, struct seg *s)
-{
-	seg_set_time(s, map->sync.flush.generation);
-}
-
 void flush_leaves(struct mapping *map, const struct seg *s)
 {
 	/* The first check needs no lock, because a settled generation stays settled. */
@@ -48,8 +43,6 @@ void flush_again(struct mapping *map, size_t i, struct seg *s)
 
 void flush_lose(struct mapping *map, uint64_t bytes, int err)
 {
-	if (!bytes)
-		return;
 	map->sync.flush.error = -err;
 	map->sync.flush.lost += bytes;
 }
@@ -88,7 +81,10 @@ static void flush_end(struct mapping *map, int err, bool kept)
 	if (gone)
 		left[0] = left[1] = 0;
 	futex_unlock(&map->sync.flush.lock);
-	flush_lose(map, err && !kept && map->writers ? map->size : gone, err);
+	if (err && !kept && map->writers)
+		gone = map->size;
+	if (gone)
+		flush_lose(map, gone, err);
 }
 
 /* Whether the driver counts syncs, so that it needs a flush even if nothing was written. */
@@ -99,7 +95,7 @@ static bool counts_syncs(struct mapping *map)
 	return io_epoch(map->backings[map->current].store, &oldest, &newest) == 0;
 }
 
-int flush(struct mapping *map)
+int flush_written(struct mapping *map)
 {
 	bool kept;
 	int err = 0;
@@ -123,7 +119,7 @@ int flush_background(struct mapping *map)
 {
 	int err;
 
-	return io_push(map->backings[map->current].store, &err) ? err : flush(map);
+	return io_push(map->backings[map->current].store, &err) ? err : flush_written(map);
 }
 
 void flush_forget(struct mapping *map, bool same)

@@ -7,7 +7,7 @@
 
 /* Makes all written bytes durable. 0 or -errno: then segments that are still in memory are dirty
  * again. */
-int flush(struct mapping *map);
+int flush_written(struct mapping *map);
 /* A flush that no sync requested, for drivers that distinguish the two (`push`). If the driver only
  * pushes, all written bytes stay due. */
 int flush_background(struct mapping *map);
@@ -31,7 +31,10 @@ static inline int flush_error(const struct mapping *map)
 /* For a segment that the caller has locked. flush_note: it was just written. flush_leaves: it is
  * clean and about to be reclaimed. flush_again: it is clean, and becomes dirty again, because
  * storage may not have its contents. */
-void flush_note(struct mapping *map, struct seg *s);
+static inline void flush_note(struct mapping *map, struct seg *s)
+{
+	seg_set_time(s, map->sync.flush.generation);
+}
 void flush_leaves(struct mapping *map, const struct seg *s);
 void flush_again(struct mapping *map, size_t i, struct seg *s);
 /* Records that bytes were written, did not become durable, and cannot be written again. */

@@ -66,7 +66,7 @@ static void flush_old(struct mapping *map)
  * short segment keeps it, because the pool has a part of its contents. */
 static int drop_pool_memory(struct mapping *map, size_t i, struct seg *s)
 {
-	if (!seg_has(s, SEG_INACTIVE) && map_place_len(map, i) == map->seg_size)
+	if (!seg_has(s, SEG_INACTIVE) && map_slot_len(map, i) == map->seg_size)
 		frame_drop_memory(s->frame);
 	return 0;
 }
@@ -92,7 +92,7 @@ static void check_spare_mappings(void)
 {
 	static bool reported;
 
-	spare_keep();
+	spare_refill();
 	if (!spare_was_needed() || reported)
 		return;
 	reported = true;
@@ -109,10 +109,11 @@ static void make_round(void)
 	sigsegv_keep();
 	sigsegv_read_others();
 	check_spare_mappings();
-	if (sys_look_for_locks())
+	if (sys_check_memory_locks())
 		unlock_memory();
 	for (size_t n = 0; (map = map_nth(n)); n++) {
-		for (int i = 0; i < MAX_WRITES_PER_ROUND && writeback_inactive(map); i++)
+		for (int i = 0; i < MAX_WRITES_PER_ROUND &&
+				writeback_inactive(map_account(map), map); i++)
 			;
 		flush_old(map);
 		stall_look(map);
@@ -186,7 +187,7 @@ static void *run(void *unused)
 
 int flusher_start(void)
 {
-	int err = sys_thread(run, NULL);
+	int err = sys_start_thread(run, NULL);
 
 	return err ? fail(-err, "cannot start the background thread: %s" SYS_THREAD_LIMITS,
 			  strerror(-err)) : 0;

@@ -79,12 +79,12 @@ int sync_migrate(struct mapping *map, size_t first, size_t last)
 {
 	if (map_in_order(map))
 		return complete_in_order(map);
-	return map->migration ? seg_migrate(map, first, last, false) : 0;
+	return seg_migrate(map, first, last, false);
 }
 
 int sync_segments(struct mapping *map)
 {
-	int err = sync_migrate(map, 0, map->segs);
+	int err = map->migration ? sync_migrate(map, 0, map->segs) : 0;
 
 	futex_lock(&map->sync.lock);
 	if (!err)

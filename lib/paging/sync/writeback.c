@@ -25,9 +25,10 @@ static _Atomic uint32_t ended;       /* runs that were written, also in vain: a 
 /* Segments in ascending order that are written together. All are locked. */
 struct run {
 	struct mapping *map;
-	size_t at[MAX_WRITE_RUN_SEGMENTS];
+	size_t at[MAX_WRITE_RUN_SEGMENTS];         /* their numbers */
+	struct seg *segs[MAX_WRITE_RUN_SEGMENTS];  /* their headers */
 	unsigned n;
-	uint32_t busy;             /* bits by place in `at`: segments that may change without a
+	uint32_t busy;             /* bits by index in `at`: segments that may change without a
 				      fault during the write, and so stay dirty */
 	uint32_t failed;           /* bits of segments that were not written as a whole */
 	struct ummap_io io[MAX_WRITE_RUN_SEGMENTS];
@@ -58,9 +59,10 @@ static void run_begin(struct run *run, size_t i, size_t last, enum kind kind)
 	bool gaps = kind == ANY_NEAR && io_async(map->backings[map->current].store);
 	bool inactive_only = kind == INACTIVE_NEIGHBOURS;
 
-	run->n = 0;
-	run->at[run->n++] = i++;
-	for (; run->n < most && i < end; i++) {
+	run->at[0] = i;
+	run->segs[0] = map_seg(map, i);
+	run->n = 1;
+	while (run->n < most && ++i < end) {
 		struct seg *s = map_seg(map, i);
 
 		if (!can_join_run(map, s, inactive_only) && gaps)
@@ -71,24 +73,18 @@ static void run_begin(struct run *run, size_t i, size_t last, enum kind kind)
 			seg_unlock(s);
 			break;
 		}
+		run->segs[run->n] = s;
 		run->at[run->n++] = i;
 	}
 }
 
-static struct seg *seg_of(const struct run *run, unsigned k)
+/* Whether the kernel has pinned a page of segment i, to which it can store then whatever the rights
+ * of the page. A page that returns to the pool is not pinned, so if the engine refuses to move
+ * pinned pages and accesses wait until the page returns, the segment moves to the pool for the
+ * write. */
+static bool is_pinned_by_kernel(struct mapping *map, size_t i, struct seg *s)
 {
-	return map_seg(run->map, run->at[k]);
-}
-
-/* Whether segment i stays busy. The kernel can store to a page that it has pinned, whatever the
- * rights of the page. A page that returns to the pool is not pinned, so if the engine refuses to
- * move pinned pages and accesses wait until the page returns, the segment moves to the pool for
- * the write. */
-static bool must_stay_dirty(struct mapping *map, size_t i, struct seg *s)
-{
-	if (seg_has(s, SEG_DEVICE))
-		return true;
-	if (!map->engine->refuses_pinned || !seg_has(s, SEG_WRITABLE) || seg_pins(s))
+	if (!seg_has(s, SEG_WRITABLE) || seg_pins(s))
 		return false;
 	cache_remove(&map->member, s);
 	return seg_deactivate(map, i, s) < 0;
@@ -96,80 +92,66 @@ static bool must_stay_dirty(struct mapping *map, size_t i, struct seg *s)
 
 static void find_busy(struct run *run)
 {
+	const struct engine *e = run->map->engine;
+
 	for (unsigned k = 0; k < run->n; k++) {
-		if (must_stay_dirty(run->map, run->at[k], seg_of(run, k)))
+		struct seg *s = run->segs[k];
+
+		if (seg_has(s, SEG_DEVICE) ||
+		    (e->refuses_pinned && is_pinned_by_kernel(run->map, run->at[k], s)))
 			run->busy |= 1u << k;
 	}
 }
 
-static bool is_busy(const struct run *run, unsigned k)
+/* Whether the slot of the k-th segment loses the right to store. */
+static bool must_lose_rights(const struct run *run, unsigned k)
 {
-	return run->busy >> k & 1;
-}
-
-static bool is_unbusy_writable(const struct run *run, unsigned k)
-{
-	return seg_has(seg_of(run, k), SEG_WRITABLE) && !is_busy(run, k);
-}
-
-/* Returns how many consecutive segments from the k-th on are resident and writable and not busy. */
-static unsigned count_adjacent(const struct run *run, unsigned k)
-{
-	unsigned n = 0;
-
-	while (k + n < run->n && is_unbusy_writable(run, k + n) && run->at[k + n] == run->at[k] + n)
-		n++;
-	return n;
+	return seg_has(run->segs[k], SEG_WRITABLE) && !(run->busy >> k & 1);
 }
 
 /* Step 2 of the cycle in STATES.md, for all segments of the run, with one call for each stretch of
- * resident segments. */
+ * writable ones that are not busy. */
 static int make_readonly(struct run *run)
 {
 	struct mapping *map = run->map;
 
-	for (unsigned k = 0, n; k < run->n; k += n ? n : 1) {
-		char *range = map_place(map, run->at[k]);
-		size_t last, len;
+	for (unsigned k = 0, n; k < run->n; k += n) {
+		char *range = map_slot(map, run->at[k]);
+		size_t len;
 		int err;
 
-		n = count_adjacent(run, k);
-		if (!n)
+		n = 1;
+		if (!must_lose_rights(run, k))
 			continue;
-		last = run->at[k + n - 1];
-		len = (size_t)(map_place(map, last) - range) + map_place_len(map, last);
+		while (k + n < run->n && run->at[k + n] == run->at[k] + n &&
+		       must_lose_rights(run, k + n))
+			n++;
+		len = map_slots_len(map, run->at[k], n);
 		do
 			err = map->engine->protect(map->engine, range, len, false);
-		while (err == -ENOMEM && spare_give());
+		while (err == -ENOMEM && spare_release());
 		if (err) {
 			/* Some of the rights may have changed. */
 			map->engine->protect(map->engine, range, len, true);
 			return err;
 		}
 		for (unsigned j = k; j < k + n; j++)
-			seg_change(seg_of(run, j), SEG_WRITABLE, 0);
+			seg_change(run->segs[j], SEG_WRITABLE, 0);
 	}
 	return 0;
-}
-
-/* Step 3: stores of other processes are part of this write, or find the segment clean. */
-static void await_accessors(const struct run *run)
-{
-	for (unsigned k = 0; k < run->n; k++)
-		map_await(run->map, seg_of(run, k));
 }
 
 /* Returns the address of the contents of segment i. */
 static char *contents_addr(const struct mapping *map, size_t i, const struct seg *s)
 {
-	return seg_has(s, SEG_INACTIVE) ? frame_addr(s->frame) : map_place(map, i);
+	return seg_has(s, SEG_INACTIVE) ? frame_addr(s->frame) : map_slot(map, i);
 }
 
 /* Whether only the changed bytes of the k-th segment are written, because other mappings write to
  * it, too. A segment that migrates is written to the current store as a whole. */
 static bool is_written_in_parts(const struct run *run, unsigned k)
 {
-	return twin_has(run->map, run->at[k]) && seg_backing(seg_of(run, k)) == run->map->current;
+	return twin_has(run->map, run->at[k]) && seg_backing(run->segs[k]) == run->map->current;
 }
 
 /* Step 4 for the segments of the run that are written in parts. Returns 0 or the first error. The
@@ -181,12 +163,12 @@ static int write_parts(struct run *run)
 
 	for (unsigned k = 0; k < run->n; k++) {
 		size_t i = run->at[k];
-		const char *buf = contents_addr(map, i, seg_of(run, k));
+		const char *buf = contents_addr(map, i, run->segs[k]);
 		long end;
 
 		if (!is_written_in_parts(run, k))
 			continue;
-		end = is_busy(run, k) ? twin_write_busy(map, i, buf) :
+		end = (run->busy >> k & 1) ? twin_write_busy(map, i, buf) :
 			twin_write(map, i, buf, run->io, MAX_WRITE_RUN_SEGMENTS);
 		if (end > 0)
 			map_extend_stored(map, ((uint64_t)i << map->shift) + (uint64_t)end);
@@ -198,40 +180,32 @@ static int write_parts(struct run *run)
 	return err;
 }
 
-/* If the store ends within the run, the request for a segment ends with its last byte. If the next
- * request is for the next segment, both are one request, so that nothing is cut. */
-static void fill_gaps(struct run *run)
-{
-	struct mapping *map = run->map;
-
-	for (unsigned r = 0; r + 1 < run->requests; r++) {
-		uint64_t next = run->io[r].off + map->seg_size;
-
-		if (run->io[r + 1].off == next)
-			run->io[r].len = map->seg_size;
-	}
-}
-
 /* Makes requests for the segments that are written as a whole and have bytes to write. io.owner is
- * the segment. */
+ * the segment. If the store ends within the run, the request for a segment ends with its last byte;
+ * but if the next request is for the next segment, both are one request, so nothing is cut. */
 static void make_requests(struct run *run)
 {
+	struct ummap_io *before = NULL;
 	struct mapping *map = run->map;
 	const struct backing *t = &map->backings[map->current];
 
 	run->requests = 0;
 	for (unsigned k = 0; k < run->n; k++) {
-		struct seg *s = seg_of(run, k);
+		struct seg *s = run->segs[k];
 		size_t i = run->at[k];
 		char *buf = contents_addr(map, i, s);
-		size_t len = is_written_in_parts(run, k) ? 0 : map_write_len(map, i, buf);
+		uint64_t off = t->offset + ((uint64_t)i << map->shift);
+		size_t len = map->writers && is_written_in_parts(run, k) ? 0 :
+			     map_write_len(map, i, buf);
 
-		if (len)
-			run->io[run->requests++] = (struct ummap_io){
-				.op = UMMAP_IO_WRITE, .buf = buf, .len = len,
-				.off = t->offset + ((uint64_t)i << map->shift), .owner = s };
+		if (!len)
+			continue;
+		if (before && before->off + map->seg_size == off)
+			before->len = map->seg_size;
+		before = &run->io[run->requests++];
+		*before = (struct ummap_io){ .op = UMMAP_IO_WRITE, .buf = buf, .len = len,
+					     .off = off, .owner = s };
 	}
-	fill_gaps(run);
 }
 
 /* Step 6 for segment i, which the store has. */
@@ -255,14 +229,8 @@ static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy
 		cache_touch(&map->member, s, UMMAP_EV_CLEANED);
 		seg_change(s, SEG_DIRTY, 0);
 	}
-	twin_drop(map, i);
-}
-
-/* Sets the result of the last write. Faults read the field, so it is written only if it changes. */
-static void note_result(struct mapping *map, int err)
-{
-	if (map->sync.write_error != -err)
-		map->sync.write_error = -err;
+	if (map->writers)
+		twin_drop(map, i);
 }
 
 /* Ends the run. err: nothing was written; part: the first error of segments that are written in
@@ -273,7 +241,7 @@ static int run_end(struct run *run, int err, int part)
 	unsigned request = 0;
 
 	for (unsigned k = 0; k < run->n; k++) {
-		struct seg *s = seg_of(run, k);
+		struct seg *s = run->segs[k];
 		const struct ummap_io *io = NULL;
 
 		if (request < run->requests && run->io[request].owner == s)
@@ -281,7 +249,7 @@ static int run_end(struct run *run, int err, int part)
 		if (err == 0 && io && io->res == 0)
 			map_extend_stored(map, ((uint64_t)run->at[k] << map->shift) + io->len);
 		if (err == 0 && (!io || io->res == 0) && !(run->failed >> k & 1))
-			become_clean(map, run->at[k], s, is_busy(run, k));
+			become_clean(map, run->at[k], s, (run->busy >> k & 1));
 		/* A part may have been written over the contents in the store: only memory has the
 		 * segment now. */
 		else if (err == 0 && map_in_order(map) && !seg_has(s, SEG_DIRTY))
@@ -289,8 +257,9 @@ static int run_end(struct run *run, int err, int part)
 	}
 	for (unsigned i = 0; i < run->requests && !err; i++)
 		part = part ? part : run->io[i].res;
-	if (!err)
-		note_result(map, part);
+	/* Faults read the field, so it is written only if it changes. */
+	if (!err && map->sync.write_error != -part)
+		map->sync.write_error = -part;
 	err = err ? err : part;
 	if (!map_in_order(map))
 		map->member.retry = err ? sys_now() + WRITE_RETRY_MS : 0;
@@ -308,9 +277,12 @@ static int write_run(struct run *run, bool keep)
 	find_busy(run);
 	err = make_readonly(run);
 	if (!err) {
-		await_accessors(run);
+		/* Step 3: stores of other processes are part of this write, or find the segment
+		 * clean. */
+		for (unsigned k = 0; k < run->n; k++)
+			map_await(map, run->segs[k]);
 		/* Step 4. */
-		part = write_parts(run);
+		part = map->writers ? write_parts(run) : 0;
 		make_requests(run);
 		if (run->requests)
 			io_run(map->backings[map->current].store, run->io, run->requests,
@@ -320,7 +292,7 @@ static int write_run(struct run *run, bool keep)
 	}
 	err = run_end(run, err, part);
 	for (unsigned i = run->n; i-- > (keep ? 1 : 0);)
-		seg_unlock(seg_of(run, i));
+		seg_unlock(run->segs[i]);
 	in_progress--;
 	ended++;
 	futex_wake(&ended, INT32_MAX);
@@ -407,24 +379,24 @@ static size_t write_group(struct mapping *map, size_t i, size_t end, struct scan
 	return end;
 }
 
-/* Writes the groups with a mark. Returns the first segment that was not looked at. */
-static size_t write_marked(struct mapping *map, struct scan *scan)
+int writeback_scan(struct mapping *map, size_t *at, size_t last, uint64_t before, uint64_t until)
 {
+	struct scan scan = { *at, last, before, until, 0 };
 	size_t i;
 
 	/* A scan removes a mark before it writes. Without the lock, another scan would find nothing
 	 * to write, and its sync would not wait. */
 	futex_lock(&map->sync.scan_lock);
-	for (i = map_next_dirty(map, scan->first); i < scan->last; i = map_next_dirty(map, i)) {
+	for (i = map_next_dirty(map, scan.first); i < last; i = map_next_dirty(map, i)) {
 		size_t group = i & ~(((size_t)1 << MARK_GROUP_SHIFT) - 1);
 		size_t end = min_size(group + ((size_t)1 << MARK_GROUP_SHIFT), map->segs);
 		/* A group that is only partly in the range keeps its mark. */
-		bool later = group < scan->first || end > scan->last;
+		bool later = group < scan.first || end > last;
 
-		end = min_size(end, scan->last);
+		end = min_size(end, last);
 		if (!later)
 			map_forget_dirty(map, group);
-		i = write_group(map, i, end, scan, &later);
+		i = write_group(map, i, end, &scan, &later);
 		if (later)
 			map_note_dirty(map, group);
 		if (i < end)
@@ -432,24 +404,9 @@ static size_t write_marked(struct mapping *map, struct scan *scan)
 	}
 	futex_unlock(&map->sync.scan_lock);
 	/* Other writes of the scan may have succeeded after the one that failed. */
-	if (scan->err)
-		note_result(map, scan->err);
-	return min_size(i, scan->last);
-}
-
-int writeback_range(struct mapping *map, size_t first, size_t last, uint64_t before)
-{
-	struct scan scan = { first, last, before, UINT64_MAX, 0 };
-
-	write_marked(map, &scan);
-	return scan.err;
-}
-
-int writeback_some(struct mapping *map, size_t *at, size_t last, uint64_t until)
-{
-	struct scan scan = { *at, last, UINT64_MAX, until, 0 };
-
-	*at = write_marked(map, &scan);
+	if (scan.err)
+		map->sync.write_error = -scan.err;
+	*at = min_size(i, last);
 	return scan.err;
 }
 
@@ -488,18 +445,11 @@ static bool write_inactive(struct mapping *map, struct seg *s)
 	return err == 0;
 }
 
-bool writeback_inactive(struct mapping *map)
-{
-	struct member *m = &map->member;
-	struct seg *s = cache_lock_dirty_inactive(map_account(map), m, sys_now(), &m);
-
-	return s && write_inactive(map, s);
-}
-
-bool writeback_account(struct account *account)
+bool writeback_inactive(struct account *account, struct mapping *map)
 {
 	struct member *m;
-	struct seg *s = cache_lock_dirty_inactive(account, NULL, sys_now(), &m);
+	struct seg *s = cache_lock_dirty_inactive(account, map ? &map->member : NULL, sys_now(),
+						  &m);
 
 	return s && write_inactive(map_of(m), s);
 }
@@ -519,11 +469,6 @@ void writeback_forget(void)
 	in_progress = 0;
 }
 
-int writeback_take_error(struct mapping *map)
-{
-	return atomic_exchange(&map->sync.error, 0);
-}
-
 int writeback_sync(struct mapping *map, size_t first, size_t last)
 {
 	uint64_t failed;
@@ -535,7 +480,7 @@ int writeback_sync(struct mapping *map, size_t first, size_t last)
 		failed = map->sync.flush.failed;
 		err = writeback_range(map, first, last, UINT64_MAX);
 		if (!err)
-			err = flush(map);
+			err = flush_written(map);
 	} while (!err && failed != map->sync.flush.failed);
 	/* Without an error, everything is durable that was not lost before. */
 	return flush_has_lost(map) ? -EIO : err;
@@ -547,7 +492,7 @@ static void clean_job(void *arg, uint64_t a, uint64_t b)
 
 	(void)a;
 	(void)b;
-	while (!map_is_frozen(map) && writeback_inactive(map))
+	while (!map_is_frozen(map) && writeback_inactive(map_account(map), map))
 		;
 	map->sync.cleaners--;
 	map_leave(map);

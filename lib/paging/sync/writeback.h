@@ -7,11 +7,18 @@
 
 /* All functions return 0 or -errno. Segments that could not be written stay dirty and in memory. */
 
-/* Writes the segments of [first, last) that became dirty before the time `before` (ms). */
-int writeback_range(struct mapping *map, size_t first, size_t last, uint64_t before);
-/* Writes dirty segments from *at on until the time `until` (sys_now) or until all are written, but
- * one run at least. *at: where it stopped. */
-int writeback_some(struct mapping *map, size_t *at, size_t last, uint64_t until);
+/* Writes the segments of [*at, last) that became dirty before the time `before` (ms), until the
+ * time `until` (sys_now) or until all are written, but one run at least. *at: where it stopped. */
+int writeback_scan(struct mapping *map, size_t *at, size_t last, uint64_t before, uint64_t until);
+/* The same for all segments of [first, last); and for those that are dirty now. */
+static inline int writeback_range(struct mapping *map, size_t first, size_t last, uint64_t before)
+{
+	return writeback_scan(map, &first, last, before, UINT64_MAX);
+}
+static inline int writeback_some(struct mapping *map, size_t *at, size_t last, uint64_t until)
+{
+	return writeback_scan(map, at, last, UINT64_MAX, until);
+}
 /* Returns the largest number of segments that are written together. */
 size_t writeback_run(const struct mapping *map);
 /* Writes segment i, which is valid and locked by the caller, and its unlocked neighbours as far as
@@ -21,10 +28,10 @@ int writeback_locked(struct mapping *map, size_t i, size_t last);
  * the mapping are lost (flush.h). */
 int writeback_sync(struct mapping *map, size_t first, size_t last);
 
-/* Writes the dirty segment of the mapping (or of any mapping of the account) that has been inactive
- * longest, with neighbours. Returns false if there is none, or if it cannot be written now. */
-bool writeback_inactive(struct mapping *map);
-bool writeback_account(struct account *account);
+/* Writes the dirty segment of the account, and of a mapping unless that is NULL, that has been
+ * inactive longest, with neighbours. Returns false if there is none, or if it cannot be written
+ * now. */
+bool writeback_inactive(struct account *account, struct mapping *map);
 /* Waits until a write that is in progress has ended. Returns false if none is in progress. */
 bool writeback_wait(void);
 /* In a forked child: no write is in progress. */
@@ -35,7 +42,10 @@ void writeback_behind(struct mapping *map);
 /* Keeps the error of a background write for the next sync, unless one is kept already; returns
  * whether it was kept. writeback_take_error takes it for the sync. */
 bool writeback_keep_error(struct mapping *map, int err);
-int writeback_take_error(struct mapping *map);
+static inline int writeback_take_error(struct mapping *map)
+{
+	return atomic_exchange(&map->sync.error, 0);
+}
 
 /* Returns the errno of the last write of the mapping; 0: it succeeded. */
 static inline int writeback_error(const struct mapping *map)

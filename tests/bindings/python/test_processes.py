@@ -14,6 +14,11 @@ import ummap
 from folder import InFolder
 
 
+def read_from_copy(path):
+    a = ummap.memmap(path, "f4", "r", shape=(1000, 256), limit="2M", node_cache=True)
+    return float(a.sum(dtype="f8")), a.stat()["read_bytes"]
+
+
 def total(a):
     return float(a.sum(dtype="f8"))
 
@@ -40,6 +45,20 @@ def store_by_path(path):
 
 
 class Pickles(InFolder):
+    def test_node_copy(self):
+        """Processes that map a file with node_cache=True read it once together."""
+        data = np.arange(256000, dtype="f4").reshape(1000, 256)
+        data.tofile(self.path)
+        a = ummap.memmap(self.path, "f4", "r", shape=(1000, 256), limit="2M", node_cache=True)
+        self.assertEqual(float(a.sum(dtype="f8")), float(data.sum(dtype="f8")))
+        self.assertEqual(a[[3, 900], 7].tolist(), [775.0, 230407.0])
+        with multiprocessing.get_context("spawn").Pool(2) as pool:
+            for found, read in pool.map(read_from_copy, [self.path] * 4):
+                self.assertEqual((found, read), (float(data.sum(dtype="f8")), 0))
+        with self.assertRaises(OSError) as raised:
+            ummap.memmap(self.path, "f4", "r+", shape=(1000, 256), node_cache=True)
+        self.assertEqual(raised.exception.errno, errno.EINVAL)
+
     def test_views(self):
         data = self.make()
         a = ummap.memmap(self.path, "f4", "r", shape=data.shape, limit="1M", advice="random")

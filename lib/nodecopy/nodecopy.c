@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The holders of node copies. Locks: flock(2) on the file of holders while a process joins or
+ * leaves; a lock on the byte of its number, for as long as a process is a holder. The kernel
+ * releases both when a process ends.
+ */
+#include "nodecopy/nodecopy.h"
+
+#include "base/config.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "common/try_lock.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define FOLDER "/dev/shm"
+#define MAGIC 0x31797063646e6d75ull /* "umndcpy1" */
+#define MAX_HOLDERS 1024
+#define HOLDER_BITS 10
+/* Joining and leaving take less than a millisecond, unless a process is stopped meanwhile. */
+#define LOCK_TRIES 5000
+#define LOCK_US 1000
+#define JOIN_TRIES 100
+
+struct holder {
+	_Atomic uint32_t generation;   /* number of processes that had this place, and have it */
+	int32_t pid;                   /* 0: free */
+	int32_t memory;                /* descriptor of the memory in that process */
+};
+
+struct directory {
+	uint64_t magic;
+	uint64_t device, file;         /* identity of the memory */
+	struct holder holders[MAX_HOLDERS];
+};
+
+/* ---- The file of holders ---- */
+
+/* The user and the PID namespace, by whose numbers holders are found. */
+static void begin_path(char path[NODECOPY_PATH_LEN])
+{
+	struct stat space;
+
+	if (stat("/proc/self/ns/pid", &space) < 0)
+		space.st_ino = 0;
+	snprintf(path, NODECOPY_PATH_LEN, FOLDER "/ummapcopy-%u-%llu-", (unsigned)geteuid(),
+		 (unsigned long long)space.st_ino);
+}
+
+static void make_path(char path[NODECOPY_PATH_LEN], const char *key)
+{
+	XXH128_hash_t hash = XXH3_128bits(key, strlen(key));
+	size_t len;
+
+	begin_path(path);
+	len = strlen(path);
+	snprintf(path + len, NODECOPY_PATH_LEN - len, "%016llx%016llx%s%s",
+		 (unsigned long long)hash.high64, (unsigned long long)hash.low64,
+		 config.group ? "-" : "", config.group ? config.group : "");
+}
+
+static int check_file(int fd, const char *path)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
+	    (st.st_mode & 07777) != 0600)
+		return fail(EACCES, "cannot use '%s': it is not a regular file of this user with "
+			    "the permissions 0600. Try to remove it", path);
+	return 0;
+}
+
+static int lock_file(int fd, const char *path)
+{
+	int err = try_lock_file(fd, LOCK_EX);
+
+	for (int i = 0; err == -EBUSY && i < LOCK_TRIES; i++) {
+		usleep(LOCK_US);
+		err = try_lock_file(fd, LOCK_EX);
+	}
+	return err ? fail(-err, "cannot lock '%s': %s", path, strerror(-err)) : 0;
+}
+
+static int open_away(const char *path, int flags)
+{
+	int fd = open(path, flags | O_RDWR | O_CLOEXEC, 0600);
+
+	return fd < 0 ? -errno : sys_move_fd(fd);
+}
+
+/* Opens and locks the file of holders, and makes it if it is missing. */
+static int open_file(const char *path)
+{
+	for (int i = 0; i < JOIN_TRIES; i++) {
+		int fd = open_away(path, O_CREAT | O_NOFOLLOW), err;
+
+		if (fd < 0)
+			return fail(-fd, "cannot open '%s': %s", path, strerror(-fd));
+		err = check_file(fd, path);
+		if (!err)
+			err = lock_file(fd, path);
+		if (!err && file_has_name(fd, AT_FDCWD, path))
+			return fd;
+		close(fd);
+		if (err)
+			return err;
+	}
+	return fail(EAGAIN, "cannot join '%s': other processes remove it again and again", path);
+}
+
+/* Memory is allocated now, because a store without memory would raise SIGBUS. */
+static int map_file(struct nodecopy *c)
+{
+	struct stat st;
+	void *p;
+
+	if (fstat(c->control, &st) < 0)
+		return -errno;
+	if (st.st_size != sizeof(struct directory) &&
+	    (ftruncate(c->control, 0) < 0 ||
+	     fallocate(c->control, 0, 0, sizeof(struct directory)) < 0))
+		return fail(errno, "cannot make '%s': %s. Try to make room in " FOLDER, c->path,
+			    strerror(errno));
+	p = sys_map(sizeof(struct directory), PROT_READ | PROT_WRITE, MAP_SHARED, c->control, 0);
+	if (p == MAP_FAILED)
+		return fail(ENOMEM, "cannot map '%s'", c->path);
+	raw_madvise(p, sizeof(struct directory), MADV_DONTFORK);
+	c->directory = p;
+	return 0;
+}
+
+/* ---- Holders ---- */
+
+/* Whether another holder has one of n places from place k on: it has the lock of a byte. */
+static bool is_held(int control, unsigned k, unsigned n)
+{
+	struct flock bytes = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = k, .l_len = n };
+
+	return fcntl(control, F_OFD_GETLK, &bytes) < 0 || bytes.l_type != F_UNLCK;
+}
+
+static bool lives(const struct nodecopy_view *view, uint64_t owner)
+{
+	const struct nodecopy *c = (const struct nodecopy *)view;
+	unsigned k = owner & (MAX_HOLDERS - 1);
+
+	return c->directory->holders[k].generation == owner >> HOLDER_BITS &&
+	       is_held(c->control, k, 1);
+}
+
+static int take_place(struct nodecopy *c)
+{
+	for (unsigned k = 0; k < MAX_HOLDERS; k++) {
+		struct holder *h = &c->directory->holders[k];
+		uint32_t last = (uint32_t)(NODECOPY_OWNERS >> HOLDER_BITS) - 1;
+		int err = try_lock_bytes(c->control, F_WRLCK, k, 1);
+
+		if (err == -EBUSY)
+			continue;
+		if (err)
+			return fail(-err, "cannot lock '%s': %s", c->path, strerror(-err));
+		h->generation = h->generation % last + 1;
+		h->pid = getpid();
+		h->memory = c->memory;
+		c->holder = k;
+		c->view.owner = (uint64_t)h->generation << HOLDER_BITS | k;
+		return 0;
+	}
+	return fail(EUSERS, "cannot join the node copy: %d processes use it already", MAX_HOLDERS);
+}
+
+/* ---- The memory ---- */
+
+static int map_table(struct nodecopy *c, size_t len)
+{
+	void *p = sys_map(len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, c->memory, 0);
+
+	if (p == MAP_FAILED)
+		return fail(ENOMEM, "cannot map the table of the node copy: no address space. Try "
+			    "a larger RLIMIT_AS (ulimit -v)");
+	raw_madvise(p, len, MADV_DONTFORK);
+	c->view.table = p;
+	return 0;
+}
+
+static int make_memory(struct nodecopy *c, uint64_t segments, size_t seg_size, uint64_t slots)
+{
+	size_t len = nodecopy_table_bytes(segments, slots), data = round_up(len, HUGE_PAGE);
+	struct nodecopy_table *t;
+	struct stat st;
+	int err;
+
+	c->memory = sys_move_fd(sys_create_memfd("ummap-copy", data + segments * seg_size));
+	if (c->memory < 0)
+		return fail(-c->memory, "cannot create memory for a node copy of %llu segments: %s",
+			    (unsigned long long)segments, strerror(-c->memory));
+	err = map_table(c, len);
+	if (err)
+		return err;
+	t = c->view.table;
+	*(uint64_t *)t = MAGIC;
+	t->segments = segments;
+	t->slots = slots;
+	t->seg_size = seg_size;
+	t->data_at = data;
+	if (fstat(c->memory, &st) < 0)
+		return -errno;
+	c->directory->device = st.st_dev;
+	c->directory->file = st.st_ino;
+	c->directory->magic = MAGIC;
+	return 0;
+}
+
+/* Opens the memory of another holder. Returns 1; or 0 if its process is gone or is another one. */
+static int open_memory(struct nodecopy *c, const struct holder *h)
+{
+	char path[64];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", h->pid, h->memory);
+	c->memory = open_away(path, 0);
+	if (c->memory < 0)
+		return c->memory == -EACCES || c->memory == -EPERM ?
+			       fail(EACCES, "cannot open the node copy of process %d: this process "
+				    "may not open its memory. Both must be ordinary programs that "
+				    "permit ptrace(2)", h->pid) : 0;
+	if (fstat(c->memory, &st) == 0 && st.st_dev == c->directory->device &&
+	    st.st_ino == c->directory->file)
+		return 1;
+	close(c->memory);
+	return 0;
+}
+
+/* Maps the memory of a copy that exists. Returns 1, 0 if there is none, or -errno. */
+static int find_memory(struct nodecopy *c, uint64_t segments, size_t seg_size)
+{
+	struct nodecopy_table head;
+	int found = 0, err;
+
+	if (c->directory->magic != MAGIC)
+		return 0;
+	for (unsigned k = 0; k < MAX_HOLDERS && !found; k++) {
+		const struct holder *h = &c->directory->holders[k];
+
+		if (h->pid && is_held(c->control, k, 1))
+			found = open_memory(c, h);
+	}
+	if (found <= 0)
+		return found;
+	if (pread(c->memory, &head, sizeof(head), 0) != sizeof(head) || head.magic != MAGIC ||
+	    head.segments != segments || head.seg_size != seg_size)
+		return fail(EINVAL, "cannot join the node copy '%s': it is damaged, or of another "
+			    "version of the library. Try to end the programs that use it", c->path);
+	err = map_table(c, nodecopy_table_bytes(segments, head.slots));
+	return err ? err : 1;
+}
+
+static void drop(const struct nodecopy_view *view, uint64_t segment)
+{
+	const struct nodecopy *c = (const struct nodecopy *)view;
+	const struct nodecopy_table *t = view->table;
+
+	while (fallocate(c->memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			 (off_t)(t->data_at + segment * t->seg_size), (off_t)t->seg_size) < 0 &&
+	       errno == EINTR)
+		;
+}
+
+/* ---- Joining and leaving ---- */
+
+/* Removes files that killed processes have left. */
+static void sweep(void)
+{
+	char begin[NODECOPY_PATH_LEN], path[NODECOPY_PATH_LEN];
+	const struct dirent *entry;
+	DIR *folder = opendir(FOLDER);
+
+	begin_path(begin);
+	while (folder && (entry = readdir(folder))) {
+		int n = snprintf(path, sizeof(path), FOLDER "/%s", entry->d_name), fd;
+
+		if (n >= (int)sizeof(path) || strncmp(path, begin, strlen(begin)) != 0)
+			continue;
+		fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+		if (fd < 0)
+			continue;
+		/* With this lock, no process joins. */
+		if (try_lock_file(fd, LOCK_EX) == 0 && file_has_name(fd, AT_FDCWD, path) &&
+		    !is_held(fd, 0, MAX_HOLDERS))
+			unlink(path);
+		close(fd);
+	}
+	if (folder)
+		closedir(folder);
+}
+
+static void let_go(struct nodecopy *c)
+{
+	if (c->view.table)
+		raw_munmap(c->view.table, nodecopy_table_bytes(c->view.table->segments,
+							       c->view.table->slots));
+	if (c->directory)
+		raw_munmap(c->directory, sizeof(struct directory));
+	nodecopy_forget(c);
+}
+
+int nodecopy_join(struct nodecopy *c, const char *key, uint64_t segments, size_t seg_size,
+		  size_t budget)
+{
+	uint64_t slots = budget / seg_size;
+	int err;
+
+	sweep();
+	*c = (struct nodecopy){ .view = { .lives = lives, .drop = drop }, .control = -1,
+				.memory = -1 };
+	make_path(c->path, key);
+	c->control = open_file(c->path);
+	if (c->control < 0)
+		return c->control;
+	slots = slots < NODECOPY_MIN_SLOTS ? NODECOPY_MIN_SLOTS : slots;
+	slots = slots > segments ? segments : slots;
+	err = map_file(c);
+	if (!err)
+		err = find_memory(c, segments, seg_size);
+	if (err == 0)
+		err = make_memory(c, segments, seg_size, slots);
+	else if (err == 1)
+		err = 0;
+	if (!err)
+		err = take_place(c);
+	if (err) {
+		let_go(c);
+		return err;
+	}
+	flock(c->control, LOCK_UN);
+	return 0;
+}
+
+void nodecopy_leave(struct nodecopy *c)
+{
+	if (lock_file(c->control, c->path) == 0) {
+		c->directory->holders[c->holder].pid = 0;
+		if (!is_held(c->control, 0, MAX_HOLDERS))
+			unlink(c->path);
+	}
+	let_go(c);
+}
+
+void nodecopy_forget(struct nodecopy *c)
+{
+	if (c->control >= 0)
+		close(c->control);
+	if (c->memory >= 0)
+		close(c->memory);
+	c->control = c->memory = -1;
+	c->directory = NULL;
+	c->view.table = NULL;
+}

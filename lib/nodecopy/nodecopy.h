@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Finding and joining a node copy (table.h). A file in /dev/shm, named after the key of the store,
+ * has the holders: the processes that map the copy, each with a descriptor of its memory. The
+ * memory itself has no name: another process opens it through /proc, and the kernel frees it with
+ * the last holder, however that process ends. Only processes of one user, one PID namespace and one
+ * memory group find one another.
+ */
+#ifndef NODECOPY_H
+#define NODECOPY_H
+
+#include "nodecopy/table.h"
+
+#define NODECOPY_PATH_LEN 128
+
+struct nodecopy {
+	struct nodecopy_view view;
+	struct directory *directory;   /* the file of holders */
+	int control;                   /* its descriptor, with the lock of this holder */
+	int memory;                    /* descriptor of the table and the segments */
+	unsigned holder;               /* number of this holder */
+	char path[NODECOPY_PATH_LEN];
+};
+
+/*
+ * Joins the copy of a store, or begins it.
+ *
+ * key       text that is the same for the same bytes only: store, version, offset, sizes
+ * segments  number of segments
+ * seg_size  bytes of each
+ * budget    bytes that the copy may have in memory, if this process begins it
+ *
+ * Returns 0, or -errno with a sentence.
+ */
+int nodecopy_join(struct nodecopy *copy, const char *key, uint64_t segments, size_t seg_size,
+		  size_t budget);
+/* Leaves a copy; the last holder removes the file. The memory must not be mapped any more. */
+void nodecopy_leave(struct nodecopy *copy);
+/* In a forked child: closes the descriptors, which belong to the parent's holder. */
+void nodecopy_forget(struct nodecopy *copy);
+
+#endif

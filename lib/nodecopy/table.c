@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The protocol of table.h. Takes no lock and allocates nothing; waits on `changed`. Words of other
+ * processes are input: numbers that are used as indices are checked.
+ */
+#include "nodecopy/table.h"
+
+#include "common/futex.h"
+
+/* How long a waiter sleeps before it asks whether the owner lives, in ms. */
+#define WAIT_MS 20
+/* A segment that was evicted less than one round of the hand ago, and is loaded again, is passed
+ * over this many times. The value of S3-FIFO's main queue; not measured for others. */
+#define CHANCES 1
+
+/* ---- Words ---- */
+
+enum { ABSENT, LOADING, RESIDENT, EVICTING };
+
+#define NO_SLOT UINT32_MAX
+
+static uint64_t make_word(unsigned state, unsigned chances, uint64_t owner, uint32_t slot)
+{
+	return state | (uint64_t)chances << 2 | owner << 4 | (uint64_t)slot << 32;
+}
+
+static unsigned state_of(uint64_t word)
+{
+	return word & 3;
+}
+
+static unsigned chances_of(uint64_t word)
+{
+	return word >> 2 & 3;
+}
+
+static uint64_t owner_of(uint64_t word)
+{
+	return word >> 4 & (NODECOPY_OWNERS - 1);
+}
+
+/* Also the stamp of an absent segment. */
+static uint32_t slot_of(uint64_t word)
+{
+	return (uint32_t)(word >> 32);
+}
+
+#define TAKEN ((uint64_t)1 << 63)
+
+static uint64_t taken_slot(uint64_t owner, uint64_t segment)
+{
+	return TAKEN | owner << 35 | (segment + 1);
+}
+
+static uint64_t slot_owner(uint64_t slot)
+{
+	return slot >> 35 & (NODECOPY_OWNERS - 1);
+}
+
+static uint64_t slot_segment(uint64_t slot)
+{
+	return (slot & (((uint64_t)1 << 35) - 1)) - 1;
+}
+
+static _Atomic uint64_t *word_at(struct nodecopy_table *t, uint64_t segment)
+{
+	return &t->words[segment];
+}
+
+static _Atomic uint64_t *slot_at(struct nodecopy_table *t, uint64_t slot)
+{
+	return &t->words[t->segments + slot];
+}
+
+static bool change(_Atomic uint64_t *word, uint64_t from, uint64_t to)
+{
+	return atomic_compare_exchange_strong(word, &from, to);
+}
+
+size_t nodecopy_table_bytes(uint64_t segments, uint64_t slots)
+{
+	return (sizeof(struct nodecopy_table) + (segments + slots) * sizeof(uint64_t) + 4095) &
+	       ~(size_t)4095;
+}
+
+static void tell_others(struct nodecopy_table *t)
+{
+	t->changed++;
+	futex_wake_shared(&t->changed);
+}
+
+/* Whether a word of LOADING or EVICTING belongs to a process that was killed. */
+static bool is_orphan(const struct nodecopy_view *v, uint64_t owner)
+{
+	return owner != v->owner && !v->lives(v, owner);
+}
+
+/* ---- Slots ---- */
+
+/* Drops a segment that this process has made EVICTING. */
+static void drop_segment(const struct nodecopy_view *v, uint64_t segment)
+{
+	struct nodecopy_table *t = v->table;
+
+	v->drop(v, segment);
+	*word_at(t, segment) = make_word(ABSENT, 0, 0, (uint32_t)t->hand | 1);
+	t->evictions++;
+	tell_others(t);
+}
+
+/* Frees what the word of a segment says about a slot. Returns whether the slot is free then (rule
+ * 5); false: its segment stays. */
+static bool release(const struct nodecopy_view *v, uint64_t segment, uint32_t slot)
+{
+	_Atomic uint64_t *word;
+	uint64_t w;
+
+	if (segment >= v->table->segments)
+		return true;
+	word = word_at(v->table, segment);
+	w = *word;
+	if (state_of(w) == ABSENT || slot_of(w) != slot)
+		return true;
+	if (state_of(w) == RESIDENT && chances_of(w)) {
+		change(word, w, make_word(RESIDENT, chances_of(w) - 1, 0, slot));
+		return false;
+	}
+	if (state_of(w) != RESIDENT && !is_orphan(v, owner_of(w)))
+		return false;
+	if (!change(word, w, make_word(EVICTING, 0, v->owner, slot)))
+		return false;
+	drop_segment(v, segment);
+	return true;
+}
+
+/* Evicts a segment if it is resident in a slot. Returns false if its word has changed meanwhile. */
+static bool evict_from(const struct nodecopy_view *v, uint64_t segment, uint32_t slot)
+{
+	_Atomic uint64_t *word;
+	uint64_t w;
+
+	if (segment >= v->table->segments)
+		return true;
+	word = word_at(v->table, segment);
+	w = *word;
+	if (state_of(w) != RESIDENT || slot_of(w) != slot)
+		return true;
+	if (!change(word, w, make_word(EVICTING, 0, v->owner, slot)))
+		return false;
+	drop_segment(v, segment);
+	return true;
+}
+
+/* Tries to take one slot for a segment. */
+static bool take_this(const struct nodecopy_view *v, uint32_t slot, uint64_t segment)
+{
+	_Atomic uint64_t *at = slot_at(v->table, slot);
+	uint64_t s = *at;
+
+	if (s & TAKEN && !is_orphan(v, slot_owner(s)))
+		return false;
+	if (s && !release(v, slot_segment(s), slot))
+		return false;
+	if (!change(at, s, taken_slot(v->owner, segment)))
+		return false;
+	/* Since `release`, the segment may have come back to this same slot, and the word of the
+	 * slot is the same again. */
+	while (s && !evict_from(v, slot_segment(s), slot))
+		;
+	return true;
+}
+
+/* Takes a slot for a segment that this process loads, within two rounds of the hand. Returns
+ * NO_SLOT if all slots belong to segments that are being loaded. */
+static uint32_t take_slot(const struct nodecopy_view *v, uint64_t segment)
+{
+	struct nodecopy_table *t = v->table;
+
+	for (uint64_t n = 0; n < (2 + CHANCES) * t->slots; n++) {
+		uint32_t slot = (uint32_t)(t->hand++ % t->slots);
+
+		if (take_this(v, slot, segment))
+			return slot;
+	}
+	return NO_SLOT;
+}
+
+/* ---- Segments ---- */
+
+static void wait_for_change(struct nodecopy_table *t, uint32_t seen)
+{
+	futex_wait_shared(&t->changed, seen, WAIT_MS);
+}
+
+/* Takes a slot for a claimed segment. Returns false, and gives the claim up, if there is none and
+ * the caller does not wait. */
+static bool equip(const struct nodecopy_view *v, uint64_t segment, bool wait)
+{
+	struct nodecopy_table *t = v->table;
+	uint32_t slot, seen;
+
+	for (;;) {
+		seen = t->changed;
+		slot = take_slot(v, segment);
+		if (slot != NO_SLOT || !wait)
+			break;
+		wait_for_change(t, seen);
+	}
+	if (slot == NO_SLOT)
+		*word_at(t, segment) = make_word(ABSENT, 0, 0, 0);
+	else
+		*word_at(t, segment) = make_word(LOADING, 0, v->owner, slot);
+	return slot != NO_SLOT;
+}
+
+enum nodecopy_claim nodecopy_claim(const struct nodecopy_view *v, uint64_t segment, bool wait)
+{
+	struct nodecopy_table *t = v->table;
+	_Atomic uint64_t *word = word_at(t, segment);
+
+	for (;;) {
+		uint32_t seen = t->changed;
+		uint64_t w = *word;
+		bool recent = state_of(w) == ABSENT && slot_of(w) &&
+			      (uint32_t)t->hand - slot_of(w) < t->slots;
+
+		if (state_of(w) == RESIDENT)
+			return CLAIM_RESIDENT;
+		if (state_of(w) == ABSENT || is_orphan(v, owner_of(w))) {
+			/* The chances of a segment that returns stay in the word while it is
+			 * loaded. */
+			if (!change(word, w, make_word(LOADING, 0, v->owner, NO_SLOT)))
+				continue;
+			if (!equip(v, segment, wait)) {
+				tell_others(t);
+				return CLAIM_BUSY;
+			}
+			if (recent)
+				atomic_fetch_or(word, (uint64_t)CHANCES << 2);
+			return CLAIM_LOAD;
+		}
+		if (!wait)
+			return CLAIM_BUSY;
+		wait_for_change(t, seen);
+	}
+}
+
+void nodecopy_done(const struct nodecopy_view *v, uint64_t segment, bool loaded)
+{
+	struct nodecopy_table *t = v->table;
+	_Atomic uint64_t *word = word_at(t, segment);
+	uint64_t w = *word;
+	uint32_t slot = slot_of(w);
+
+	if (loaded) {
+		*slot_at(t, slot) = segment + 1;
+		*word = make_word(RESIDENT, chances_of(w), 0, slot);
+		t->loads++;
+	} else {
+		v->drop(v, segment);
+		*word = make_word(ABSENT, 0, 0, 0);
+		*slot_at(t, slot) = 0;
+	}
+	tell_others(t);
+}
+
+uint64_t nodecopy_count(const struct nodecopy_table *t)
+{
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; i < t->slots; i++)
+		n += t->words[t->segments + i] != 0;
+	return n;
+}

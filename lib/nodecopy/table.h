@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The table of a node copy: one copy of the bytes of a store, in memory that several processes of
+ * one user map. The table says which segments the copy has, and which process loads or drops a
+ * segment. It is shared memory; any process may be killed at any instruction.
+ *
+ * Each segment has a word, each slot of the budget has another one.
+ *
+ *   word of a segment                          word of a slot
+ *   ABSENT    stamp of its last eviction       0                        free
+ *   LOADING   owner, slot or NO_SLOT           TAKEN owner, segment     its owner loads it
+ *   RESIDENT  chances, slot                    segment                  it is resident here
+ *   EVICTING  owner, slot
+ *
+ * Rules:
+ *  1. Only the owner of LOADING or EVICTING fills pages of the segment, or drops them. So a page is
+ *     never dropped while another process fills it.
+ *  2. A loader takes a slot before it fills a page, and the segment is RESIDENT only after all its
+ *     pages are filled. So the copy has at most as many segments as there are slots, and those of
+ *     killed loaders.
+ *  3. An evictor drops pages only while the segment is EVICTING. A process that accesses a dropped
+ *     page faults, and waits until the segment is ABSENT, or is loaded again.
+ *  4. An owner is a holder with a generation. A holder keeps a lock on a byte of a file, which the
+ *     kernel releases when the process ends or calls execve(2). Whoever meets a word of a dead
+ *     owner takes the word over: pages that it finds there are whole and right, because pages
+ *     appear as a whole and the store does not change.
+ *  5. A slot whose segment is not RESIDENT there, and not LOADING or EVICTING there by a living
+ *     owner, is free: its owner was killed between two words.
+ */
+#ifndef NODECOPY_TABLE_H
+#define NODECOPY_TABLE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct nodecopy_table {
+	uint64_t magic;
+	uint64_t segments, slots;      /* numbers of them */
+	uint64_t seg_size;             /* bytes */
+	uint64_t data_at;              /* offset of the first segment in the shared memory */
+	_Atomic uint64_t hand;         /* number of slots at which the search for a victim has
+					  looked */
+	_Atomic uint64_t loads, evictions; /* numbers since the copy began */
+	_Atomic uint32_t changed;      /* changes when a waiting process should look again */
+	_Atomic uint64_t words[];      /* one for each segment, then one for each slot */
+};
+
+/* A process's view of a table. */
+struct nodecopy_view {
+	struct nodecopy_table *table;
+	uint64_t owner;                /* this process's holder and generation; never 0 */
+	/* Whether the owner of a word still lives; called for other owners only. */
+	bool (*lives)(const struct nodecopy_view *view, uint64_t owner);
+	/* Drops the pages of a segment in all processes. */
+	void (*drop)(const struct nodecopy_view *view, uint64_t segment);
+};
+
+/* Owners are numbers below this. */
+#define NODECOPY_OWNERS ((uint64_t)1 << 28)
+#define NODECOPY_MIN_SLOTS 16
+
+/* Bytes of a table, in whole pages. */
+size_t nodecopy_table_bytes(uint64_t segments, uint64_t slots);
+
+enum nodecopy_claim {
+	CLAIM_RESIDENT, /* the segment is in the copy: repeat the access */
+	CLAIM_LOAD,     /* the caller is its owner: load it, and call nodecopy_done */
+	CLAIM_BUSY,     /* another process, or thread, works on it; only without `wait` */
+};
+
+/* Claims a segment for loading, and takes a slot for it. wait: whether to wait for others. */
+enum nodecopy_claim nodecopy_claim(const struct nodecopy_view *view, uint64_t segment, bool wait);
+/* Ends a claim: all pages are filled, or, if not `loaded`, the segment is absent again. */
+void nodecopy_done(const struct nodecopy_view *view, uint64_t segment, bool loaded);
+/* The number of segments that the copy has now. */
+uint64_t nodecopy_count(const struct nodecopy_table *table);
+
+#endif

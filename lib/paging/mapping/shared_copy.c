@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Loads segments of a node copy. A load reads into a buffer of this process, and the pages appear
+ * in the copy as a whole, because a process that finds a page there does not fault. Locks: the
+ * words of segments (nodecopy/table.h), and one of the buffers.
+ */
+#include "paging/mapping/shared_copy.h"
+
+#include "base/config.h"
+#include "base/log.h"
+#include "budget/budget.h"
+#include "engine/engine.h"
+#include "io/identity.h"
+#include "nodecopy/nodecopy.h"
+#include "paging/mapping/inplace.h"
+#include "paging/residency/readahead.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Loads at a time in one process; further threads wait for a buffer. */
+#define BUFFERS 8
+/* Bytes of a load in order, unless a segment is larger. Not measured. */
+#define MAX_LOAD_BYTES ((size_t)1 << 20)
+/* Time stamps of files before Linux 6.13 change every 10 ms at most, with CONFIG_HZ=100. */
+#define STAMP_NS 20000000
+
+struct shared_copy {
+	struct nodecopy node;
+	char *buffers;                 /* BUFFERS times load_bytes */
+	size_t load_bytes;
+	_Atomic uint32_t used;         /* a bit for each buffer that is in use */
+	_Atomic uint32_t freed;        /* changes when a buffer becomes free */
+	_Atomic size_t expected;       /* segment of the next fault, if accesses are in order */
+	_Atomic unsigned window;       /* segments of the last load in order */
+};
+
+/* ---- The key ---- */
+
+static bool changed_just_now(const struct stat *st)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (now.tv_sec - st->st_ctim.tv_sec) * 1000000000ll + now.tv_nsec -
+		       st->st_ctim.tv_nsec < STAMP_NS;
+}
+
+static int stat_store(const char *path, int fd, struct stat *st)
+{
+	for (int i = 0; i < 2; i++) {
+		if ((fd < 0 ? stat(path, st) : fstat(fd, st)) < 0)
+			return -errno;
+		if (!changed_just_now(st))
+			break;
+		usleep(STAMP_NS / 1000);
+	}
+	return 0;
+}
+
+/* Whether a URI has one driver: behind filters, the bytes may change though the file does not. */
+static bool has_filters(const struct identity *id)
+{
+	const char *end = strchr(id->way, ')');
+
+	return !end || end[1];
+}
+
+int copy_identify(const char *uri, int fd, uint64_t offset, size_t size, size_t seg_size,
+		  struct copy_key *key)
+{
+	struct identity id;
+	struct stat st;
+	const char *path = NULL;
+	int err = io_identify(uri, fd, &id), len;
+
+	if (err)
+		return err;
+	if (fd < 0)
+		path = strrchr(id.end, ')') + 1;
+	if (!id.file[1] || has_filters(&id))
+		err = fail(EOPNOTSUPP, "cannot use UMMAP_NODE: the store is not a file without "
+			   "filters, so a change of it could not be noticed. Try a path, or the "
+			   "drivers posix and uring");
+	if (!err)
+		err = stat_store(path, fd, &st);
+	if (!err && !S_ISREG(st.st_mode))
+		err = fail(EOPNOTSUPP, "cannot use UMMAP_NODE: the store is not a regular file");
+	if (!err) {
+		len = snprintf(key->text, sizeof(key->text), "%s %ju:%ju %jd %jd.%09ld %jd.%09ld "
+			       "%" PRIu64 "+%zu/%zu", id.way, (uintmax_t)st.st_dev,
+			       (uintmax_t)st.st_ino, (intmax_t)st.st_size,
+			       (intmax_t)st.st_mtim.tv_sec, st.st_mtim.tv_nsec,
+			       (intmax_t)st.st_ctim.tv_sec, st.st_ctim.tv_nsec, offset, size,
+			       seg_size);
+		if (len >= (int)sizeof(key->text))
+			err = fail(ENAMETOOLONG, "cannot use UMMAP_NODE: the keys of the URI are "
+				   "too long");
+	}
+	identity_free(&id);
+	return err;
+}
+
+/* ---- Joining ---- */
+
+static int make_buffers(struct mapping *map, struct shared_copy *c)
+{
+	c->load_bytes = max_size(map->seg_size, min_size(MAX_LOAD_BYTES, config.readahead));
+	c->load_bytes = round_up(c->load_bytes, map->seg_size);
+	c->buffers = sys_map_anonymous(BUFFERS * c->load_bytes);
+	return c->buffers ? 0 : fail(ENOMEM, "cannot use UMMAP_NODE: no address space for the "
+				     "buffers of loads. Try a larger RLIMIT_AS (ulimit -v)");
+}
+
+static void free_copy(struct shared_copy *c)
+{
+	if (c->buffers)
+		raw_munmap(c->buffers, BUFFERS * c->load_bytes);
+	free(c);
+}
+
+static int join(struct mapping *map, struct shared_copy *c, const struct copy_key *key)
+{
+	const struct nodecopy_table *t;
+	size_t len = round_up(map->size, sys_page());
+	int err = nodecopy_join(&c->node, key->text, map->segs, map->seg_size,
+				account_budget(map_account(map)));
+
+	if (err)
+		return err;
+	t = c->node.view.table;
+	sys_forget_failure();
+	err = map->engine->share(map->range, len, c->node.memory, (int64_t)t->data_at);
+	if (err) {
+		engine_fail(map->engine, "share the memory of the node copy", err);
+		engine_reset(map->engine, map->range, len, map->writable);
+		nodecopy_leave(&c->node);
+	}
+	return err;
+}
+
+int copy_enter(struct mapping *map, const struct copy_key *key)
+{
+	struct shared_copy *c = calloc(1, sizeof(*c));
+	int err = c ? make_buffers(map, c) : fail(ENOMEM, "cannot use UMMAP_NODE: no memory");
+
+	if (!err)
+		err = join(map, c, key);
+	if (err) {
+		if (c)
+			free_copy(c);
+		return err;
+	}
+	c->expected = map->segs;
+	map->copy = c;
+	map->in_place = true;
+	log_line(LOG_INFO, "inplace", "the store '%s' is mapped at %p from the node copy '%s'",
+		 map->name, (void *)map->range, c->node.path);
+	return 0;
+}
+
+void copy_leave(struct mapping *map)
+{
+	struct shared_copy *c = map->copy;
+
+	map->copy = NULL;
+	nodecopy_leave(&c->node);
+	free_copy(c);
+}
+
+void copy_forget(struct mapping *map)
+{
+	if (map->copy)
+		nodecopy_forget(&map->copy->node);
+}
+
+/* ---- Loads ---- */
+
+static unsigned take_buffer(struct shared_copy *c)
+{
+	for (;;) {
+		uint32_t seen = c->freed, used = c->used;
+		unsigned k = (unsigned)__builtin_ctz(~used);
+
+		if (k >= BUFFERS)
+			futex_wait(&c->freed, seen, 100);
+		else if (atomic_compare_exchange_strong(&c->used, &used, used | 1u << k))
+			return k;
+	}
+}
+
+static void give_buffer(struct shared_copy *c, unsigned k)
+{
+	c->used &= ~(1u << k);
+	c->freed++;
+	futex_wake(&c->freed, 1);
+}
+
+/* The number of segments that a fault on segment i loads: more, if faults are in order. */
+static size_t choose_window(struct mapping *map, size_t i)
+{
+	struct shared_copy *c = map->copy;
+	size_t most = min_size(c->load_bytes >> map->shift, map->segs - i);
+
+	if (!readahead_is_wanted(map))
+		return 1;
+	if (readahead_is_in_order(map))
+		return most;
+	c->window = c->expected == i ? (unsigned)min_size(2 * (size_t)c->window + 1, most) : 1;
+	return max_size(min_size(c->window, most), 1);
+}
+
+/* Claims the segments after segment i, which is claimed, as long as the copy has none of them and
+ * no other process loads them. Returns the number of claimed segments. */
+static size_t claim_more(struct mapping *map, size_t i)
+{
+	size_t n = 1, window = choose_window(map, i);
+
+	while (n < window && nodecopy_claim(&map->copy->node.view, i + n, false) == CLAIM_LOAD)
+		n++;
+	map->copy->expected = i + n;
+	return n;
+}
+
+static int read_segments(struct mapping *map, size_t i, size_t n, char *buf)
+{
+	const struct backing *t = &map->backings[map->current];
+	size_t slots = map_slots_len(map, i, (unsigned)n);
+	size_t len = min_size(n << map->shift, map->size - (i << map->shift));
+	struct ummap_io io = { .op = UMMAP_IO_READ, .buf = buf, .len = len,
+			       .off = t->offset + ((uint64_t)i << map->shift), .owner = map };
+
+	memset(buf + len, 0, slots - len);
+	io_run(t->store, &io, 1, false, &map->stat.io);
+	return io.res;
+}
+
+/* Reads and fills n claimed segments. */
+static int load(struct mapping *map, size_t i, size_t n)
+{
+	struct shared_copy *c = map->copy;
+	unsigned k = take_buffer(c);
+	char *buf = c->buffers + k * c->load_bytes;
+	int err = read_segments(map, i, n, buf);
+
+	if (!err)
+		err = map->engine->fill(map_slot(map, i), buf, map_slots_len(map, i, (unsigned)n));
+	give_buffer(c, k);
+	return err;
+}
+
+static void end_claims(struct mapping *map, size_t i, size_t n, bool loaded)
+{
+	for (size_t end = i + n; i < end; i++)
+		nodecopy_done(&map->copy->node.view, i, loaded);
+}
+
+int copy_load(struct mapping *map, size_t i)
+{
+	size_t n;
+	int err;
+
+	if (nodecopy_claim(&map->copy->node.view, i, true) == CLAIM_RESIDENT)
+		return 0;
+	add(map->stat.read_faults, 1);
+	n = claim_more(map, i);
+	err = load(map, i, n);
+	if (err && n > 1) {
+		/* The error may be of another segment than the one that is needed. */
+		end_claims(map, i + 1, n - 1, false);
+		n = 1;
+		err = load(map, i, n);
+	}
+	end_claims(map, i, n, !err);
+	return err;
+}
+
+void copy_count(const struct mapping *map, uint64_t *resident, uint64_t *budget)
+{
+	const struct nodecopy_table *t = map->copy->node.view.table;
+
+	*resident = nodecopy_count(t) << map->shift;
+	*budget = t->slots << map->shift;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Mappings of a node copy (UMMAP_NODE): read-only mappings whose segments are in memory that all
+ * processes share which map the same bytes of the same store (nodecopy/table.h). Such a mapping is
+ * in place (map->in_place): its headers only count, and the copy has its own budget.
+ */
+#ifndef SHARED_COPY_H
+#define SHARED_COPY_H
+
+#include "paging/mapping/mapping.h"
+
+/* Text that is the same for the same bytes only: the file and its time stamps. */
+struct copy_key {
+	char text[512];
+};
+
+/* Makes the key of a mapping of `size` bytes of a file. Waits until the last change of the file is
+ * some time ago, so that a later change has another time stamp. Returns 0, or -errno with a
+ * message. */
+int copy_identify(const char *uri, int fd, uint64_t offset, size_t size, size_t seg_size,
+		  struct copy_key *key);
+/* Joins the copy of the store and maps it. If this process begins the copy, the copy may have as
+ * many bytes in memory as the mapping's group, or this process, may. Returns 0, or -errno with a
+ * message. */
+int copy_enter(struct mapping *map, const struct copy_key *key);
+/* Leaves the copy, before the mapped range is freed. */
+void copy_leave(struct mapping *map);
+/* In a forked child, which does not have the mapping. */
+void copy_forget(struct mapping *map);
+/* Loads segment i, and perhaps some after it, unless the copy has it. Returns 0 or -errno. */
+int copy_load(struct mapping *map, size_t i);
+/* Bytes that the copy has in memory, and its budget. */
+void copy_count(const struct mapping *map, uint64_t *resident, uint64_t *budget);
+
+#endif

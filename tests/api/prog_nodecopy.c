@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * prog_nodecopy - one copy of a store for several processes (UMMAP_NODE). All processes see the
+ * bytes of the file, read it once together, and stay in one budget; those that are killed at any
+ * moment leave nothing locked, lost or half filled.
+ *
+ *	prog_nodecopy [ROUNDS [SEED]]
+ */
+#include "common.h"
+
+#include <glob.h>
+
+#define SEG (16 * KIB)
+#define SIZE (256 * SEG + 100)
+#define BUDGET (64 * SEG)
+#define PROCESSES 4
+#define SEED 7
+
+static char path[360]; /* the URI of the file */
+
+static uint8_t *map_path(const char *uri, size_t size, size_t budget)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	attr.seg_size = SEG;
+	attr.flags = UMMAP_NODE;
+	attr.budget = budget;
+	check(ummap_open(uri, size, 0, PROT_READ, &attr, &addr) == 0, "%s", uri);
+	return addr;
+}
+
+/* The number of files of node copies in /dev/shm that this test's process or its children have. */
+static size_t count_files(void)
+{
+	char pattern[128];
+	glob_t found;
+	size_t n;
+
+	snprintf(pattern, sizeof(pattern), "/dev/shm/ummapcopy-%u-*-%s", (unsigned)geteuid(),
+		 getenv("UMMAP_GROUP"));
+	n = glob(pattern, 0, NULL, &found) == 0 ? found.gl_pathc : 0;
+	globfree(&found);
+	return n;
+}
+
+/* ---- Reading ---- */
+
+/* Counters of all processes, in memory that they share. */
+struct report {
+	_Atomic uint64_t read_bytes, done, started;
+};
+
+static struct report *report;
+
+static void read_in_order(void *arg)
+{
+	uint8_t *addr = map_path(path, SIZE, BUDGET);
+
+	(void)arg;
+	report->started++;
+	while (report->started < PROCESSES)
+		sched_yield();
+	check_bytes(addr, SIZE, 0, SEED);
+	check(stat_of(addr).resident_bytes <= BUDGET);
+	check(stat_of(addr).budget_bytes == BUDGET);
+	report->read_bytes += stat_of(addr).read_bytes;
+	report->done++;
+	/* Those that are behind find what this process has loaded. */
+	while (report->done < PROCESSES)
+		sched_yield();
+	check(umunmap(addr, 0) == 0);
+}
+
+/* Processes that read in order at the same time read the file about once; at most twice, if one of
+ * them is always behind. */
+static void test_in_order(void)
+{
+	pid_t children[PROCESSES];
+
+	memset(report, 0, sizeof(*report));
+	for (int i = 0; i < PROCESSES; i++)
+		children[i] = start_child(read_in_order, NULL);
+	for (int i = 0; i < PROCESSES; i++)
+		check_exits(wait_child(children[i]), 0);
+	check(report->read_bytes < PROCESSES * SIZE);
+}
+
+/* Bytes that fit into the budget are read by the first process only. */
+static void read_small(void *arg)
+{
+	uint8_t *addr = map_path(path, BUDGET, BUDGET);
+
+	(void)arg;
+	check_bytes(addr, BUDGET, 0, SEED);
+	report->read_bytes += stat_of(addr).read_bytes;
+	check(umunmap(addr, 0) == 0);
+}
+
+static void test_small(void)
+{
+	uint8_t *addr = map_path(path, BUDGET, BUDGET);
+
+	memset(report, 0, sizeof(*report));
+	check_bytes(addr, BUDGET, 0, SEED);
+	check(stat_of(addr).read_bytes == BUDGET);
+	check(stat_of(addr).resident_bytes == BUDGET);
+	for (int i = 0; i < 3; i++)
+		check_exits(run_child(read_small, NULL), 0);
+	check(report->read_bytes == 0);
+	check(umunmap(addr, 0) == 0);
+	check(count_files() == 0);
+}
+
+/* ---- A store that changes ---- */
+
+static void test_change(void)
+{
+	char file[320], uri[400];
+	int fd = temp_named("changing", 0, file);
+	uint8_t *old, *new;
+
+	snprintf(uri, sizeof(uri), "posix:%s", file);
+	file_fill(fd, 0, 4 * SEG, 0, 1);
+	old = map_path(uri, 4 * SEG, BUDGET);
+	check_bytes(old, 4 * SEG, 0, 1);
+	file_fill(fd, 0, 4 * SEG, 0, 2);
+	new = map_path(uri, 4 * SEG, BUDGET);
+	check_bytes(new, 4 * SEG, 0, 2);
+	check_bytes(old, 4 * SEG, 0, 1);
+	check(count_files() == 2);
+	check(umunmap(old, 0) == 0);
+	check(umunmap(new, 0) == 0);
+	check(count_files() == 0);
+	close(fd);
+}
+
+/* ---- Refusals ---- */
+
+static int try_open(const char *uri, int prot, unsigned flags, int engine)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	attr.seg_size = SEG;
+	attr.flags = UMMAP_NODE | flags;
+	attr.engine = engine;
+	return ummap_open(uri, SIZE, 0, prot, &attr, &addr);
+}
+
+static void test_refusals(void)
+{
+	char uri[400];
+	void *moved = NULL;
+	uint8_t *addr;
+
+	check_fails(try_open(path, READ_WRITE, 0, 0), EINVAL);
+	check_fails(try_open(path, PROT_READ, UMMAP_KERNEL, 0), EINVAL);
+	check_fails(try_open(path, PROT_READ, UMMAP_SHARED, 0), EINVAL);
+	check_fails(try_open(path, PROT_READ, 0, UMMAP_ENGINE_SEGV), EINVAL);
+	check_fails(try_open("mem:8M", PROT_READ, 0, 0), EOPNOTSUPP);
+	snprintf(uri, sizeof(uri), "error+%s", path);
+	check_fails(try_open(uri, PROT_READ, 0, 0), EOPNOTSUPP);
+	addr = map_path(path, SIZE, BUDGET);
+	check_fails(umpin(addr, SEG, PROT_READ), EOPNOTSUPP);
+	check_fails(umremap_open(addr, path, SEG, 0, UMMAP_SWITCH, &moved), EOPNOTSUPP);
+	check(umsync(addr, 0) == 0);
+	check_fails(umadvise(addr, SEG, UMMAP_ADV_DISCARD), EINVAL);
+	check(umadvise(addr, SIZE, UMMAP_ADV_RANDOM) == 0);
+	check(umprefetch(&(struct iovec){ addr, SIZE }, 1) == 0);
+	check_bytes(addr, SIZE, 0, SEED);
+	check(umunmap(addr, 0) == 0);
+	check(count_files() == 0);
+}
+
+/* ---- UMMAP_NODE_CACHE ---- */
+
+static bool shares_memory(const char *uri, int prot)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	size_t files;
+	void *addr;
+
+	attr.seg_size = SEG;
+	check(ummap_open(uri, SEG, 0, prot, &attr, &addr) == 0, "%s", uri);
+	files = count_files();
+	check(umunmap(addr, 0) == 0);
+	return files > 0;
+}
+
+static void use_setting(void *arg)
+{
+	char uri[400];
+
+	(void)arg;
+	set_env("UMMAP_NODE_CACHE", "1");
+	snprintf(uri, sizeof(uri), "error+%s", path);
+	check(shares_memory(path, PROT_READ));
+	check(!shares_memory(path, READ_WRITE));
+	check(!shares_memory(uri, PROT_READ));
+	check(!shares_memory("mem:1M", PROT_READ));
+}
+
+/* The setting applies where it can, and is no error elsewhere. */
+static void test_setting(void)
+{
+	check_exits(run_child(use_setting, NULL), 0);
+}
+
+/* ---- Fork ---- */
+
+static void use_in_child(void *arg)
+{
+	(void)arg;
+	check(*(volatile uint8_t *)arg == 0);
+}
+
+/* A forked child has no mapping, and keeps no lock: what the parent leaves is removed. */
+static void test_fork(void)
+{
+	uint8_t *addr = map_path(path, SIZE, BUDGET), *again;
+	pid_t child;
+
+	check(WIFSIGNALED(run_child(use_in_child, addr)));
+	child = fork();
+	if (child == 0) {
+		pause();
+		_exit(0);
+	}
+	check(umunmap(addr, 0) == 0);
+	check(count_files() == 0);
+	again = map_path(path, SIZE, BUDGET);
+	check_bytes(again, SIZE, 0, SEED);
+	check(umunmap(again, 0) == 0);
+	check(kill(child, SIGKILL) == 0);
+	check_killed(wait_child(child), SIGKILL);
+}
+
+/* ---- More readers than memory ---- */
+
+#define CROWD 6
+#define CROWD_READS 4000
+/* The least budget of a copy. */
+#define CROWD_BUDGET (16 * SEG)
+/* The table of the copy. */
+#define TABLE_BYTES (16 * KIB)
+
+/* Bytes of the memory of the copy, which this process has open. */
+static size_t copy_bytes(void)
+{
+	char link[64], target[64];
+	struct stat st;
+
+	for (int fd = 0; fd < 2048; fd++) {
+		ssize_t len;
+
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+		len = readlink(link, target, sizeof(target) - 1);
+		target[len < 0 ? 0 : len] = 0;
+		if (strstr(target, "ummap-copy") && fstat(fd, &st) == 0)
+			return (size_t)st.st_blocks * 512;
+	}
+	check(false, "the memory of the copy is not open");
+	return 0;
+}
+
+static void read_in_crowd(void *arg)
+{
+	uint64_t random = *(uint64_t *)arg;
+	uint8_t *addr = map_path(path, SIZE, CROWD_BUDGET);
+
+	for (int i = 0; i < CROWD_READS; i++) {
+		size_t at = next_random(&random) % (SIZE - 8) & ~(size_t)7;
+
+		check_bytes(addr + at, 8, at, SEED);
+	}
+	check(umunmap(addr, 0) == 0);
+}
+
+static void test_crowd(uint64_t random)
+{
+	uint8_t *addr = map_path(path, SIZE, CROWD_BUDGET);
+	pid_t children[CROWD];
+
+	for (int i = 0; i < CROWD; i++) {
+		uint64_t seed = next_random(&random);
+
+		children[i] = start_child(read_in_crowd, &seed);
+	}
+	for (int i = 0; i < CROWD; i++)
+		check_exits(wait_child(children[i]), 0);
+	check(copy_bytes() <= CROWD_BUDGET + TABLE_BYTES, "%zu bytes", copy_bytes());
+	check(umunmap(addr, 0) == 0);
+}
+
+/* ---- Kills ---- */
+
+static void read_at_random(void *arg)
+{
+	uint64_t random = *(uint64_t *)arg;
+	uint8_t *addr = map_path(path, SIZE, BUDGET);
+
+	for (;;) {
+		size_t at = next_random(&random) % SIZE & ~(size_t)7;
+		size_t len = next_random(&random) % (2 * SEG);
+
+		len = len < SIZE - at ? len : SIZE - at;
+		check_bytes(addr + at, len, at, SEED);
+		report->done++;
+	}
+}
+
+static void kill_at_random(unsigned rounds, uint64_t random)
+{
+	pid_t children[PROCESSES] = { 0 };
+	uint64_t seed = random;
+	uint8_t *addr;
+
+	for (unsigned i = 0; i < rounds; i++) {
+		unsigned k = i % PROCESSES;
+
+		if (children[k]) {
+			check(kill(children[k], SIGKILL) == 0);
+			check_killed(wait_child(children[k]), SIGKILL);
+		}
+		seed = next_random(&random);
+		children[k] = start_child(read_at_random, &seed);
+		/* Some are killed while they join. */
+		pause_ms(next_random(&random) % 20);
+	}
+	memset(report, 0, sizeof(*report));
+	while (report->done < 100)
+		pause_ms(1);
+	addr = map_path(path, SIZE, BUDGET);
+	check_bytes(addr, SIZE, 0, SEED);
+	check(stat_of(addr).resident_bytes <= BUDGET);
+	for (unsigned k = 0; k < PROCESSES; k++) {
+		check(kill(children[k], SIGKILL) == 0);
+		check_killed(wait_child(children[k]), SIGKILL);
+	}
+	check_bytes(addr, SIZE, 0, SEED);
+	check(umunmap(addr, 0) == 0);
+	check(count_files() == 0);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : by_time(60, 500);
+	char file[320];
+	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : (uint64_t)time(NULL);
+	int fd = temp_named("store", 0, file);
+
+	snprintf(path, sizeof(path), "posix:%s", file);
+	set_group();
+	/* Only one engine shares pages, and a mapping with this flag chooses it. */
+	unsetenv("UMMAP_ENGINE");
+	printf("seed %" PRIu64 "\n", seed);
+	fflush(stdout);
+	file_fill(fd, 0, SIZE, 0, SEED);
+	close(fd);
+	report = mmap(NULL, sizeof(*report), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	check(report != MAP_FAILED);
+	test_setting();
+	test_small();
+	test_in_order();
+	test_change();
+	test_refusals();
+	test_fork();
+	test_crowd(seed);
+	kill_at_random(rounds, seed);
+	printf("prog_nodecopy: %u processes killed\n", rounds);
+	return 0;
+}
