@@ -61,18 +61,18 @@ static uint32_t find_part(struct cache *c, uint64_t block, unsigned part)
 static size_t find_far_run(struct cache *c, uint64_t off, size_t most)
 {
 	unsigned nparts = (unsigned)(cache_block_bytes(c) / OVERLAY_PART);
-	unsigned from = (unsigned)(off / OVERLAY_PART & (nparts - 1)), run = nparts;
+	unsigned from = (unsigned)(off / OVERLAY_PART & (nparts - 1)), to = nparts;
 	uint64_t end = off + most, at = off;
 
-	for (; at < end && from + run >= nparts; from = 0) {
+	for (; at < end && to == nparts; from = 0) {
 		uint64_t block = block_of(c, at);
 		uint64_t parts = parts_in(c, cache_find(&c->index, block, true)) |
 				 parts_in(c, cache_find(&c->index, block, false));
 
 		if (parts >> from & 1)
 			break;
-		run = cache_run(parts, from, nparts - from);
-		at = (block << c->shift) + (from + run) * OVERLAY_PART;
+		to = from + cache_run(parts, from, nparts - from);
+		at = (block << c->shift) + to * OVERLAY_PART;
 	}
 	return (size_t)(min_u64(at, end) - off);
 }
