@@ -38,7 +38,10 @@ JEMALLOC := $(filter /%,$(shell $(CC) -print-file-name=libjemalloc_pic.a))
 # Whether the libraries that libummap-object needs are there. The rule for all tests uses this.
 OBJECT := $(if $(URING),$(and $(shell pkg-config --exists hdf5-serial libprotobuf-c 2> /dev/null \
 	&& echo yes),$(shell command -v protoc-c)))
-LEFT_OUT = $(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c) %/skeleton.c \
+# Whether the library that the drivers http and https need is there. They are plug-ins.
+CURL := $(shell pkg-config --exists 'libcurl >= 7.85' 2> /dev/null && echo libcurl)
+LEFT_OUT = drivers/http/%.c $(if $(CURL),,tests/http/%.c) \
+	$(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c) %/skeleton.c \
 	%/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
 	$(if $(URING),,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
 ABSENT = $(if $(PMEM),,pmem) $(if $(URING),,uring)
@@ -71,7 +74,7 @@ ROOMS = $B/librooms.a
 # 77 a skip, others a failure. Their names are unique, because all are built in one folder.
 vpath test_%.c tests/unit tests/api tests/drivers tests/tools
 vpath prog_%.c tests/engine tests/unit tests/api tests/drivers tests/tools tests/umalloc \
-	tests/umrun tests/object
+	tests/umrun tests/object tests/http
 SUITES = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(LEFT_OUT),$(wildcard tests/*/test_*.c))))
 # A sanitizer must be in the program that loads the library, and has replacements of its own.
 PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_hooks.c \
@@ -108,9 +111,9 @@ TOP = $Ctop
 TOP_SRC = $(filter-out $(if $(NCURSES),%/no_screen.c,%/screen.c),$(wildcard tools/top/*.c))
 TOP_OBJ = $(TOP_SRC:%.c=$B/%.o)
 
-# These commands read the files that the filters wal+, cow+ and cache+ keep beside stores, with the
-# filters' code.
-BESIDE = $Cwal $Ccow $Ccache $Coverlay
+# These commands read the files that the filters wal+, cow+, sum+ and cache+ keep beside stores,
+# with the filters' code.
+BESIDE = $Cwal $Ccow $Csum $Ccache $Coverlay
 BESIDE_OBJ = $(BESIDE:$C%=$B/tools/%/main.o)
 
 # These commands read files of the MPI library without MPI: those beside coarrays, and those of the
@@ -132,7 +135,7 @@ COMMANDS = $(CONFORM) $(TOP) $(BESIDE) $(CAF) $(IOCACHE) $(INFO) $(SCRIPTS)
 TOOLS = $(MAIN) $B/umtop $(COMMANDS)
 
 .DEFAULT_GOAL := all
-all: lib mpi umalloc umrun object bindings tools completions $(EXAMPLES) $(BENCHES)
+all: lib http mpi umalloc umrun object bindings tools completions $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
 tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PLUGINS) \
@@ -207,7 +210,8 @@ $(SCRIPTS): $C%: tools/% $B/make-settings
 	$B/make-settings help $* | sed -e '/^@OPTIONS@$$/{r /dev/stdin' -e 'd}' $< > $@
 	chmod 755 $@
 
-$B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_cache $B/tests/prog_overlay: | $(MAIN) $(BESIDE)
+$B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_sum $B/tests/prog_cache \
+$B/tests/prog_overlay: | $(MAIN) $(BESIDE)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_manifest: override CPPFLAGS += -Iclients
 $B/tests/test_%: test_%.c $(ROOMS)
@@ -262,6 +266,7 @@ $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
+include drivers/http/rules.mk
 include clients/rules.mk
 include clients/umalloc/rules.mk
 include clients/umrun/rules.mk
@@ -368,7 +373,8 @@ check-deb:
 
 # Simulates power loss at ten thousand requests.
 check-cuts: tests
-	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cow_cuts test_cache_cuts
+	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cow_cuts test_cache_cuts \
+		test_sum_cuts test_stack_cuts
 
 # Runs all checks, also if some fail.
 ALL = check check-long check-cuts check-asan check-tsan check-mutants check-model check-ports \
@@ -390,6 +396,7 @@ fuzz:
 	tests/run-fuzz build/fuzz $(FUZZ_SECONDS); fi
 fuzzers: $(FUZZERS)
 $B/fuzz/registry: $(filter-out %/main.o,$(TOP_OBJ))
+$B/fuzz/answer: $B/drivers/http/answer.o
 $B/fuzz/object: $(filter-out %/chunk.o,$(OBJECT_OBJ))
 $B/fuzz/object: private override CPPFLAGS += -Iclients -I$B/clients
 $B/fuzz/object: private LIBS += $(shell pkg-config --libs hdf5-serial libprotobuf-c liburing 2> \

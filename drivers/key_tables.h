@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The keys of the built-in drivers. A driver takes its key list and the types in its error messages
- * from here; `ummap help settings` and ummap-settings(7) print the rows. A file that uses the types
- * must define A_SIZE (common/size.h).
+ * The keys of the drivers of this folder. A driver takes its key list and the types in its error
+ * messages from here; `ummap help settings` and ummap-settings(7) print the rows. A file that uses
+ * the types must define A_SIZE (common/size.h).
  *
  * KEY(name, type, default, meaning)
  * type: completes the error message "KEY is "VALUE": it must be TYPE".
@@ -64,6 +64,12 @@
 	KEY("path", "the path of a file", "STORE.cow", "File of changes.")                         \
 	KEY("verify", "no or yes", "no", "Whether reads of changes compare their checksums.")
 
+#define SUM_KEYS(KEY)                                                                              \
+	KEY("path", "the path of a file", "STORE.sum", "File of checksums.")                       \
+	KEY("changed", "refuse, check or renew", "refuse",                                         \
+	    "If the store was written without the filter: refuse to open it, check the old "       \
+	    "checksums, or make new ones.")
+
 #define CACHE_KEYS(KEY)                                                                            \
 	KEY("path", "the path of a file or folder", "required", "Near file, or its folder.")       \
 	KEY("size", A_SIZE " of at least 1", "as it is",                                           \
@@ -80,13 +86,27 @@
 	KEY("close", "flush or keep", "flush",                                                     \
 	    "At the end of the mapping: write dirty blocks back, or keep them in the near file.")
 
+#define HTTP_KEYS(KEY)                                                                             \
+	KEY("timeout", "a number of seconds from 1 to 86400", "60",                                \
+	    "Seconds after which a load fails, including all its repetitions.")                    \
+	KEY("retries", "a number from 0 to 100", "8", "Repetitions of a failed request.")          \
+	KEY("requests", "a number from 1 to 128", "64", "Requests that are in flight at a time.")  \
+	KEY("range", A_SIZE " from 4K to 1G", "1M", "Longest range that one request reads.")     \
+	KEY("version", "auto, 1.1 or 2", "auto", "Version of HTTP.")                               \
+	KEY("validator", "required or none", "required",                                           \
+	    "Whether an object without ETag and Last-Modified is refused.")                        \
+	KEY("whole", "no or yes", "no",                                                            \
+	    "Whether an object is downloaded as a whole if the server cannot send ranges.")
+
 /* How the header of a log or of a file of changes names any driver of files. */
 #define FILE_WAY "posix"
+/* The filter by which a read-only store can be written to, in messages. */
+#define WRITING_FILTER "cow+"
 /* The drivers of files, and the filters that leave all bytes as they are. */
 #define FILE_DRIVERS "posix", "uring", "pmem"
 #define TRANSPARENT_FILTERS "error", "trace"
 
-/* DRIVER(scheme, keys, beginning of the keys in a URI, page) for all built-in drivers. */
+/* DRIVER(scheme, keys, beginning of the keys in a URI, page) for all drivers of this folder. */
 #define ALL_DRIVER_KEYS(DRIVER)                                                                    \
 	DRIVER(posix, POSIX_KEYS, "posix:? or uring:?", "ummap-drivers(7)")                        \
 	DRIVER(uring, URING_ONLY_KEYS, "uring:?", "ummap-drivers(7)")                              \
@@ -97,7 +117,9 @@
 	DRIVER(trace, TRACE_KEYS, "trace.", "ummap-drivers(7)")                                    \
 	DRIVER(wal, WAL_KEYS, "wal.", "ummap-wal(7)")                                              \
 	DRIVER(cow, COW_KEYS, "cow.", "ummap-cow(7)")                                              \
-	DRIVER(cache, CACHE_KEYS, "cache.", "ummap-cache(7)")
+	DRIVER(sum, SUM_KEYS, "sum.", "ummap-sum(7)")                                              \
+	DRIVER(cache, CACHE_KEYS, "cache.", "ummap-cache(7)")                                      \
+	DRIVER(http, HTTP_KEYS, "http:? or https:?", "ummap-http(7)")
 
 /* The list of names for ummap_driver.keys: .keys = WAL_KEYS(KEY_NAME). */
 #define KEY_NAME(name, type, default, meaning) name " "

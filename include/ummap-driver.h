@@ -41,6 +41,7 @@ extern "C" {
 #define UMMAP_CAP_ASYNC 16u     /* submit and reap are implemented and faster than read and write */
 #define UMMAP_CAP_DIRECT 32u    /* transfers bypass the page cache where they can */
 #define UMMAP_CAP_PAGECACHE 64u /* map_pagecache is implemented, and the user wants it */
+#define UMMAP_CAP_REMOTE 128u   /* requests wait long for a network, and many at a time are fast */
 
 /* Flags of open and open_fd (argument oflags). */
 #define UMMAP_O_WRITE 1   /* the mapping is writable */

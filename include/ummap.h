@@ -47,13 +47,18 @@ enum {
 	UMMAP_PTYPE_FIFO = 7     /* the segment that was loaded first */
 };
 
+/* A segment size: segments are pages, and the library finds from the accesses of the program how
+ * many of them a fault loads together, up to 2 MiB. With engines other than sigbus, segments have
+ * 2 MiB. See ummap-concepts(7). */
+#define UMMAP_SEG_AUTO ((size_t)1)
+
 /*
  * Maps the bytes [offset, offset + size) of a file or block device. The library duplicates fd, so
  * the caller may close it after the call. (Thesis, Section 6.1.2.)
  *
  * size            length of the mapping, greater than 0; it may reach beyond the end of the file
  * seg_size        bytes of a segment: a power of two and at least a page; 0: UMMAP_SEG_SIZE,
- *                 or 2 MiB
+ *                 or 2 MiB; or UMMAP_SEG_AUTO
  * prot            PROT_READ or PROT_READ | PROT_WRITE
  * offset          first byte of the file; it needs no alignment
  * flush_interval  seconds after which a dirty segment is written and made durable in the
@@ -346,6 +351,7 @@ struct umstat {
 	uint64_t engine;          /* engine UMMAP_ENGINE_*; 0: mapped in place; mapping only */
 	uint64_t kernel;          /* 1: system calls may cause faults; mapping only */
 	uint64_t waiting_bytes;   /* dirty bytes of mappings whose last write failed, now */
+	uint64_t transfer_bytes;  /* bytes that a fault loads at most, now; mapping only */
 };
 
 /*

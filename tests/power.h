@@ -16,7 +16,9 @@
 
 #include "common.h"
 
-#define POWER_FILES 3
+#ifndef POWER_FILES
+#define POWER_FILES 2
+#endif
 #ifndef POWER_CAP
 #define POWER_CAP MIB          /* maximum size of a file in bytes */
 #endif

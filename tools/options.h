@@ -95,6 +95,9 @@
 	ROW(VERBOSE, 0, "verbose", "", "", "also print the files that the kernel maps, and why") \
 	ROW(QUIET, 0, "quiet", "", "", "print nothing about mappings that stay with the kernel")
 
+#define SUM_OPTIONS(ROW) \
+	ROW(FILE, 0, "sums", "FILE", "STORE.sum", "path of the file of checksums")
+
 #define TIMELINE_OPTIONS(ROW) \
 	ROW(OUTPUT, 'o', "output", "PICTURE", "", "draw phases and memory over time, as .png " \
 	    "or .svg (needs gnuplot)") \
@@ -152,6 +155,7 @@
 	COMMAND(object, OBJECT_OPTIONS) \
 	COMMAND(overlay, OVERLAY_OPTIONS) \
 	COMMAND(run, RUN_OPTIONS) \
+	COMMAND(sum, SUM_OPTIONS) \
 	COMMAND(timeline, TIMELINE_OPTIONS) \
 	COMMAND(top, TOP_OPTIONS) \
 	COMMAND(trace, TRACE_OPTIONS) \

@@ -13,11 +13,6 @@
 #include "paging/residency/transfer_size.h"
 #include "paging/tuning.h"
 
-/* Seconds of the transfer of a page, of a request, and of a fault without I/O. */
-#define PAGE_SECONDS 1e-6
-#define LATENCY (TRANSFER_LATENCY * PAGE_SECONDS)
-#define RETURN (TRANSFER_RETURN * PAGE_SECONDS)
-
 /* ---- Patterns ---- */
 
 const char *const transfer_patterns[] = {
@@ -195,8 +190,8 @@ static void make_room(struct memory *m)
 
 static void finish(struct transfers *r)
 {
-	r->seconds = (double)r->loads * LATENCY + (double)r->pages * PAGE_SECONDS +
-		     (double)r->returns * RETURN;
+	r->seconds = ((double)r->loads * REQUEST_NS + (double)r->pages * 4096 / BYTES_PER_NS +
+		      (double)r->returns * RETURN_NS) * 1e-9;
 }
 
 /* Blocks of a fixed size come and go as a whole: they are the pages of a smaller memory. */
@@ -255,12 +250,12 @@ static uint32_t load_block(struct memory *m, const struct transfer_size *t, uint
 
 struct transfers play_adaptive(const uint32_t *uses, size_t n, uint32_t pages, uint32_t room)
 {
-	uint32_t *stamps = allocate(transfer_stamps_len(pages), 1);
+	uint32_t *stamps = allocate(transfer_stamps_len(pages, 12), 1);
 	struct memory m = begin(pages, room);
 	struct transfers r = { 0 };
 	struct transfer_size t;
 
-	transfer_begin(&t, stamps, pages, room);
+	transfer_begin(&t, stamps, pages, 12, room);
 	for (size_t i = 0; i < n; i++) {
 		bool sampled = transfer_is_sampled(&t, uses[i]);
 

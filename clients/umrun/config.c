@@ -51,8 +51,12 @@ void config_read(void)
 	if (has_read)
 		return;
 	has_read = true;
-	/* Engines other than uffd do not see the kernel's accesses: memory for calls is pinned. */
-	config.pins = engine && strcmp(engine, "uffd") != 0 && strcmp(engine, "auto") != 0;
+	/* Engines other than uffd do not see the kernel's accesses: memory for calls is pinned. The
+	 * library finds the transfer size only with such an engine. */
+	if (engine && strcmp(engine, "auto") != 0)
+		config.pins = strcmp(engine, "uffd") != 0;
+	else
+		config.pins = segment && strcmp(segment, "auto") == 0;
 	if (segment)
 		size_parse(segment, &config.segment);
 	/* Programs overwrite their environment, for example to show another title. */

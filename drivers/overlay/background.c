@@ -149,10 +149,11 @@ static void report_full(struct overlay *o)
 
 	if (atomic_compare_exchange_strong(&b->full, &unreported, OVERLAY_FULL_REPORTED))
 		notice_give(&o->notice, "%s+: cannot write to the %s '%.150s': it has reached "
-			    "%s.size=%ju, and the changes between two syncs do not fit. Writes "
-			    "fail until they do, and nothing is lost. Try to sync more often, or a "
-			    "larger %s.size", o->policy->scheme, o->policy->file, o->file.path,
-			    o->policy->scheme, (uintmax_t)b->size_limit, o->policy->scheme);
+			    "%s.size=%ju, and the changes since the oldest commit that it keeps do "
+			    "not fit. Writes fail until they do, and nothing is lost. Try to sync "
+			    "more often, a larger %s.size, or a smaller %s.keep",
+			    o->policy->scheme, o->policy->file, o->file.path, o->policy->scheme,
+			    (uintmax_t)b->size_limit, o->policy->scheme, o->policy->scheme);
 }
 
 static void *run(void *arg)

@@ -11,7 +11,7 @@
 
 #include "overlay.h"
 
-/* Whether the limit leaves no room for the changes since the last commit. */
+/* Whether the limit leaves no room for the changes since the oldest commit that is kept. */
 enum overlay_full { OVERLAY_FITS, OVERLAY_FULL_UNREPORTED, OVERLAY_FULL_REPORTED };
 
 struct background {

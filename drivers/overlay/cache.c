@@ -318,6 +318,17 @@ static bool has_commits(struct behind *far)
 	return behind_commits(far, &oldest, &newest) == 0 && newest > 0;
 }
 
+/* A driver that cannot write, and whose stores are no files, has the state of the store in its
+ * identity: handles with one identity show the same bytes. */
+static bool take_validator(const struct cache *c, const struct ummap_geom *geom,
+			   struct store_facts *facts)
+{
+	if (c->far_fd >= 0 || c->o.store.driver.write)
+		return false;
+	facts->seconds = geom->id[1];
+	return true;
+}
+
 static int describe_far(struct cache *c, struct keys *k, const struct ummap_uri *uri, int fd,
 			struct ummap_geom *geom)
 {
@@ -338,7 +349,7 @@ static int describe_far(struct cache *c, struct keys *k, const struct ummap_uri 
 		return keys_refuse(geom, errno, "cannot examine '%.140s': %s", uri->path,
 				   strerror(errno));
 	/* A store of this process ends with it, so its near file is of no use afterwards. */
-	c->lasts = look_at_far(c, &k->far) || !geom->id[0];
+	c->lasts = look_at_far(c, &k->far) || !geom->id[0] || take_validator(c, geom, &k->far);
 	k->doubt = !c->lasts || has_commits(&c->o.store);
 	if (c->lasts && fd < 0)
 		behind_uri(uri, k->uri, sizeof(k->uri));

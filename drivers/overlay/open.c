@@ -141,7 +141,7 @@ int overlay_open(struct overlay *o, const struct overlay_opening *how, struct um
 int overlay_refuse_damaged(const struct overlay *o, struct ummap_geom *geom)
 {
 	return keys_refuse(geom, EUCLEAN, "cannot use '%.140s': it is damaged at byte %ju. Try "
-			   "`ummap %s` to show or drop it", o->file.path,
+			   "`ummap %s` to show or remove it", o->file.path,
 			   (uintmax_t)o->damaged_at, name_of(o->head.policy));
 }
 
@@ -462,7 +462,8 @@ int overlay_check_store(const char *store, struct ummap_geom *geom)
 				   "unapplied commits: %s", path, strerror(-has));
 	if (has)
 		return keys_refuse(geom, EUCLEAN, "cannot open the store: '%.140s' has commits "
-				   "that are not in it yet. Try wal+, or `ummap wal apply`", path);
+				   "that are not in it yet. Try wal+ with this log, or "
+				   "`ummap wal apply`", path);
 	/* This is no error. The user gets a message, unless a handle is being handed over. */
 	if (!lock_group_is_offered(&st))
 		keys_refuse(geom, 0, "the log '%.140s' is beside the store, but has no commits",

@@ -300,6 +300,18 @@ static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, in
 	return err;
 }
 
+/* Whether the log is the one that drivers look for beside a store. If it is not, they must not open
+ * a store beside which there is a log with other commits. */
+static bool is_beside_store(const struct keys *k, const struct ummap_uri *uri)
+{
+	struct stat own, found;
+	char beside[PATH_MAX];
+
+	return !*k->path || overlay_beside(beside, uri->path, WAL_SUFFIX) < 0 ||
+	       (stat(k->path, &own) == 0 && stat(beside, &found) == 0 &&
+		own.st_dev == found.st_dev && own.st_ino == found.st_ino);
+}
+
 static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h,
 		     struct ummap_geom *geom)
 {
@@ -309,10 +321,12 @@ static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h,
 
 	if (err)
 		return err;
+	if (is_beside_store(&k, uri))
+		oflags |= UMMAP_O_LOGGED;
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return -ENOMEM;
-	err = behind_open(&w->o.store, uri, fd, oflags | UMMAP_O_LOGGED, geom);
+	err = behind_open(&w->o.store, uri, fd, oflags, geom);
 	if (!err) {
 		err = set_up(w, &k, uri, fd, geom);
 		if (err)

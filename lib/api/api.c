@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "paging/mapping/lookup.h"
 #include "paging/mapping/handover.h"
+#include "paging/residency/neighbors.h"
 #include "paging/residency/pagecache.h"
 #include "io/plugin.h"
 #include "paging/mapping/remap.h"
@@ -65,6 +66,7 @@ struct plan {
 	int prot;                    /* PROT_* */
 	struct ummap_attr attr;      /* attributes; seg_size is reduced for a small mapping */
 	size_t wanted_seg_size;      /* segment size before that reduction */
+	bool adapts;                 /* faults bring in neighbors (UMMAP_SEG_AUTO) */
 	bool writers;                /* other mappings write to the same bytes (UMMAP_WRITERS) */
 	bool node;                   /* processes share the segments (UMMAP_NODE) */
 	const struct engine *engine; /* engine that choose_engine has selected */
@@ -139,6 +141,9 @@ static int check_plan(struct plan *p, void **addr)
 		return fail(EINVAL, "cannot create the mapping: the size is 0");
 	if (a->seg_size == 0)
 		a->seg_size = config.seg_size;
+	p->adapts = a->seg_size == UMMAP_SEG_AUTO;
+	if (p->adapts)
+		a->seg_size = sys_page();
 	if (a->seg_size < sys_page() || (a->seg_size & (a->seg_size - 1)))
 		return fail(EINVAL, "cannot create the mapping: the segment size is %zu. Try a "
 			    "power of two of at least %zu", a->seg_size, sys_page());
@@ -345,6 +350,7 @@ static int destroy_mapping(struct mapping *map, bool complete, void *pages)
 	} else {
 		engine_detach(map->engine, map->range, map->size);
 	}
+	neighbors_end(map);
 	map_destroy(map);
 	sync_close_older(map);
 	closed = close_backing(&map->backings[map->current], complete);
@@ -410,6 +416,10 @@ static int enter_copy(const struct plan *p, struct mapping *map, const struct co
 
 	if (err)
 		return err;
+	if (!key->text[0] && !now.text[0]) {
+		err = copy_identify_remote(map, &now);
+		return err ? err : copy_enter(map, &now);
+	}
 	if (strcmp(now.text, key->text) != 0)
 		return fail(EAGAIN, "cannot create the mapping: the store '%s' changes while it is "
 			    "opened. Try again", map->name);
@@ -426,6 +436,17 @@ static int enter(struct plan *p, struct mapping *map, const struct copy_key *key
 	return err || p->node ? err : inplace_enter(map);
 }
 
+/* Neighbors are mapped by one call only if frames are copied for this process. Otherwise, segments
+ * have the default size. */
+static int use_default_size(struct plan *p, void **addr)
+{
+	int err;
+
+	p->attr.seg_size = DEFAULT_SEG_SIZE;
+	err = check_plan(p, addr);
+	return err ? err : choose_engine(p);
+}
+
 static int make_mapping(struct plan *p, void **addr)
 {
 	struct mapping *map;
@@ -436,6 +457,8 @@ static int make_mapping(struct plan *p, void **addr)
 		err = check_plan(p, addr);
 	if (!err)
 		err = choose_engine(p);
+	if (!err && p->adapts && (p->node || !p->engine->copy_in))
+		err = use_default_size(p, addr);
 	if (err)
 		return err;
 	if (!p->uri)
@@ -454,6 +477,8 @@ static int make_mapping(struct plan *p, void **addr)
 	err = build_mapping(map, p);
 	if (!err) {
 		err = enter(p, map, &key);
+		if (!err && p->adapts && !map->in_place)
+			err = neighbors_begin(map);
 		if (!err && map->in_place && map->shared)
 			err = fail(EOPNOTSUPP, "cannot use UMMAP_SHARED: the store '%s' is mapped "
 				   "in place. Try to map the store in the other processes, too",

@@ -21,8 +21,9 @@
 #include <ummap.h>
 #include <unistd.h>
 
-#define DEFAULT_SEG_SIZE ((size_t)2 << 20)
 #define DEFAULT_READAHEAD ((size_t)16 << 20)
+/* The product of 1.3 GB/s and 50 ms. */
+#define DEFAULT_REMOTE_READAHEAD ((size_t)64 << 20)
 #define DEFAULT_MEM_SHARE 0.8
 /* Each thread waits for one request, so this is also the number of requests in flight. */
 #define DEFAULT_FAULT_THREADS 8
@@ -96,7 +97,9 @@ static int load_seg_size(const char *text)
 	uint64_t n = DEFAULT_SEG_SIZE;
 
 	config.seg_size_text = text;
-	if (text && (size_parse(text, &n) < 0 || n < sys_page() || (n & (n - 1))))
+	if (text && strcmp(text, "auto") == 0)
+		n = UMMAP_SEG_AUTO;
+	else if (text && (size_parse(text, &n) < 0 || n < sys_page() || (n & (n - 1))))
 		return REFUSED;
 	config.seg_size = n;
 	return 0;
@@ -105,7 +108,13 @@ static int load_seg_size(const char *text)
 static int load_readahead(const char *text)
 {
 	config.readahead = DEFAULT_READAHEAD;
-	return text && size_parse(text, &config.readahead) < 0 ? REFUSED : 0;
+	config.remote_readahead = DEFAULT_REMOTE_READAHEAD;
+	if (!text)
+		return 0;
+	if (size_parse(text, &config.readahead) < 0)
+		return REFUSED;
+	config.remote_readahead = config.readahead;
+	return 0;
 }
 
 static int load_engine(const char *text)

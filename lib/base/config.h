@@ -6,6 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Bytes of a segment if neither the program nor UMMAP_SEG_SIZE tells them. */
+#define DEFAULT_SEG_SIZE ((size_t)2 << 20)
+
 struct config {
 	size_t mem_limit;          /* limit of the memory group in bytes; 0: mem_share counts */
 	double mem_share;          /* limit as a part of the memory that the process may use */
@@ -13,7 +16,7 @@ struct config {
 	bool dynamic;              /* processes may exceed their share while the group has room */
 	const char *group;         /* name of the memory group; NULL: the user's default group */
 	bool bulk_sync;            /* adjacent dirty segments are written together */
-	size_t seg_size;           /* default segment size in bytes */
+	size_t seg_size;           /* default segment size in bytes, or UMMAP_SEG_AUTO */
 	const char *seg_size_text; /* value of UMMAP_SEG_SIZE; NULL: not set */
 	const char *driver;        /* default driver, a URI without a path; NULL: the best one */
 	const char *driver_path;   /* folders of drivers and policies, with colons; or NULL */
@@ -22,6 +25,7 @@ struct config {
 	const char *engine;        /* engine of mappings that request none; engine.c checks it */
 	unsigned fault_threads;    /* number of threads that handle messages of userfaultfd */
 	size_t readahead;          /* maximum readahead in bytes; 0: none */
+	size_t remote_readahead;   /* maximum readahead for stores behind a network; 0: none */
 	bool lock;                 /* writable mappings lock their ranges of files */
 	bool writers;              /* all writable mappings have UMMAP_WRITERS */
 	bool node_cache;           /* read-only mappings have UMMAP_NODE where it can be used */

@@ -8,20 +8,33 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
-/* Further idle buffers are unmapped after use. */
-#define MAX_IDLE_BUFFERS 64
+/* log2 of the numbers of idle buffers; further ones are unmapped after use. A large buffer may keep
+ * as much memory as a fault loads at most. */
+#define IDLE_SHIFT 6
+#define IDLE_LARGE_SHIFT 2
 
-static char *_Atomic idle[MAX_IDLE_BUFFERS]; /* NULL: an empty slot */
+/* Slots for idle buffers; NULL: an empty slot. */
+static char *_Atomic idle[1 << IDLE_SHIFT], *_Atomic idle_large[1 << IDLE_LARGE_SHIFT];
 
-static char *map_buffer(void)
+/* Buffers of one size. */
+struct kind {
+	size_t size;            /* bytes of a buffer */
+	unsigned shift;         /* log2 of the number of slots */
+	char *_Atomic *idle;    /* slots */
+};
+
+static const struct kind small = { SCRATCH_SIZE, IDLE_SHIFT, idle };
+static const struct kind large = { SCRATCH_LARGE_SIZE, IDLE_LARGE_SHIFT, idle_large };
+
+static char *map_buffer(size_t size)
 {
-	size_t guard = sys_page(), len = guard + SCRATCH_SIZE;
+	size_t guard = sys_page(), len = guard + size;
 	char *p = sys_map_inaccessible(NULL, len, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
 				       0);
 
 	if (p == MAP_FAILED)
 		return NULL;
-	if (mprotect(p + guard, SCRATCH_SIZE, PROT_READ | PROT_WRITE) < 0) {
+	if (mprotect(p + guard, size, PROT_READ | PROT_WRITE) < 0) {
 		raw_munmap(p, len);
 		return NULL;
 	}
@@ -29,20 +42,19 @@ static char *map_buffer(void)
 }
 
 /* Threads begin at different slots, and each thread returns to its own slot. */
-static unsigned first_slot(const void *near)
+static char *_Atomic *nth_slot(const struct kind *kind, const void *near, unsigned n)
 {
-	return (unsigned)((uintptr_t)near >> 12) * 0x9e3779b1u >> 26;
+	unsigned first = (unsigned)((uintptr_t)near >> 12) * 0x9e3779b1u >> (32 - kind->shift);
+
+	return &kind->idle[(first + n) % (1u << kind->shift)];
 }
 
-_Static_assert(MAX_IDLE_BUFFERS == 1 << (32 - 26), "first_slot returns any slot");
-
-char *scratch_take(const void *near)
+static char *take_buffer(const struct kind *kind, const void *near)
 {
-	unsigned first = first_slot(near);
 	char *buffer;
 
-	for (unsigned k = 0; k < MAX_IDLE_BUFFERS; k++) {
-		char *_Atomic *slot = &idle[(first + k) % MAX_IDLE_BUFFERS];
+	for (unsigned k = 0; k < 1u << kind->shift; k++) {
+		char *_Atomic *slot = nth_slot(kind, near, k);
 
 		buffer = atomic_load_explicit(slot, memory_order_relaxed);
 		if (buffer)
@@ -50,20 +62,37 @@ char *scratch_take(const void *near)
 		if (buffer)
 			return buffer;
 	}
-	buffer = map_buffer();
-	return buffer || !spare_release() ? buffer : map_buffer();
+	buffer = map_buffer(kind->size);
+	return buffer || !spare_release() ? buffer : map_buffer(kind->size);
+}
+
+static void give_buffer(const struct kind *kind, const void *near, char *buffer)
+{
+	for (unsigned k = 0; k < 1u << kind->shift; k++) {
+		char *none = NULL;
+
+		if (atomic_compare_exchange_strong(nth_slot(kind, near, k), &none, buffer))
+			return;
+	}
+	raw_munmap(buffer - sys_page(), sys_page() + kind->size);
+}
+
+char *scratch_take(const void *near)
+{
+	return take_buffer(&small, near);
 }
 
 void scratch_give(const void *near, char *buffer)
 {
-	unsigned first = first_slot(near);
+	give_buffer(&small, near, buffer);
+}
 
-	for (unsigned k = 0; k < MAX_IDLE_BUFFERS; k++) {
-		char *none = NULL;
+char *scratch_take_large(const void *near)
+{
+	return take_buffer(&large, near);
+}
 
-		if (atomic_compare_exchange_strong(&idle[(first + k) % MAX_IDLE_BUFFERS], &none,
-						   buffer))
-			return;
-	}
-	raw_munmap(buffer - sys_page(), sys_page() + SCRATCH_SIZE);
+void scratch_give_large(const void *near, char *buffer)
+{
+	give_buffer(&large, near, buffer);
 }

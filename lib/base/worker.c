@@ -81,19 +81,24 @@ static int start_threads(struct pool *p, unsigned n)
 	return 0;
 }
 
-int worker_start(unsigned n)
-{
-	return start_threads(&jobs, n);
-}
-
-int worker_start_calls(unsigned n)
+static int start_locked(struct pool *p, unsigned n)
 {
 	int err;
 
 	futex_lock(&starting);
-	err = start_threads(&calls, n);
+	err = start_threads(p, n);
 	futex_unlock(&starting);
 	return err;
+}
+
+int worker_start(unsigned n)
+{
+	return start_locked(&jobs, n);
+}
+
+int worker_start_calls(unsigned n)
+{
+	return start_locked(&calls, n);
 }
 
 static bool post_job(struct pool *p, worker_fn *fn, void *arg, uint64_t a, uint64_t b)

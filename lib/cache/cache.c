@@ -370,11 +370,11 @@ unsigned cache_label(const struct member *m, struct seg *s)
 	return label;
 }
 
-void cache_note_absent(struct member *m, struct seg *s)
+void cache_note_absent(struct member *m, struct seg *s, bool used)
 {
 	struct group *g = m->group;
 
-	if (!g->policy->gone)
+	if (!used || !g->policy->gone)
 		return;
 	futex_lock(&lock);
 	g->policy->gone(g->p, &s->node, seg_label(s));

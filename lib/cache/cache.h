@@ -71,8 +71,9 @@ void cache_remove(struct member *m, struct seg *s);
 /* The label that the policy gives a resident segment. 0: none, or the program is not expected to
  * use the segment again. */
 unsigned cache_label(const struct member *m, struct seg *s);
-/* Reports that a segment, which was removed, has lost its frame. */
-void cache_note_absent(struct member *m, struct seg *s);
+/* Reports that a segment, which was removed, has lost its frame. The policy learns of it only if
+ * the program has `used` the segment. */
+void cache_note_absent(struct member *m, struct seg *s, bool used);
 /* Adds segments, which were removed, to a list of inactive segments. Neighbours stay together. */
 void cache_deactivate(struct member *m, struct seg *s, enum inactive how);
 void cache_deactivate_all(struct member *m, struct seg **list, unsigned n, enum inactive how);

@@ -21,6 +21,7 @@ enum fork_place {
 	FORK_IMPORTS,            /* peer/import.c */
 	FORK_VARIABLES,          /* io/vars.c */
 	FORK_RINGS,              /* drivers/uring.c */
+	FORK_HTTP,               /* drivers/http/loop.c */
 	FORK_FILE_LOCKS,         /* drivers/file_lock.c */
 	FORK_DESCRIPTORS,        /* drivers/file_open.c */
 	FORK_PLACES

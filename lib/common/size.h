@@ -11,7 +11,7 @@
 
 /* Types in messages that tell the valid values. */
 #define A_SIZE "a size (65536, 64K, 64KiB or 0.5G)"
-#define A_SEGMENT_SIZE "a power of two of at least the page size (64K, 2M)"
+#define A_SEGMENT_SIZE "auto, or a power of two of at least the page size (64K, 2M)"
 /* The forms of a size in full, for usage texts. */
 #define SIZE_FORMS "a number of bytes, or a number with a unit (64K, 64KB, 64KiB, 0.5G, up to T)"
 

@@ -54,7 +54,12 @@ void discard_all(struct discard_list *list)
 
 void discard_later(struct discard_list *list, void *p, size_t len)
 {
-	list->places[list->n++] = (struct iovec){ p, len };
+	struct iovec *last = list->n ? &list->places[list->n - 1] : NULL;
+
+	if (last && (char *)last->iov_base + last->iov_len == (char *)p)
+		last->iov_len += len;
+	else
+		list->places[list->n++] = (struct iovec){ p, len };
 	list->len += len;
 	if (list->n == DISCARD_MAX_PLACES || list->len >= DISCARD_MAX_BYTES)
 		discard_all(list);

@@ -97,7 +97,7 @@ void engine_forget(void)
 		if (engines[i]->forget)
 			engines[i]->forget();
 	}
-	engine_forget_places();
+	engine_forget_addresses();
 }
 
 /* ---- Choice ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Addresses for mapped ranges. Lock: `places`, held while addresses are searched, and while places
- * of a range are empty for longer than a moment.
+ * Addresses for mapped ranges. Lock: `addresses`, held while they are searched, and while slots of
+ * a range are empty for longer than a moment.
  */
 #include "engine/range.h"
 
@@ -11,21 +11,21 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static _Atomic uint32_t places;
+static _Atomic uint32_t addresses;
 
-void engine_forget_places(void)
+void engine_forget_addresses(void)
 {
-	places = 0;
+	addresses = 0;
 }
 
-void engine_hold_places(void)
+void engine_hold_addresses(void)
 {
-	futex_lock(&places);
+	futex_lock(&addresses);
 }
 
-void engine_release_places(void)
+void engine_release_addresses(void)
 {
-	futex_unlock(&places);
+	futex_unlock(&addresses);
 }
 
 int engine_fail(const struct engine *e, const char *what, int err)
@@ -51,9 +51,9 @@ int engine_attach(const struct engine *e, size_t len, size_t seg_size, size_t be
 	char *start, *at;
 	int err;
 
-	engine_hold_places();
+	engine_hold_addresses();
 	start = sys_reserve_apart(all, align);
-	engine_release_places();
+	engine_release_addresses();
 	if (!start)
 		start = sys_reserve(all, align);
 	if (!start)
@@ -80,10 +80,10 @@ bool engine_extend(const struct engine *e, char *range, size_t len, size_t more,
 
 	if (pages == 0)
 		return true;
-	engine_hold_places();
+	engine_hold_addresses();
 	at = sys_map_inaccessible(end, pages,
 		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-	engine_release_places();
+	engine_release_addresses();
 	if (at == end && prepare_range(e, end, pages, writable) == 0)
 		return true;
 	if (at != MAP_FAILED)

@@ -23,8 +23,8 @@ void engine_detach(const struct engine *e, char *range, size_t len);
 int engine_replace(const struct engine *e, char *range, size_t len, void *with);
 /* Between these two calls no mapped range is created or extended, so that addresses which are free
  * for a moment stay free. The caller must not wait for a thread that does so. */
-void engine_hold_places(void);
-void engine_release_places(void);
+void engine_hold_addresses(void);
+void engine_release_addresses(void);
 /* Replaces the memory at these addresses by reserved addresses without rights. Returns 0 or
  * -errno. */
 int engine_empty(char *range, size_t len);
@@ -32,6 +32,6 @@ int engine_empty(char *range, size_t len);
  * follow. Returns -errno. */
 int engine_fail(const struct engine *e, const char *what, int err);
 /* In a forked child: no addresses are being searched. */
-void engine_forget_places(void);
+void engine_forget_addresses(void);
 
 #endif

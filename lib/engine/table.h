@@ -103,7 +103,8 @@ struct engine {
 	int (*unmap)(const struct engine *e, char *range, char *pool, size_t len, bool writable,
 		     bool exposed);
 	/* Like unmap, for a range that no thread uses any more. The place stays empty, and the
-	 * caller must discard it before engine_release_places. NULL or -EOPNOTSUPP: use unmap. */
+	 * caller must discard it before engine_release_addresses. NULL or -EOPNOTSUPP: use
+	 * unmap. */
 	int (*unmap_last)(char *range, char *pool, size_t len);
 	/* Makes the place fault, and drops its contents. Works also if no VMA can be added. */
 	int (*discard)(char *range, size_t len);

@@ -15,6 +15,9 @@
 
 /* Threads that call drivers which must not run in a signal handler. */
 #define CALL_THREADS 4
+/* Threads for jobs of readahead, each of which waits for requests of 2 MiB, so that all of the
+ * readahead for a store behind a network can be in flight. */
+#define REMOTE_WORKERS 32
 
 /* Whether `word` is in `list`, whose words are separated by blanks. */
 static bool has_word(const char *list, const char *word)
@@ -121,6 +124,8 @@ static int prepare(struct store *s, int oflags)
 			    "write it", s->driver.scheme);
 	if (!(s->geom.caps & UMMAP_CAP_FAULTSAFE))
 		err = worker_start_calls(CALL_THREADS);
+	if (!err && io_is_remote(s))
+		err = worker_start(REMOTE_WORKERS);
 	if (!err && s->driver.set_notice)
 		s->driver.set_notice(s->handle, log_notice, NULL);
 	s->owners = 1;
@@ -469,6 +474,11 @@ static int lengthen(struct store *s, uint64_t size)
 	return err == -EOPNOTSUPP ? 0 : err;
 }
 
+bool io_is_remote(const struct store *s)
+{
+	return s->geom.caps & UMMAP_CAP_REMOTE;
+}
+
 bool io_grows(const struct store *s)
 {
 	return s->geom.caps & UMMAP_CAP_GROW;
@@ -492,28 +502,6 @@ int io_lengthen(struct store *s, uint64_t size)
 void io_forget(void)
 {
 	lengthening = 0;
-}
-
-/* Only bytes that are data are remembered. If they have become a hole in the meantime, or if the
- * two numbers belong to different answers, this costs a read. A hole must not be remembered:
- * another process may have written to it since. */
-bool io_is_hole(struct store *s, uint64_t off, size_t len)
-{
-	uint64_t begin = 0, end = UINT64_MAX;
-
-	if (!s->driver.data || (off >= s->data_begin && off < s->data_end))
-		return false;
-	if (s->driver.data(s->handle, off, &begin, &end) < 0) {
-		begin = 0;
-		end = UINT64_MAX;
-	}
-	if (begin >= off + len)
-		return true;
-	if (begin <= off) {
-		s->data_begin = begin;
-		s->data_end = end;
-	}
-	return false;
 }
 
 bool io_maps(const struct store *s)

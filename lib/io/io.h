@@ -92,6 +92,8 @@ void io_forget(void);
  */
 int io_run(struct store *store, struct ummap_io *io, unsigned n, bool together,
 	   struct io_count *count);
+/* Whether requests wait for a network (UMMAP_CAP_REMOTE). */
+bool io_is_remote(const struct store *store);
 /* Whether the driver is asynchronous. */
 static inline bool io_async(const struct store *store)
 {

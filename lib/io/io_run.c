@@ -210,6 +210,28 @@ void io_count_calls(struct io_count *count, const struct ummap_io *io, unsigned 
 					  errors, memory_order_relaxed);
 }
 
+/* Only bytes that are data are remembered. If they have become a hole in the meantime, or if the
+ * two numbers belong to different answers, this costs a read. A hole must not be remembered:
+ * another process may have written to it since. */
+bool io_is_hole(struct store *s, uint64_t off, size_t len)
+{
+	uint64_t begin = 0, end = UINT64_MAX;
+
+	if (!s->driver.data || (off >= s->data_begin && off < s->data_end))
+		return false;
+	if (s->driver.data(s->handle, off, &begin, &end) < 0) {
+		begin = 0;
+		end = UINT64_MAX;
+	}
+	if (begin >= off + len)
+		return true;
+	if (begin <= off) {
+		s->data_begin = begin;
+		s->data_end = end;
+	}
+	return false;
+}
+
 unsigned io_begin(struct store *s, struct ummap_io **io, unsigned n)
 {
 	int sent = s->driver.submit(s->handle, io, n);

@@ -637,7 +637,7 @@ inline evict_take_frame(f, v) {
 #endif
 	/* send_off: what is resident becomes inactive */
 	:: atomic { may_go(v) -> take(v) } send_one(v)
-	/* writeback_account: what is inactive and dirty is written */
+	/* writeback_inactive: a dirty inactive segment is written */
 	:: atomic { is_in(v, DIRTY_LIST) -> lock[v] = _pid + 1; run_mask = bit_of(v) }
 		write_run();
 		atomic { err = 0; busy = 0 }

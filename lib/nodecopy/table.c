@@ -52,6 +52,13 @@ static uint64_t taken_slot(uint64_t owner, uint64_t segment)
 	return TAKEN | owner << 35 | (segment + 1);
 }
 
+/* The stamp makes the word differ from that of an earlier load into the same slot: otherwise a
+ * process that has read the earlier word could take the slot from under the segment. */
+static uint64_t resident_slot(uint64_t segment, uint64_t stamp)
+{
+	return (stamp & (NODECOPY_OWNERS - 1)) << 35 | (segment + 1);
+}
+
 static uint64_t slot_owner(uint64_t slot)
 {
 	return slot >> 35 & (NODECOPY_OWNERS - 1);
@@ -133,24 +140,6 @@ static bool release(const struct nodecopy_view *v, uint64_t segment, uint32_t sl
 	return true;
 }
 
-/* Evicts a segment if it is resident in a slot. Returns false if its word has changed meanwhile. */
-static bool evict_from(const struct nodecopy_view *v, uint64_t segment, uint32_t slot)
-{
-	_Atomic uint64_t *word;
-	uint64_t w;
-
-	if (segment >= v->table->segments)
-		return true;
-	word = word_at(v->table, segment);
-	w = *word;
-	if (state_of(w) != RESIDENT || slot_of(w) != slot)
-		return true;
-	if (!change(word, w, make_word(EVICTING, 0, v->owner, slot)))
-		return false;
-	drop_segment(v, segment);
-	return true;
-}
-
 /* Tries to take one slot for a segment. */
 static bool take_this(const struct nodecopy_view *v, uint32_t slot, uint64_t segment)
 {
@@ -161,13 +150,7 @@ static bool take_this(const struct nodecopy_view *v, uint32_t slot, uint64_t seg
 		return false;
 	if (s && !release(v, slot_segment(s), slot))
 		return false;
-	if (!change(at, s, taken_slot(v->owner, segment)))
-		return false;
-	/* Since `release`, the segment may have come back to this same slot, and the word of the
-	 * slot is the same again. */
-	while (s && !evict_from(v, slot_segment(s), slot))
-		;
-	return true;
+	return change(at, s, taken_slot(v->owner, segment));
 }
 
 /* Takes a slot for a segment that this process loads, within two rounds of the hand. Returns
@@ -253,9 +236,8 @@ void nodecopy_done(const struct nodecopy_view *v, uint64_t segment, bool loaded)
 	uint32_t slot = slot_of(w);
 
 	if (loaded) {
-		*slot_at(t, slot) = segment + 1;
+		*slot_at(t, slot) = resident_slot(segment, t->loads++);
 		*word = make_word(RESIDENT, chances_of(w), 0, slot);
-		t->loads++;
 	} else {
 		v->drop(v, segment);
 		*word = make_word(ABSENT, 0, 0, 0);

@@ -9,7 +9,7 @@
  *   word of a segment                          word of a slot
  *   ABSENT    stamp of its last eviction       0                        free
  *   LOADING   owner, slot or NO_SLOT           TAKEN owner, segment     its owner loads it
- *   RESIDENT  chances, slot                    segment                  it is resident here
+ *   RESIDENT  chances, slot                    segment, stamp           it is resident here
  *   EVICTING  owner, slot
  *
  * Rules:

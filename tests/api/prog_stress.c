@@ -2,7 +2,7 @@
 /*
  * Threads work on records that describe themselves, with a budget of an eighth of the mapping,
  * while other threads sync, evict, advise and read counters. Each policy, with segments of 4 KiB,
- * 64 KiB and 2 MiB.
+ * 64 KiB, 2 MiB and UMMAP_SEG_AUTO.
  *
  *	prog_stress [SEED [POLICY SEG_SIZE]]
  *
@@ -39,7 +39,7 @@ struct worker {
 };
 
 static const char *const policies[] = { "fifo", "lifo", "plru", "prnd", "wiro-f", "wiro-l" };
-static const size_t seg_sizes[] = { 4 * KIB, 64 * KIB, 2 * MIB };
+static const size_t seg_sizes[] = { UMMAP_SEG_AUTO, 4 * KIB, 64 * KIB, 2 * MIB };
 
 /* ---- Records ---- */
 
@@ -279,7 +279,7 @@ static void run(void *arg)
 	uint64_t done;
 	void *addr;
 
-	r->size = r->seg_size < 64 * KIB ? 4 * MIB :
+	r->size = r->seg_size == 4 * KIB ? 4 * MIB :
 		  r->seg_size < MIB      ? 16 * MIB :
 					   64 * r->seg_size;
 	r->size += 1000 * 8;  /* the last segment is short */
@@ -321,15 +321,15 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	printf("seed %" PRIu64 "\n", seed);
 	for (int policy = 0; policy < 6; policy++) {
-		for (int i = 0; i < 3; i++) {
-			/* The seconds are divided by 21 runs: 18 of records and 3 of counters. */
+		for (int i = 0; i < 4; i++) {
+			/* The seconds are divided by 28 runs: 24 of records and 4 of counters. */
 			for (int shared = 0; shared <= ((unsigned)policy == (seed + i) % 6);
 			     shared++) {
 				struct run r = { .seed = seed,
 						 .policy = policy,
 						 .seg_size = seg_sizes[i],
 						 .shared = shared,
-						 .seconds = stress_seconds(10, 20) / 21,
+						 .seconds = stress_seconds(10, 20) / 28,
 						 .fd = -1 };
 
 				if (argc > 3 && (strcmp(argv[2], policies[policy]) != 0 ||

@@ -89,7 +89,7 @@ Test(ummap, refuses_bad_numbers)
 
 	warm_up();
 	a = good_args(fd), a.size = 0, refuse(a, EINVAL);
-	for (size_t bad = 1; bad < (size_t)sysconf(_SC_PAGESIZE); bad *= 2)
+	for (size_t bad = 2; bad < (size_t)sysconf(_SC_PAGESIZE); bad *= 2)
 		a = good_args(fd), a.seg_size = bad, refuse(a, EINVAL);
 	a = good_args(fd), a.seg_size = SEG + 1, refuse(a, EINVAL);
 	a = good_args(fd), a.seg_size = SEG * 3, refuse(a, EINVAL);

@@ -75,7 +75,7 @@ Test(env, good_values_are_taken)
 	take_all("UMMAP_MEMCONFIG", VALUES("static", "dynamic"));
 	take_all("UMMAP_GROUP", VALUES("a", "test_env.7-A", "abcdefghijklmnopqrstuvwxyz01234"));
 	take_all("UMMAP_BULK_SYNC", VALUES("true", "false"));
-	take_all("UMMAP_SEG_SIZE", VALUES("64K", "2M", "65536", "64KB", "64Kb", "0.5 MiB"));
+	take_all("UMMAP_SEG_SIZE", VALUES("64K", "2M", "65536", "64KB", "64Kb", "0.5 MiB", "auto"));
 	take_all("UMMAP_DRIVER", VALUES("posix", "posix:", "error+posix:?error.nth=1000000"));
 	take_all("UMMAP_DIRECT", VALUES("auto", "always", "never"));
 	take_all("UMMAP_CACHED", VALUES("copy", "map"));

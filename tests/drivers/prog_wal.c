@@ -173,6 +173,8 @@ static void store_into_pinned(void *arg)
 
 /* ---- Others ---- */
 
+/* The commits are in the log beside the store, and the driver is opened without it: directly, or
+ * behind another log. */
 static void open_past(void *driver)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -180,7 +182,8 @@ static void open_past(void *driver)
 	void *addr;
 
 	set_group();
-	snprintf(text, sizeof(text), "%s:%s", (const char *)driver, store);
+	snprintf(text, sizeof(text), "%s:%s%s", (const char *)driver, store,
+		 strstr(driver, "wal+") ? "?wal.path=/nowhere/log" : "");
 	check_fails(ummap_open(text, SIZE, 0, PROT_READ, &attr, &addr), EUCLEAN);
 	check(strstr(umerrormsg(), "ummap wal apply"), "%s", umerrormsg());
 }
@@ -349,6 +352,7 @@ static void check_others(void)
 	check_exits(run_child(open_unread, NULL), 0);
 	check(chmod(log_path, 0600) == 0);
 	check_exits(run_child(open_past, "posix"), 0);
+	check_exits(run_child(open_past, "wal+posix"), 0);
 	if (has_driver("uring"))
 		check_exits(run_child(open_past, "uring"), 0);
 	for (int i = 3; i < 5; i++)

@@ -7,6 +7,8 @@
 #include <criterion/criterion.h>
 
 #include "drivers/overlay/cache.h"
+
+#define POWER_FILES 3       /* the store, the near file and a log */
 #include "cuts.h"
 
 #define CAP (120 * KIB)     /* of the store */

@@ -322,17 +322,22 @@ static void check_bytes_of_store(size_t blocks, int value)
 	close(fd);
 }
 
-/* Opens a copy of the log at a commit, as after a kill. */
+/* Opens a copy of the log at a commit, as after a kill. The copy is beside another link of the
+ * store. */
 static void check_commit(uint64_t number, size_t blocks, int value)
 {
 	struct ummap_driver driver = { .struct_size = sizeof(driver) };
 	struct ummap_geom geom;
 	static char bytes[OVERLAY_BLOCK];
-	char from[350], uri[800];
+	char folder[400], link_of_store[800], from[820], uri[900];
 	int log, copy;
 	void *h;
 
-	snprintf(from, sizeof(from), "%s.copy", path);
+	snprintf(folder, sizeof(folder), "%s.links", store);
+	check(mkdir(folder, 0700) == 0 || errno == EEXIST);
+	snprintf(link_of_store, sizeof(link_of_store), "%s%s", folder, strrchr(store, '/'));
+	check(link(store, link_of_store) == 0 || errno == EEXIST);
+	snprintf(from, sizeof(from), "%s.wal", link_of_store);
 	log = open(path, O_RDONLY | O_CLOEXEC);
 	copy = open(from, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	check(log >= 0 && copy >= 0);
@@ -340,8 +345,7 @@ static void check_commit(uint64_t number, size_t blocks, int value)
 		check(write(copy, bytes, (size_t)n) == n);
 	close(log);
 	close(copy);
-	snprintf(uri, sizeof(uri), "wal+posix:%s?wal.path=%s&wal.commit=%" PRIu64, store, from,
-		 number);
+	snprintf(uri, sizeof(uri), "wal+posix:%s?wal.commit=%" PRIu64, link_of_store, number);
 	check(ummap_driver_open(uri, 0, &driver, &h, &geom) == 0, "%s", umerrormsg());
 	for (size_t i = 0; i < blocks; i++) {
 		check(driver.read(h, bytes, sizeof(bytes), i * OVERLAY_BLOCK) == 0);

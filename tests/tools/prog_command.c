@@ -71,7 +71,7 @@ static void test_wrong_names(void)
 	       "cannot use --limit '101%': it must be more than 0: a percentage");
 	expect("./umrun --limit 0 true", 125, "cannot use --limit '0': it must be more than 0");
 	expect("./umrun --segment 3 true", 125,
-	       "cannot use --segment '3': it must be a power of two");
+	       "cannot use --segment '3': it must be auto, or a power of two");
 	expect("./umrun --engine zz true", 125, "cannot use --engine 'zz': it must be uffd");
 	expect("./umrun --driver posix:/x true", 125,
 	       "cannot use --driver 'posix:/x': it must be NAME or NAME?KEYS");

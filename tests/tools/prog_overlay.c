@@ -218,6 +218,28 @@ static void apply(const char *filter)
 	free(bytes);
 }
 
+/* In a copied folder, the overlay names the store of the first folder, which must not change. */
+static void apply_copy(void)
+{
+	const char *name = strrchr(store, '/') + 1;
+	char words[2000];
+
+	snprintf(words, sizeof(words), "cd '%s' && mkdir copied && cp '%s' '%s' copied && cp '%s' "
+		 "before", temp_dir(), store, overlay, store);
+	check(system(words) == 0);
+	snprintf(words, sizeof(words), "apply '%s/copied/%s.wal'", temp_dir(), name);
+	check_tool("overlay", words, 2, "is beside another file. Try --store");
+	snprintf(words, sizeof(words), "cmp '%s' '%s/before' && test -e '%s/copied/%s.wal'", store,
+		 temp_dir(), temp_dir(), name);
+	check(system(words) == 0);
+	snprintf(words, sizeof(words), "--store '%s/copied/%s' apply '%s/copied/%s.wal'",
+		 temp_dir(), name, temp_dir(), name);
+	check_tool("overlay", words, 0, "and the overlay is removed");
+	snprintf(words, sizeof(words), "cmp '%s' '%s/before' && ! cmp -s '%s' '%s/copied/%s'",
+		 store, temp_dir(), store, temp_dir(), name);
+	check(system(words) == 0);
+}
+
 int main(void)
 {
 	bool has_reader, has_file;
@@ -238,6 +260,7 @@ int main(void)
 	check_exits(run_child(change, "wal+"), 0);
 	run("--json check '%s'", 0, "\"filter\": \"wal\", \"version\": 1, ");
 	has_reader = has_reader && reads_the_same("wal+");
+	apply_copy();
 	damage(ACK_AT);
 	damage(find_block(newest_commit()));
 	has_reader = has_reader && reads_the_same("wal+");

@@ -405,13 +405,13 @@ static uint64_t close_and_open(const void *unused)
 
 	(void)unused;
 	for (size_t k = 0; k < SEGS; k++)
-		readahead_wasted(map);
+		readahead_note_waste(map);
 	hits(m, 0, 1, 6);
 	loads = settled_loads(m);
 	/* Four, and as many after them, because they were used. */
 	cr_expect_leq(loads, 8);
 	for (size_t k = 0; k < SEGS; k++)
-		readahead_used(map);
+		readahead_note_use(map);
 	hits(m, 500, 1, 6);
 	opened = settled_loads(m) - loads;
 	map_leave(map);

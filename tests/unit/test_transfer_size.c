@@ -5,7 +5,9 @@
 #include "common.h"
 #include "paging/residency/transfer_size.h"
 
-#define SEGMENTS (64u << TRANSFER_AREA_SHIFT)
+#define SHIFT 12
+#define AREA (1u << (TRANSFER_AREA_SHIFT - SHIFT))
+#define SEGMENTS (64 * AREA)
 #define MEMORY (SEGMENTS / 8)
 
 /* A mapping whose memory is a ring: each segment stays until MEMORY others have come. */
@@ -20,7 +22,8 @@ static struct play *begin(void)
 {
 	struct play *p = calloc(1, sizeof(*p));
 
-	transfer_begin(&p->t, calloc(1, transfer_stamps_len(SEGMENTS)), SEGMENTS, MEMORY);
+	transfer_begin(&p->t, calloc(1, transfer_stamps_len(SEGMENTS, SHIFT)), SEGMENTS, SHIFT,
+		       MEMORY);
 	p->random = 1;
 	return p;
 }
@@ -121,7 +124,7 @@ Test(transfer_size, in_order)
 	for (size_t i = 0; i < SEGMENTS; i++)
 		use(p, i);
 	check(p->t.level >= TRANSFER_LEVELS - 2, "%u", p->t.level);
-	check(p->loads < 2 * SEGMENTS >> (TRANSFER_LEVELS - 1), "%" PRIu64 " loads", p->loads);
+	check(p->loads < 2 * SEGMENTS / AREA, "%" PRIu64 " loads", p->loads);
 	end(p);
 }
 
@@ -145,9 +148,9 @@ Test(transfer_size, columns)
 Test(transfer_size, small)
 {
 	struct transfer_size t;
-	uint32_t *stamps = calloc(1, transfer_stamps_len(SEGMENTS));
+	uint32_t *stamps = calloc(1, transfer_stamps_len(SEGMENTS, SHIFT));
 
-	transfer_begin(&t, stamps, 100, 16);
+	transfer_begin(&t, stamps, 100, SHIFT, 16);
 	check(1u << t.level <= 2, "%u", t.level);
 	for (size_t i = 0; i < 100; i++)
 		check(transfer_is_sampled(&t, i), "segment %zu", i);

@@ -191,10 +191,27 @@ static int do_check(const struct job *job)
 	return show(job, &o, false);
 }
 
+/* Whether a file is the overlay beside another store than `path`: its folder was copied or moved,
+ * and the overlay still names the store in the former folder. */
+static bool is_beside_another(const char *file, const char *path)
+{
+	size_t len = strlen(file), suffix = strlen(WAL_SUFFIX);
+	struct stat beside, named;
+	char own[PATH_MAX];
+
+	if (len <= suffix || (strcmp(file + len - suffix, WAL_SUFFIX) != 0 &&
+			      strcmp(file + len - suffix, COW_SUFFIX) != 0))
+		return false;
+	snprintf(own, sizeof(own), "%.*s", (int)(len - suffix), file);
+	return stat(own, &beside) == 0 && (stat(path, &named) < 0 ||
+		named.st_ino != beside.st_ino || named.st_dev != beside.st_dev);
+}
+
 /* The overlay names its store. This is trusted only in files of the user: in a shared folder,
  * others could plant an overlay that names any store. */
 static void find_store(struct job *job, char uri[OVERLAY_URI], uint64_t *policy)
 {
+	char path[PATH_MAX];
 	struct overlay o;
 	struct stat st;
 
@@ -210,6 +227,10 @@ static void find_store(struct job *job, char uri[OVERLAY_URI], uint64_t *policy)
 	if (!*job->store)
 		refuse("cannot apply '%s': it does not tell how its store '%s' is opened. Try "
 		       "--store with its store", job->file, o.head.store.name);
+	store_path(job->store, path);
+	if (!store && is_beside_another(job->file, path))
+		refuse("cannot apply '%s': it names the store '%s', but is beside another file. "
+		       "Try --store with the store to be written", job->file, path);
 }
 
 static int do_apply(const struct job *job)

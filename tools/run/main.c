@@ -69,7 +69,8 @@ static void set_segment(const char *text)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size;
 
-	if (size_parse(text, &size) < 0 || size < page || (size & (size - 1)) != 0)
+	if (strcmp(text, "auto") != 0 &&
+	    (size_parse(text, &size) < 0 || size < page || (size & (size - 1)) != 0))
 		refuse("cannot use --segment '%s': it must be " A_SEGMENT_SIZE, text);
 	set("UMMAP_SEG_SIZE", text);
 }

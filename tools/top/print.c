@@ -87,7 +87,7 @@ void line_process(char line[LINE_MAX_LEN], const struct process *p)
 
 void line_map(char line[LINE_MAX_LEN], const struct row *map)
 {
-	char size[16], seg[16];
+	char size[16], seg[16], load[16];
 	size_t len = strlen(map->name), at;
 
 	print_bytes(size, sizeof(size), (double)map->size);
@@ -95,7 +95,11 @@ void line_map(char line[LINE_MAX_LEN], const struct row *map)
 	/* A long path is cut at its beginning, because its end tells more. */
 	at = append(line, 0, "  %-29s", map->name + (len > 29 ? len - 29 : 0));
 	at = append_values(line, at, map);
-	append(line, at, "  %s in %s", size, seg);
+	at = append(line, at, "  %s in %s", size, seg);
+	if (map->transfer_bytes > map->seg_size) {
+		print_bytes(load, sizeof(load), (double)map->transfer_bytes);
+		append(line, at, ", loads of %s", load);
+	}
 }
 
 const char *line_more(char line[LINE_MAX_LEN], const struct process *p)
@@ -163,8 +167,9 @@ static void json_map(FILE *f, const struct row *map)
 {
 	fprintf(f, "{");
 	json_string(f, "name", map->name);
-	fprintf(f, ", \"base\": %" PRIu64 ", \"size\": %" PRIu64 ", \"seg_size\": %" PRIu64,
-		map->base, map->size, map->seg_size);
+	fprintf(f, ", \"base\": %" PRIu64 ", \"size\": %" PRIu64 ", \"seg_size\": %" PRIu64
+		", \"transfer_bytes\": %" PRIu64, map->base, map->size, map->seg_size,
+		map->transfer_bytes);
 	json_values(f, map, BUDGET);
 	fprintf(f, "}");
 }

@@ -32,6 +32,7 @@ static const struct command {
 	{ "Manage stored data", "wal", "show, check, apply or remove a log of wal+", NULL },
 	{ NULL, "cow", "show, commit or discard changes of cow+", NULL },
 	{ NULL, "overlay", "show, check, apply or remove overlays of wal+ and cow+", NULL },
+	{ NULL, "sum", "make or check the checksums of sum+", NULL },
 	{ NULL, "cache", "show, flush or remove a cache of cache+", NULL },
 	{ NULL, "iocache", "show, flush or remove the parts of an MPI-IO cache", NULL },
 	{ NULL, "object", "put arrays into containers and get them out again", "umobject" },

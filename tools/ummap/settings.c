@@ -18,7 +18,7 @@
 #undef A_SIZE
 #undef A_SEGMENT_SIZE
 #define A_SIZE "a size"
-#define A_SEGMENT_SIZE "a power of two of at least the page size"
+#define A_SEGMENT_SIZE "auto, or a power of two of at least the page size"
 
 #define TEXT_COLUMNS 80
 #define PAGE_COLUMNS 100

@@ -94,7 +94,7 @@ static const struct counter {
 	COUNTER(resident_bytes), COUNTER(inactive_bytes), COUNTER(dirty_bytes),
 	COUNTER(pinned_bytes), COUNTER(budget_bytes), COUNTER(pagecache_bytes),
 	COUNTER(lost_bytes), COUNTER(waiting_bytes),
-	MAPPING_COUNTER(kernel),
+	MAPPING_COUNTER(kernel), MAPPING_COUNTER(transfer_bytes),
 	PROCESS_COUNTER(held_bytes), PROCESS_COUNTER(over_budget_peak), PROCESS_COUNTER(mappings),
 };
 

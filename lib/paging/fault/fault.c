@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "engine/discard.h"
 #include "engine/messages.h"
+#include "paging/residency/neighbors.h"
 #include "paging/residency/readahead.h"
 #include "paging/residency/evict.h"
 #include "paging/mapping/inplace.h"
@@ -150,7 +151,8 @@ static int serve_signal(struct mapping *map, size_t i, const struct fault *fault
 	err = map->engine->poison ? take_error(map, i) : 0;
 	if (err)
 		return err;
-	readahead_fault(map, i);
+	if (!neighbors_come(map))
+		readahead_fault(map, i);
 	return seg_fault(map, i, fault->write);
 }
 

@@ -7,6 +7,7 @@
  */
 #include "paging/fault/segment.h"
 
+#include "paging/residency/neighbors.h"
 #include "paging/residency/readahead.h"
 #include "paging/residency/recycle.h"
 #include "base/scratch.h"
@@ -52,25 +53,32 @@ bool seg_request(struct mapping *map, size_t i, struct seg *s, char *buf, bool b
 	return true;
 }
 
+int seg_read(struct mapping *map, struct store *store, struct ummap_io *io, size_t n)
+{
+	struct ummap_io *done;
+	int ended;
+
+	messages_pass_turn(map->engine);
+	if (!io_overlaps(store) || io_begin(store, &io, 1) == 0)
+		return io_run(store, io, 1, false, &map->stat.io);
+	/* Some engines make up for several frames by one call. */
+	for (size_t k = 0; k < n; k += DROP_BATCH)
+		evict_replenish(map, 1);
+	ended = io_end(store, &done, 1);
+	if (ended < 0)
+		io->res = ended;
+	io_count(&map->stat.io, io, 1);
+	return io->res;
+}
+
 /* Reads segment i, which the caller has locked, into `buf`, which has zeros if it is blank. */
 static int read_segment(struct mapping *map, size_t i, struct seg *s, char *buf, bool blank)
 {
-	struct store *store = map->backings[seg_backing(s)].store;
-	struct ummap_io io, *one = &io, *done;
-	int n;
+	struct ummap_io io;
 
 	if (!seg_request(map, i, s, buf, blank, &io))
 		return 0;
-	messages_pass_turn(map->engine);
-	if (!io_overlaps(store) || io_begin(store, &one, 1) == 0)
-		return io_run(store, &io, 1, false, &map->stat.io);
-	/* While the read is in flight, make up for the frame that was taken. */
-	evict_replenish(map, 1);
-	n = io_end(store, &done, 1);
-	if (n < 0)
-		io.res = n;
-	io_count(&map->stat.io, &io, 1);
-	return io.res;
+	return seg_read(map, map->backings[seg_backing(s)].store, &io, 1);
 }
 
 /* ---- Mapping: a frame moves from the pool to the slot, and gets its final rights ---- */
@@ -143,19 +151,13 @@ static int make_twin(struct mapping *map, size_t i, const char *buf)
 	return err;
 }
 
-/* Step 1 of the cycle in STATES.md, for a resident segment. Another thread may have served the
- * access in the meantime. The program may read the counters as soon as the access succeeds, so
- * the counters change first. */
-static int upgrade_segment(struct mapping *map, size_t i, struct seg *s, bool write)
+/* Step 1 of the cycle in STATES.md, for a resident segment without the right to store. The program
+ * may read the counters as soon as the access succeeds, so `faults` changes first. */
+static int allow_stores(struct mapping *map, size_t i, struct seg *s, _Atomic uint64_t *faults)
 {
 	uint64_t before = seg_head(s);
 	int err;
 
-	if (!write || seg_has(s, SEG_WRITABLE)) {
-		add(map->stat.spurious_faults, 1);
-		/* The rights are restored, because a call that failed may have removed some. */
-		return protect_slot(map, i, s, seg_has(s, SEG_WRITABLE));
-	}
 	err = make_twin(map, i, map_slot(map, i));
 	if (err)
 		return err;
@@ -163,7 +165,7 @@ static int upgrade_segment(struct mapping *map, size_t i, struct seg *s, bool wr
 	seg_change(s, 0, SEG_WRITABLE | SEG_EXPOSED);
 	if (!(before & SEG_DIRTY))
 		cache_touch(&map->member, s, UMMAP_EV_DIRTIED);
-	add(map->stat.upgrade_faults, 1);
+	add(*faults, 1);
 	err = protect_slot(map, i, s, true);
 	if (!err)
 		return 0;
@@ -172,6 +174,16 @@ static int upgrade_segment(struct mapping *map, size_t i, struct seg *s, bool wr
 	/* Some pages of the slot may be writable. */
 	restore_head(map, s, before | SEG_EXPOSED);
 	return err;
+}
+
+/* Serves an access to a resident segment. Another thread may have served it in the meantime. */
+static int upgrade_segment(struct mapping *map, size_t i, struct seg *s, bool write)
+{
+	if (write && !seg_has(s, SEG_WRITABLE))
+		return allow_stores(map, i, s, &map->stat.upgrade_faults);
+	add(map->stat.spurious_faults, 1);
+	/* The rights are restored, because a call that failed may have removed some. */
+	return protect_slot(map, i, s, seg_has(s, SEG_WRITABLE));
 }
 
 /* Makes a segment that is in no list resident. */
@@ -189,9 +201,9 @@ static void become_resident(struct mapping *map, struct seg *s, bool write, enum
 	if (inactive)
 		add(*(ahead ? &map->stat.readahead_hits : &map->stat.inactive_hits), 1);
 	if (ahead)
-		readahead_used(map);
+		readahead_note_use(map);
 	else if (inactive)
-		readahead_pressed(map);
+		readahead_note_pressure(map);
 }
 
 int seg_unpoison(struct mapping *map, size_t i, struct seg *s)
@@ -361,8 +373,10 @@ static int return_inactive(struct mapping *map, size_t i, struct seg *s, bool wr
 			cache_deactivate(&map->member, s, seg_has(s, SEG_DIRTY) ? INACTIVE_DIRTY :
 					 ahead ? INACTIVE_AHEAD : INACTIVE_CLEAN);
 	}
-	if (ahead && !err)
-		evict_expect(map);
+	if (ahead && !err && neighbors_come(map))
+		neighbors_return(map, i);
+	else if (ahead && !err)
+		evict_prepare_readahead(map);
 	return err;
 }
 
@@ -393,7 +407,9 @@ static int load_segment(struct mapping *map, size_t i, struct seg *s, bool write
 
 	if (frame == FRAME_NONE)
 		return -ENOMEM;
-	recycle_look(map, s);
+	if (neighbors_come(map) && neighbors_load(map, i, s, frame, write))
+		return write ? allow_stores(map, i, s, &map->stat.write_faults) : 0;
+	recycle_note_load(map, s);
 	/* If the engine copies the bytes to the slot, the frame needs no memory in the pool. */
 	if (map->engine->copy_in && map->seg_size <= SCRATCH_SIZE && frame_is_blank(frame))
 		scratch = scratch_take(&errno);
@@ -447,7 +463,7 @@ int seg_load_begin(struct mapping *map, size_t i, bool write, struct seg_load *l
 		err = serve_locked(map, i, s, write);
 	else if (frame == FRAME_NONE)
 		err = -EAGAIN;
-	else if (recycle_look(map, s), seg_request(map, i, s, frame_addr(frame),
+	else if (recycle_note_load(map, s), seg_request(map, i, s, frame_addr(frame),
 						   frame_use_blank(frame), &l->io))
 		err = 1;
 	else
@@ -566,82 +582,6 @@ int seg_discard(struct mapping *map, size_t first, size_t last)
 		}
 	}
 	return err ? err : busy;
-}
-
-static bool is_idle(const struct seg *s)
-{
-	return seg_has(s, SEG_VALID) && !(seg_head(s) & (SEG_INACTIVE | SEG_DIRTY)) && !seg_pins(s);
-}
-
-/* Whether segment s can be unmapped together with `first`. */
-static bool is_idle_too(const struct seg *first, const struct seg *s)
-{
-	return is_idle(s) && seg_as_loaded(s) && seg_as_loaded(first);
-}
-
-/* Makes n locked segments from segment i on absent, behind a sequential run. */
-static void drop_segments(struct mapping *map, size_t i, struct seg **list, unsigned n)
-{
-	bool gone;
-
-	for (unsigned k = 0; k < n; k++)
-		cache_remove(&map->member, list[k]);
-	gone = (n > 1 ? seg_unmap(map, i, list, n) : seg_drop(map, i, list[0])) == 0;
-	/* The frame of the first segment is the next to be taken: the caches have it. */
-	for (unsigned k = n; k-- > 0;) {
-		if (!gone) {
-			seg_put_back(map, list[k]);
-			continue;
-		}
-		frame_free(evict_release_frame(map, list[k]));
-		recycle_leave(map, list[k]);
-	}
-}
-
-/* Locks the cluster that begins with list[0], which is locked. Unless `all`, the cluster ends
- * before the first segment of which the policy expects another use. Returns its number of segments,
- * which is 0 if list[0] is such a segment. */
-static unsigned lock_unneeded(struct mapping *map, size_t i, struct seg **list, size_t max,
-			      bool all)
-{
-	unsigned n, k = 0;
-
-	if (!all && cache_label(&map->member, list[0]))
-		return 0;
-	n = map_lock_cluster(map, i, list, max, is_idle_too);
-	do
-		k++;
-	while (k < n && (all || !cache_label(&map->member, list[k])));
-	for (; n > k; n--)
-		map_unlock(map, i + n - 1, list[n - 1]);
-	return n;
-}
-
-bool seg_drop_behind(struct mapping *map, size_t first, size_t count, bool all)
-{
-	struct seg *list[MAX_CLUSTER_SEGMENTS];
-	size_t end = first + count;
-	bool done = true;
-	unsigned n;
-
-	for (size_t i = first; i < end; i += n) {
-		list[0] = map_seg(map, i);
-		n = 1;
-		if (!is_idle(list[0]))
-			continue;
-		if (!seg_trylock(list[0])) {
-			done = false;
-			continue;
-		}
-		n = is_idle(list[0]) ? lock_unneeded(map, i, list, end - i, all) : 0;
-		if (n) {
-			drop_segments(map, i, list, n);
-			map_unlock_cluster(map, i, list, n);
-		}
-		map_unlock(map, i, list[0]);
-		n = n ? n : 1;
-	}
-	return done;
 }
 
 /* Loads an absent segment, and makes it inactive. */

@@ -35,10 +35,6 @@ void seg_evict(struct mapping *map, size_t first, size_t last);
 /* Makes the segments of [first, last) of a blank mapping as if they had never been accessed. Pinned
  * segments stay, and the call returns -EBUSY. */
 int seg_discard(struct mapping *map, size_t first, size_t last);
-/* Evicts those of `count` segments from `first` on that are clean and not locked; unless `all`,
- * only those of which their policy expects no other use. Their frames are the next to be taken.
- * Returns false if another thread holds the lock of a segment that might be evicted. */
-bool seg_drop_behind(struct mapping *map, size_t first, size_t count, bool all);
 /* Migrates the segments of [first, last) that are in the older backing store to the current one, in
  * ascending or descending order. */
 int seg_migrate(struct mapping *map, size_t first, size_t last, bool descending);
@@ -58,6 +54,8 @@ int seg_unmap_all(struct mapping *map, size_t first, size_t last);
  * the segment). Returns false if the segment is zeros, which the buffer has then. */
 bool seg_request(struct mapping *map, size_t i, struct seg *s, char *buf, bool blank,
 		 struct ummap_io *io);
+/* Reads from a store, and makes up for n frames that were taken while the read is in flight. */
+int seg_read(struct mapping *map, struct store *store, struct ummap_io *io, size_t n);
 /* Removes the poison of a slot. */
 int seg_unpoison(struct mapping *map, size_t i, struct seg *s);
 /* Moves the frames of n neighbors, which are resident, in no list and consecutive in the pool, back

@@ -151,7 +151,7 @@ bool stall_release(void)
 	return has_waiting;
 }
 
-void stall_look(struct mapping *map)
+void stall_check(struct mapping *map)
 {
 	report(map, map->fault.stall.waiting);
 	/* Another thread may have made the segment dirty for which a thread waits: it need not

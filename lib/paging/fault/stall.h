@@ -27,10 +27,10 @@ void stall_note_wait(struct mapping *map);
 void stall_sleep(void);
 
 /* For the background thread. stall_release reports waiting threads, tries to write, and wakes
- * the threads that need not wait any longer; it returns whether others still wait. stall_look,
+ * the threads that need not wait any longer; it returns whether others still wait. stall_check,
  * which is called once a second, reports, and makes every waiting thread check again. */
 bool stall_release(void);
-void stall_look(struct mapping *map);
+void stall_check(struct mapping *map);
 
 /* At exit: one message for each mapping whose changes are lost because storage did not take
  * them. */

@@ -10,6 +10,7 @@
 #include "peer/export.h"
 #include "cache/header.h"
 #include "node/registry.h"
+#include "paging/residency/transfer_size.h"
 #include "paging/tuning.h"
 
 /* A backing store, which may have the contents of segments. */
@@ -104,7 +105,9 @@ struct stream {
 /* paging/residency */
 struct map_residency {
 	_Atomic int advice;        /* UMMAP_ADV_NORMAL, RANDOM or SEQUENTIAL */
-	_Atomic uint32_t stream_lock; /* protects the streams and their clock */
+	struct transfer_size transfer; /* neighbors that a fault brings in, if it has stamps */
+	_Atomic uint32_t stream_lock; /* protects the streams and their clock; and serializes the
+					 reports of accesses (neighbors.c) */
 	_Atomic uint32_t take_lock;/* held while readahead takes the frames of a cluster */
 	struct stream streams[MAX_STREAMS];
 	uint64_t stream_clock;
@@ -112,8 +115,6 @@ struct map_residency {
 				      (readahead.c) */
 	_Atomic uint64_t wanted_until; /* time of the account's clock before which runs leave
 					  nothing behind (recycle.c) */
-	_Atomic size_t missed[MAX_MISSED_CLUSTERS]; /* first segments, + 1, of clusters that are
-					      to be dropped later (readahead.c); 0: none */
 	_Atomic size_t pagecached; /* segments in page-cache mappings (SEG_PAGECACHE) */
 	size_t next_look;          /* segment at which the background thread continues to check
 				      them */
@@ -284,6 +285,11 @@ static inline size_t map_slot_len(const struct mapping *map, size_t i)
 	size_t len = map_len(map, i);
 
 	return len == map->seg_size ? len : round_up(len, sys_page());
+}
+/* The address of the contents of segment i, which is valid: in the pool or in its slot. */
+static inline char *map_contents(const struct mapping *map, size_t i, const struct seg *s)
+{
+	return seg_has(s, SEG_INACTIVE) ? frame_addr(s->frame) : map_slot(map, i);
 }
 /* Bytes of the slots of n segments from segment i on. */
 static inline size_t map_slots_len(const struct mapping *map, size_t i, unsigned n)

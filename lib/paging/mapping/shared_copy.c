@@ -82,14 +82,17 @@ int copy_identify(const char *uri, int fd, uint64_t offset, size_t size, size_t 
 
 	if (err)
 		return err;
+	key->text[0] = 0;
+	if (has_filters(&id))
+		err = fail(EOPNOTSUPP, "cannot use UMMAP_NODE: behind a filter, the bytes may "
+			   "change though the store does not. Try the URI without filters");
+	if (err || !id.file[1]) {
+		identity_free(&id);
+		return err;
+	}
 	if (fd < 0)
 		path = strrchr(id.end, ')') + 1;
-	if (!id.file[1] || has_filters(&id))
-		err = fail(EOPNOTSUPP, "cannot use UMMAP_NODE: the store is not a file without "
-			   "filters, so a change of it could not be noticed. Try a path, or the "
-			   "drivers posix and uring");
-	if (!err)
-		err = stat_store(path, fd, &st);
+	err = stat_store(path, fd, &st);
 	if (!err && !S_ISREG(st.st_mode))
 		err = fail(EOPNOTSUPP, "cannot use UMMAP_NODE: the store is not a regular file");
 	if (!err) {
@@ -105,6 +108,20 @@ int copy_identify(const char *uri, int fd, uint64_t offset, size_t size, size_t 
 	}
 	identity_free(&id);
 	return err;
+}
+
+int copy_identify_remote(const struct mapping *map, struct copy_key *key)
+{
+	const struct backing *t = &map->backings[map->current];
+	const struct ummap_geom *geom = io_geom(t->store);
+
+	if (!io_is_remote(t->store) || map->writable || !geom->id[0])
+		return fail(EOPNOTSUPP, "cannot use UMMAP_NODE: the store '%s' is neither a file "
+			    "nor has a version, so a change of it could not be noticed. Try the "
+			    "drivers posix, uring and http", map->name);
+	snprintf(key->text, sizeof(key->text), "remote %" PRIx64 ":%" PRIx64 " %" PRIu64
+		 "+%zu/%zu", geom->id[0], geom->id[1], t->offset, map->size, map->seg_size);
+	return 0;
 }
 
 /* ---- Joining ---- */

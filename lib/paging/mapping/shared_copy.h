@@ -14,11 +14,14 @@ struct copy_key {
 	char text[512];
 };
 
-/* Makes the key of a mapping of `size` bytes of a file. Waits until the last change of the file is
- * some time ago, so that a later change has another time stamp. Returns 0, or -errno with a
- * message. */
+/* Makes the key of a mapping of `size` bytes of a file; an empty one if the store is no file. Waits
+ * until the last change of the file is some time ago, so that a later change has another time
+ * stamp. Returns 0, or -errno with a message. */
 int copy_identify(const char *uri, int fd, uint64_t offset, size_t size, size_t seg_size,
 		  struct copy_key *key);
+/* Makes the key of a mapping whose store is open and no file: its driver must tell the version of
+ * the store, and read this version only. Returns 0, or -errno with a message. */
+int copy_identify_remote(const struct mapping *map, struct copy_key *key);
 /* Joins the copy of the store and maps it. If this process begins the copy, the copy may have as
  * many bytes in memory as the mapping's group, or this process, may. Returns 0, or -errno with a
  * message. */

@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "paging/mapping/lookup.h"
 #include "paging/mapping/shared_copy.h"
+#include "paging/residency/neighbors.h"
 #include "paging/residency/pagecache.h"
 #include "paging/sync/flush.h"
 #include "paging/sync/writeback.h"
@@ -108,6 +109,7 @@ void stats_map(const struct mapping *map, struct umstat *st)
 	st->kernel = (map->in_place && !map->copy) || engine_sees_kernel(map->engine);
 	if (map->copy)
 		copy_count(map, &st->resident_bytes, &st->budget_bytes);
+	st->transfer_bytes = map->in_place ? 0 : neighbors_transfer_bytes(map);
 }
 
 void stats_ending(const struct mapping *map)

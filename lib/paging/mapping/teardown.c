@@ -72,7 +72,7 @@ static int keep_frames(struct mapping *map, size_t i, struct seg *s)
 	return 0;
 }
 
-/* Keeps frames in batches, because other threads may wait for the places. */
+/* Keeps frames in batches, because other threads may wait for the addresses. */
 static void keep_all(struct mapping *map, size_t first)
 {
 	size_t pages = round_up(map->size, sys_page()), end;
@@ -80,12 +80,12 @@ static void keep_all(struct mapping *map, size_t first)
 	for (size_t i = map_next_touched(map, first); i < map->segs;
 	     i = map_next_touched(map, end)) {
 		end = min_size(round_up(i + 1, TEARDOWN_BATCH_SEGMENTS), map->segs);
-		engine_hold_places();
+		engine_hold_addresses();
 		map_for_valid(map, i, end, keep_frames);
 		if (map->engine->unmap_last)
 			map->engine->discard(map_slot(map, i), min_size(end << map->shift, pages) -
 								(i << map->shift));
-		engine_release_places();
+		engine_release_addresses();
 	}
 }
 

@@ -190,7 +190,7 @@ static bool assemble_huge_page(struct mapping *map, size_t first)
 	return room;
 }
 
-void assemble_look(struct mapping *map)
+void assemble_if_idle(struct mapping *map)
 {
 	uint64_t now, end;
 	unsigned n;

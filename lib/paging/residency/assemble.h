@@ -7,6 +7,6 @@
 
 /* The background thread calls this once a second. If the mapping is idle, some huge pages are
  * assembled, for a bounded time. */
-void assemble_look(struct mapping *map);
+void assemble_if_idle(struct mapping *map);
 
 #endif

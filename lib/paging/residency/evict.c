@@ -7,6 +7,7 @@
  */
 #include "paging/residency/evict.h"
 
+#include "paging/residency/neighbors.h"
 #include "paging/residency/readahead.h"
 #include "budget/budget.h"
 #include "engine/engine.h"
@@ -28,6 +29,7 @@
 struct request {
 	struct mapping *map;
 	bool ahead;      /* whether the frame is for readahead */
+	bool spare;      /* whether the request fails rather than wait, write or exceed a budget */
 	bool only_frees; /* whether every frame that is found is freed */
 	bool charged;    /* whether the account has reserved the bytes of the frame */
 	bool over;       /* whether the frame exceeds the budget of the account or the process */
@@ -41,15 +43,17 @@ struct request {
  * in the store or are not needed. Returns its frame, which stays charged. */
 static uint32_t release_frame(struct mapping *map, struct seg *s)
 {
-	if (seg_has(s, SEG_AHEAD))
-		readahead_wasted(map);
+	bool ahead = seg_has(s, SEG_AHEAD);
+
+	if (ahead)
+		readahead_note_waste(map);
 	map_await(map, s);
 	flush_leaves(map, s);
 	if (map->writers)
 		twin_drop(map, map_index(map, s));
 	seg_change(s, SEG_VALID | SEG_INACTIVE | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD |
 		   SEG_LEFT_BEHIND, 0);
-	cache_note_absent(&map->member, s);
+	cache_note_absent(&map->member, s, !ahead);
 	return s->frame;
 }
 
@@ -158,7 +162,8 @@ bool evict_unmap_for_vma_limit(struct mapping *wanted)
  * used again show how much memory readahead may take. */
 static bool should_drop_clean(const struct mapping *wanted, const struct account *giver)
 {
-	return frames_are_copied(wanted->frames) && !giver->ahead && !giver->coming;
+	return frames_are_copied(wanted->frames) &&
+	       (neighbors_come(wanted) || (!giver->ahead && !giver->coming));
 }
 
 /* The segment keeps its frame until free_frame_if_dropped: the mapped range may have its memory
@@ -196,31 +201,26 @@ static int deactivate_segment(struct mapping *map, struct seg *s, struct account
 	return err ? err : 1;
 }
 
-/* Deactivates a victim of an account. Returns 1 or -errno; 0: there is none. */
-static int deactivate_victim(struct mapping *wanted, struct account *giver, enum cache_kind kind)
+/* Returns whether something has changed, so that a frame may be found now (done: 1, 0 or -errno).
+ * If VMAs are short, some are freed. */
+static bool has_progress(struct mapping *wanted, int done)
+{
+	return done == -ENOMEM ? evict_unmap_for_vma_limit(wanted) : done > 0;
+}
+
+/* Deactivates a victim of an account. Returns whether something has changed. */
+static bool deactivate_victim(struct mapping *wanted, struct account *giver, enum cache_kind kind)
 {
 	struct member *m;
 	struct seg *s = cache_take_segment(giver, kind, &wanted->member, &m);
 	int done;
 
 	if (!s)
-		return 0;
+		return false;
 	done = deactivate_segment(map_of(m), s, giver, should_drop_clean(wanted, giver));
 	free_frame_if_dropped(map_of(m), s);
 	seg_unlock(s);
-	return done;
-}
-
-/* Returns whether something has changed, so that a frame may be found now. If VMAs are short, some
- * are freed. */
-static bool handle_deactivation_result(struct mapping *wanted, int done)
-{
-	return done == -ENOMEM ? evict_unmap_for_vma_limit(wanted) : done > 0;
-}
-
-static bool deactivate_one(struct mapping *wanted, struct account *giver, enum cache_kind kind)
-{
-	return handle_deactivation_result(wanted, deactivate_victim(wanted, giver, kind));
+	return has_progress(wanted, done);
 }
 
 /*
@@ -363,29 +363,13 @@ static int replenish_inactive(struct mapping *wanted, struct account *giver, uns
 	return bytes ? deactivate_batch(wanted, giver, bytes, n, false) : 1;
 }
 
-/* While segments are dropped, frees the frames of a few that have been inactive longest. */
-static void expire_inactive(struct mapping *wanted, struct account *giver, size_t leaving)
-{
-	unsigned n = leaving / EXPIRE_PART +
-		     (giver->arrivals % EXPIRE_PART < leaving % EXPIRE_PART);
-	struct member *m;
-	struct seg *s;
-
-	for (; n > 0 && (s = cache_take_segment(giver, CACHE_CLEAN, &wanted->member, &m)); n--) {
-		frame_free(evict_release_frame(map_of(m), s));
-		seg_unlock(s);
-	}
-}
-
 /* Drops clean segments, so that the next faults find free frames. Returns 1 or -errno; 0: there are
  * none. */
 static int drop_batch(struct mapping *wanted, struct account *giver)
 {
 	size_t bytes = min_size(account_frames(giver) / DROP_PART, MAX_DROP_BYTES);
-	int done = deactivate_batch(wanted, giver, bytes, DROP_BATCH, true);
 
-	expire_inactive(wanted, giver, min_size(bytes / wanted->seg_size, DROP_BATCH));
-	return done;
+	return deactivate_batch(wanted, giver, bytes, DROP_BATCH, true);
 }
 
 /* Whether resident segments are dropped before an inactive one gives its frame: inactive segments
@@ -406,7 +390,7 @@ static void replenish_job(void *arg, uint64_t giver_address, uint64_t none)
 
 	(void)none;
 	while (!map_is_frozen(map) && !has_supply(giver, INACTIVE_PART) &&
-	       handle_deactivation_result(map, replenish_inactive(map, giver, EVICTION_BATCH)))
+	       has_progress(map, replenish_inactive(map, giver, EVICTION_BATCH)))
 		;
 	giver->supplying = false;
 	map_leave(map);
@@ -432,7 +416,7 @@ static struct account *choose_giver(const struct mapping *map, bool room)
 	return room ? account_choose_giver(mine, map->member.least) : mine;
 }
 
-void evict_expect(struct mapping *map)
+void evict_prepare_readahead(struct mapping *map)
 {
 	bool room = account_has_room(map_account(map), map->seg_size);
 
@@ -445,9 +429,14 @@ static bool make_room(struct request *r, struct account *giver)
 {
 	unsigned most = frames_are_whole(r->map->frames) ? EVICTION_BATCH : 1;
 
+	/* Neighbors that were loaded for nothing go first. */
+	if (!r->ahead && neighbors_come(r->map) &&
+	    giver->ahead > account_frames(giver) / MAX_AHEAD_PART &&
+	    reclaim_inactive(r, giver, CACHE_AHEAD))
+		return true;
 	/* a. A clean inactive segment gives its frame, unless resident ones are dropped first. */
 	if (!r->ahead && should_drop_first(r->map, giver) &&
-	    handle_deactivation_result(r->map, drop_batch(r->map, giver)))
+	    has_progress(r->map, drop_batch(r->map, giver)))
 		return true;
 	if (reclaim_inactive(r, giver, CACHE_CLEAN))
 		return true;
@@ -459,11 +448,13 @@ static bool make_room(struct request *r, struct account *giver)
 	/* c. A resident segment is dropped or becomes inactive. With a backlog, only a clean
 	 * one. */
 	if (should_drop_clean(r->map, giver) && !has_backlog(giver) &&
-	    handle_deactivation_result(r->map, drop_batch(r->map, giver)))
+	    has_progress(r->map, drop_batch(r->map, giver)))
 		return true;
-	if ((!has_backlog(giver) && deactivate_one(r->map, giver, CACHE_RESIDENT)) ||
-	    deactivate_one(r->map, giver, CACHE_RESIDENT_CLEAN))
+	if ((!has_backlog(giver) && deactivate_victim(r->map, giver, CACHE_RESIDENT)) ||
+	    deactivate_victim(r->map, giver, CACHE_RESIDENT_CLEAN))
 		return true;
+	if (r->spare)
+		return reclaim_inactive(r, giver, CACHE_AHEAD);
 	/* d. There is no clean segment: a dirty inactive one is written. */
 	messages_pass_turn(r->map->engine);
 	if (writeback_inactive(giver, NULL))
@@ -475,7 +466,7 @@ static bool make_room(struct request *r, struct account *giver)
 	if (giver->dirty_inactive && writeback_wait())
 		return true;
 	/* g. A dirty resident segment becomes inactive in spite of the backlog. */
-	return deactivate_one(r->map, giver, CACHE_RESIDENT);
+	return deactivate_victim(r->map, giver, CACHE_RESIDENT);
 }
 
 /* Waits a moment for other threads, which load or write the segments that an account could give up.
@@ -541,7 +532,7 @@ static bool evict_step(struct request *r)
 		start_replenishing(r->map, giver);
 	if (make_room(r, giver))
 		return true;
-	if (r->ahead)
+	if (r->ahead || r->spare)
 		return false;
 	if (wait_for_own_segments(r, giver))
 		return true;
@@ -577,9 +568,9 @@ static bool lacks_clean_frames(const struct request *r)
 	       account_lacks_clean_frames(map_account(r->map), r->map->member.least);
 }
 
-uint32_t evict_take_frame(struct mapping *map, bool ahead)
+static uint32_t take_frame(struct mapping *map, bool ahead, bool spare)
 {
-	struct request r = { .map = map, .ahead = ahead, .frame = FRAME_NONE,
+	struct request r = { .map = map, .ahead = ahead, .spare = spare, .frame = FRAME_NONE,
 		.to_free = FRAMES_FREED_PER_FAULT_OVER_BUDGET };
 	bool keeps_clean;
 	size_t limit;
@@ -607,8 +598,8 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 		keeps_clean = !ahead && lacks_clean_frames(&r);
 		if (!keeps_clean && evict_step(&r))
 			continue;
-		/* 6. Nothing can be evicted now. Readahead gives up. */
-		if (ahead)
+		/* 6. Nothing can be evicted now. Only the faulting segment needs its frame. */
+		if (ahead || spare)
 			break;
 		/* 7. Wait for frames that other threads are loading or writing. */
 		if (!keeps_clean && wait_for_others(&r, tries))
@@ -621,6 +612,16 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 	if (r.frame != FRAME_NONE && !r.over && map_account(map)->stuck)
 		map_account(map)->stuck = false;
 	return r.frame;
+}
+
+uint32_t evict_take_frame(struct mapping *map, bool ahead)
+{
+	return take_frame(map, ahead, false);
+}
+
+uint32_t evict_take_spare(struct mapping *map)
+{
+	return take_frame(map, false, true);
 }
 
 /* Makes one frame free and writable for the next fault, if so many segments are inactive that the

@@ -11,6 +11,9 @@
  * a free frame nor a clean inactive segment, and for a fault if the system has no memory.
  */
 uint32_t evict_take_frame(struct mapping *map, bool ahead);
+/* Returns a frame for a neighbor of a faulting segment. Evicts segments for it as for the fault,
+ * but returns FRAME_NONE rather than wait, write or exceed a budget. */
+uint32_t evict_take_spare(struct mapping *map);
 void evict_return_frame(struct mapping *map, uint32_t frame);
 /* Frees frames, in up to `frames` steps, while the frames of the process or of the mapping's
  * account exceed their limit; least: bytes that a mapping needs. Users of the mapping do not block
@@ -27,6 +30,6 @@ void evict_replenish(struct mapping *map, unsigned n);
 bool evict_unmap_for_vma_limit(struct mapping *wanted);
 /* A fault has used a segment that was read ahead. Readahead of the next ones will need frames of
  * clean inactive segments, so a worker replenishes them. */
-void evict_expect(struct mapping *map);
+void evict_prepare_readahead(struct mapping *map);
 
 #endif

@@ -441,7 +441,7 @@ int pagecache_unmap(struct mapping *map, size_t first, size_t last)
 }
 
 /* Continues where the last round stopped. It takes no locks: an outdated result does no harm. */
-void pagecache_look(struct mapping *map)
+void pagecache_check(struct mapping *map)
 {
 	size_t n = most_run_segs(map), i = map->residency.next_look;
 

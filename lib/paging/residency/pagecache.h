@@ -38,7 +38,7 @@ static inline size_t pagecache_bytes(const struct mapping *map)
 void pagecache_shrink(void);
 /* Unmaps segments whose pages the kernel has evicted, so that the library pages them in, and not
  * the kernel. Checks a part of the mapping at a time. */
-void pagecache_look(struct mapping *map);
+void pagecache_check(struct mapping *map);
 /* Stops counting page-cache mappings of `segs` segments. */
 void pagecache_uncount(struct mapping *map, size_t segs);
 /* Clears the state of the segments from `first` on, whose places have been unmapped. The caller has

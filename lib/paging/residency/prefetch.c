@@ -88,7 +88,7 @@ bool prefetch_add(struct prefetch *p, size_t first, size_t last)
 	if (pagecache_has(p->map, first, last))
 		return true;
 	for (size_t i = first; i < last; i++) {
-		if (!readahead_wants(p->map, i))
+		if (!readahead_needs_load(p->map, i))
 			continue;
 		if (is_full(p))
 			return false;
@@ -103,7 +103,7 @@ bool prefetch_add(struct prefetch *p, size_t first, size_t last)
 static bool load_segments(struct prefetch *p, const size_t *list, size_t n)
 {
 	for (unsigned tries = 0; tries < MAX_PREFETCH_TRIES && !p->ended; tries++) {
-		evict_expect(p->map);
+		evict_prepare_readahead(p->map);
 		if (readahead_load(p->map, list, n))
 			return true;
 		sched_yield();
@@ -150,7 +150,7 @@ void prefetch_start(struct prefetch *p)
 	sort_list(p);
 	map_account(map)->coming += p->count << map->shift;
 	if (p->count)
-		evict_expect(map);
+		evict_prepare_readahead(map);
 	for (size_t k = 0; k < PREFETCH_JOBS && k * MAX_CLUSTER_SEGMENTS < p->count; k++) {
 		map_use(map);
 		p->users++;

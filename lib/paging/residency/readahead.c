@@ -169,7 +169,7 @@ static unsigned prepare_batch(struct mapping *map, const struct wanted *w, size_
 		seg_unlock(list[k]);
 	*requests = 0;
 	for (unsigned k = 0; k < n; k++) {
-		recycle_look(map, list[k]);
+		recycle_note_load(map, list[k]);
 		list[k]->frame = frames[k];
 		*requests += seg_request(map, nth_segment(w, at + k), list[k],
 					 frame_addr(frames[k]), frame_use_blank(frames[k]),
@@ -235,7 +235,7 @@ static void load_range(struct mapping *map, size_t first, size_t count, size_t s
 	load_wanted(map, &(struct wanted){ .first = first, .step = step }, count);
 }
 
-bool readahead_wants(const struct mapping *map, size_t i)
+bool readahead_needs_load(const struct mapping *map, size_t i)
 {
 	return is_wanted(map, map_seg(map, i));
 }
@@ -351,10 +351,17 @@ static size_t count_room(const struct mapping *map)
 	return account_readahead_room(map_account(map)) >> map->shift;
 }
 
+static bool is_remote(const struct mapping *map)
+{
+	return io_is_remote(map->backings[map->current].store);
+}
+
 /* Returns how far one run may be read ahead, in segments, if none of them are reclaimed unused. */
 static size_t max_window(const struct mapping *map)
 {
-	return min_size(max_size(config.readahead >> map->shift, MIN_WINDOW_SEGMENTS),
+	size_t most = is_remote(map) ? config.remote_readahead : config.readahead;
+
+	return min_size(max_size(most >> map->shift, MIN_WINDOW_SEGMENTS),
 			account_readahead_window(map_account(map)) >> map->shift);
 }
 
@@ -366,7 +373,7 @@ static size_t current_window(const struct mapping *map)
 			      MIN_WINDOW_SEGMENTS);
 }
 
-void readahead_used(struct mapping *map)
+void readahead_note_use(struct mapping *map)
 {
 	size_t lost = map->residency.ahead_lost;
 
@@ -376,16 +383,16 @@ void readahead_used(struct mapping *map)
 	account_restore_readahead(map_account(map), map->seg_size);
 }
 
-void readahead_pressed(struct mapping *map)
+void readahead_note_pressure(struct mapping *map)
 {
 	account_cut_readahead(map_account(map), ROOM_CUT_PER_WASTE * map->seg_size);
 }
 
-void readahead_wasted(struct mapping *map)
+void readahead_note_waste(struct mapping *map)
 {
 	map->residency.ahead_lost = min_size(map->residency.ahead_lost + WINDOW_CUT_PER_WASTE,
 					     max_window(map));
-	readahead_pressed(map);
+	readahead_note_pressure(map);
 	add(map->stat.readahead_waste, 1);
 }
 
@@ -394,9 +401,10 @@ void readahead_wasted(struct mapping *map)
 static void enlarge_window(const struct mapping *map, struct stream *r, long *from, long *to)
 {
 	size_t most = current_window(map);
+	size_t growth = is_remote(map) ? REMOTE_WINDOW_GROWTH : WINDOW_GROWTH;
 
 	*from = steps_ahead(r) > 0 ? steps_ahead(r) : 0;
-	r->window = min_size(r->window ? r->window * 2 : MIN_WINDOW_SEGMENTS, most);
+	r->window = min_size(r->window ? r->window * growth : MIN_WINDOW_SEGMENTS, most);
 	*to = (long)min_size(r->window, (size_t)*from + count_room(map));
 	/* Storage is kept busy, but with few small requests: if other runs have taken the room,
 	 * this run waits for more. */
@@ -424,53 +432,6 @@ static void catch_up(struct mapping *map, size_t i)
 
 	if (cluster > 1 && !seg_has(map_seg(map, i), SEG_VALID))
 		load_range(map, i, min_size(cluster - i % cluster, map->segs - i), 1);
-}
-
-/* Notes a cluster that could not be dropped. If there is no room for it, eviction takes it
- * later. */
-static void note_missed(struct mapping *map, size_t first)
-{
-	for (size_t k = 0; k < MAX_MISSED_CLUSTERS; k++) {
-		size_t none = 0;
-
-		if (atomic_compare_exchange_strong(&map->residency.missed[k], &none, first + 1))
-			return;
-	}
-}
-
-/* Tries again to drop the clusters whose locks other threads held: the thread that had served a
- * fault there may have lost its processor for long. */
-static void drop_missed(struct mapping *map, size_t cluster, bool all)
-{
-	for (size_t k = 0; k < MAX_MISSED_CLUSTERS; k++) {
-		size_t first = map->residency.missed[k];
-
-		if (!first ||
-		    !atomic_compare_exchange_strong(&map->residency.missed[k], &first, 0))
-			continue;
-		if (first - 1 + cluster <= map->segs &&
-		    !seg_drop_behind(map, first - 1, cluster, all))
-			note_missed(map, first - 1);
-	}
-}
-
-/* Drops the clusters that lie behind segment i; `all`: also those that their policy would keep. */
-static void drop_behind(struct mapping *map, size_t i, size_t cluster, bool all)
-{
-	drop_missed(map, cluster, all);
-	i -= i % cluster;
-	for (size_t k = FIRST_DROPPED_BEHIND; k <= LAST_DROPPED_BEHIND && k * cluster <= i; k++) {
-		if (!seg_drop_behind(map, i - k * cluster, cluster, all) &&
-		    k == LAST_DROPPED_BEHIND)
-			note_missed(map, i - k * cluster);
-	}
-}
-
-/* Whether the run has left more segments behind than stay there. */
-static bool is_long(const struct mapping *map, const struct stream *r, size_t i)
-{
-	return r->stride == 1 && i > r->began &&
-	       i - r->began >= RECYCLE_DISTANCE_BYTES >> map->shift;
 }
 
 /* Loads the steps (from, to] of a run from segment i on. */
@@ -508,7 +469,7 @@ static size_t follow_run(struct mapping *map, size_t i, bool *far)
 	}
 	if (stride && is_run(map, r)) {
 		in_jobs = stride == 1 && r->window >= job_segs(map);
-		*far = is_long(map, r, i);
+		*far = recycle_is_far(map, r, i);
 		overtaken = in_jobs && i <= r->until;
 		enlarge_window(map, r, &from, &to);
 		/* The run ends with the mapping. */
@@ -533,7 +494,8 @@ void readahead_fault(struct mapping *map, size_t i)
 	size_t cluster = follow_run(map, i, &far);
 
 	if (cluster && map->residency.advice == UMMAP_ADV_SEQUENTIAL)
-		drop_behind(map, i, cluster, true);
-	else if (cluster && far && recycle_now(map))
-		drop_behind(map, i - (RECYCLE_DISTANCE_BYTES >> map->shift), cluster, false);
+		recycle_drop_behind(map, i, cluster, true);
+	else if (cluster && far && recycle_is_wanted(map))
+		recycle_drop_behind(map, i - (RECYCLE_DISTANCE_BYTES >> map->shift), cluster,
+				    false);
 }

@@ -21,18 +21,18 @@ static inline bool readahead_is_in_order(const struct mapping *map)
 {
 	return map->residency.advice == UMMAP_ADV_SEQUENTIAL;
 }
-/* A segment that was read ahead was accessed (readahead_used), or is reclaimed without having been
- * accessed (readahead_wasted). */
-void readahead_used(struct mapping *map);
-void readahead_wasted(struct mapping *map);
+/* A segment that was read ahead was accessed (readahead_note_use), or is reclaimed without having
+ * been accessed (readahead_note_waste). */
+void readahead_note_use(struct mapping *map);
+void readahead_note_waste(struct mapping *map);
 /* Readahead takes too much memory: a segment in use was evicted, and was accessed again while it
  * was inactive. */
-void readahead_pressed(struct mapping *map);
+void readahead_note_pressure(struct mapping *map);
 /* Loads [first, last) in the background, as far as memory allows. */
 void readahead_want(struct mapping *map, size_t first, size_t last);
-/* readahead_wants: whether segment i is absent and has contents to be loaded. readahead_load loads
- * such segments of a sorted list at once; it returns false if memory has no room for more. */
-bool readahead_wants(const struct mapping *map, size_t i);
+/* readahead_needs_load: whether segment i is absent and has contents to be loaded. readahead_load
+ * loads such segments of a sorted list at once; it returns false if memory has no room for more. */
+bool readahead_needs_load(const struct mapping *map, size_t i);
 bool readahead_load(struct mapping *map, const size_t *list, size_t n);
 
 #endif

@@ -13,6 +13,8 @@
 #include "paging/residency/recycle.h"
 
 #include "budget/budget.h"
+#include "paging/fault/segment.h"
+#include "paging/residency/evict.h"
 
 /* Returns how many segments of this mapping the budget holds. */
 static uint64_t count_budget_segs(const struct mapping *map)
@@ -21,10 +23,16 @@ static uint64_t count_budget_segs(const struct mapping *map)
 }
 
 /* If frames do not move as a whole, a dropped segment gives no frame that needs no clearing. */
-bool recycle_now(const struct mapping *map)
+bool recycle_is_wanted(const struct mapping *map)
 {
 	return frames_are_whole(map->frames) && map->residency.advice == UMMAP_ADV_NORMAL &&
 	       map_account(map)->arrivals >= map->residency.wanted_until;
+}
+
+bool recycle_is_far(const struct mapping *map, const struct stream *r, size_t i)
+{
+	return r->stride == 1 && i > r->began &&
+	       i - r->began >= RECYCLE_DISTANCE_BYTES >> map->shift;
 }
 
 void recycle_note_return(struct mapping *map, struct seg *s)
@@ -40,8 +48,90 @@ void recycle_note_return(struct mapping *map, struct seg *s)
 		map->residency.wanted_until = now + count_budget_segs(map);
 }
 
-void recycle_leave(struct mapping *map, struct seg *s)
+/* ---- Dropping ---- */
+
+/* Notes the time in a locked segment that has just become absent. */
+static void note_drop(struct mapping *map, struct seg *s)
 {
 	s->frame = (uint32_t)map_account(map)->arrivals;
 	seg_change(s, 0, SEG_LEFT_BEHIND);
+}
+
+static bool is_idle(const struct seg *s)
+{
+	return seg_has(s, SEG_VALID) && !(seg_head(s) & (SEG_INACTIVE | SEG_DIRTY)) && !seg_pins(s);
+}
+
+/* Whether segment s can be unmapped together with `first`. */
+static bool is_idle_too(const struct seg *first, const struct seg *s)
+{
+	return is_idle(s) && seg_as_loaded(s) && seg_as_loaded(first);
+}
+
+/* Makes n locked segments from segment i on absent, behind a sequential run. */
+static void drop_segments(struct mapping *map, size_t i, struct seg **list, unsigned n)
+{
+	bool gone;
+
+	for (unsigned k = 0; k < n; k++)
+		cache_remove(&map->member, list[k]);
+	gone = (n > 1 ? seg_unmap(map, i, list, n) : seg_drop(map, i, list[0])) == 0;
+	/* The frame of the first segment is the next to be taken: the caches have it. */
+	for (unsigned k = n; k-- > 0;) {
+		if (!gone) {
+			seg_put_back(map, list[k]);
+			continue;
+		}
+		frame_free(evict_release_frame(map, list[k]));
+		note_drop(map, list[k]);
+	}
+}
+
+/* Locks the cluster that begins with list[0], which is locked. Unless `all`, the cluster ends
+ * before the first segment of which the policy expects another use. Returns its number of segments,
+ * which is 0 if list[0] is such a segment. */
+static unsigned lock_unneeded(struct mapping *map, size_t i, struct seg **list, size_t max,
+			      bool all)
+{
+	unsigned n, k = 0;
+
+	if (!all && cache_label(&map->member, list[0]))
+		return 0;
+	n = map_lock_cluster(map, i, list, max, is_idle_too);
+	do
+		k++;
+	while (k < n && (all || !cache_label(&map->member, list[k])));
+	for (; n > k; n--)
+		map_unlock(map, i + n - 1, list[n - 1]);
+	return n;
+}
+
+/* Drops those of `count` segments from `first` on that are clean and not locked; unless `all`, only
+ * those of which their policy expects no other use. */
+static void drop_range(struct mapping *map, size_t first, size_t count, bool all)
+{
+	struct seg *list[MAX_CLUSTER_SEGMENTS];
+	size_t end = first + count;
+	unsigned n;
+
+	for (size_t i = first; i < end; i += n ? n : 1) {
+		list[0] = map_seg(map, i);
+		n = 0;
+		if (!is_idle(list[0]) || !seg_trylock(list[0]))
+			continue;
+		if (is_idle(list[0]))
+			n = lock_unneeded(map, i, list, end - i, all);
+		if (n) {
+			drop_segments(map, i, list, n);
+			map_unlock_cluster(map, i, list, n);
+		}
+		map_unlock(map, i, list[0]);
+	}
+}
+
+void recycle_drop_behind(struct mapping *map, size_t i, size_t cluster, bool all)
+{
+	i -= i % cluster;
+	for (size_t k = FIRST_DROPPED_BEHIND; k <= LAST_DROPPED_BEHIND && k * cluster <= i; k++)
+		drop_range(map, i - k * cluster, cluster, all);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Simulates caches of all block sizes, and chooses the best one. Takes no lock, and allocates
- * nothing. Time is counted in the time that storage takes to transfer one segment. */
+ * nothing. Time is counted in nanoseconds. */
 #include "paging/residency/transfer_size.h"
 
 #include "common/minmax.h"
@@ -14,10 +14,10 @@ static uint32_t count_room(const struct transfer_size *t, unsigned level)
 	return (uint32_t)max_size(t->memory >> t->sample_shift >> level, 1);
 }
 
-/* The largest level that leaves memory for several blocks. */
-static unsigned max_level(const struct transfer_size *t)
+/* Blocks leave memory for several others. */
+unsigned transfer_max_level(const struct transfer_size *t)
 {
-	unsigned level = TRANSFER_LEVELS - 1;
+	unsigned level = t->levels - 1;
 
 	while (level > 0 && (size_t)TRANSFER_MEMORY_PART << level > t->memory)
 		level--;
@@ -28,7 +28,7 @@ static unsigned max_level(const struct transfer_size *t)
  * are several of the mapping. */
 static unsigned choose_sample_shift(const struct transfer_size *t)
 {
-	size_t areas = t->segs >> TRANSFER_AREA_SHIFT, held = t->memory >> TRANSFER_AREA_SHIFT;
+	size_t areas = t->segs >> (t->levels - 1), held = t->memory >> (t->levels - 1);
 	unsigned shift = 0;
 
 	while (shift < MAX_SAMPLE_SHIFT && held >> shift >= 2 * MIN_SAMPLED_AREAS &&
@@ -37,15 +37,17 @@ static unsigned choose_sample_shift(const struct transfer_size *t)
 	return shift;
 }
 
-void transfer_begin(struct transfer_size *t, uint32_t *stamps, size_t segs, size_t memory)
+void transfer_begin(struct transfer_size *t, uint32_t *stamps, size_t segs, unsigned shift,
+		    size_t memory)
 {
 	memset(t, 0, sizeof(*t));
 	t->stamps = stamps;
+	t->levels = TRANSFER_AREA_SHIFT - shift + 1;
 	t->segs = segs;
 	t->memory = memory;
 	t->sample_shift = choose_sample_shift(t);
-	t->level = (uint32_t)min_size(FIRST_TRANSFER_LEVEL, max_level(t));
-	t->resolution = t->level / 2;
+	t->level = (uint32_t)min_size(FIRST_TRANSFER_SHIFT - shift, transfer_max_level(t));
+	t->resolution = t->floor = t->level / 2;
 	t->hold_factor = 2;
 	t->gap = 1;
 }
@@ -54,30 +56,36 @@ bool transfer_is_sampled(const struct transfer_size *t, size_t i)
 {
 	/* The high bits of the product depend on all bits of the number. Each smaller sample is a
 	 * part of the larger ones. */
-	uint32_t hash = (uint32_t)(i >> TRANSFER_AREA_SHIFT) * 0x9e3779b1u >> 8;
+	uint32_t hash = (uint32_t)(i >> (t->levels - 1)) * 0x9e3779b1u >> 8;
 
 	return i < t->segs && !(hash & ((1u << t->sample_shift) - 1));
 }
 
+/* Nanoseconds of the load of n segments. */
+static uint64_t load_time(const struct transfer_size *t, size_t n)
+{
+	return REQUEST_NS + ((uint64_t)n << (TRANSFER_AREA_SHIFT - t->levels + 1)) / BYTES_PER_NS;
+}
+
 void transfer_count_load(struct transfer_size *t, size_t n)
 {
-	atomic_fetch_add_explicit(&t->load_cost, TRANSFER_LATENCY + n, memory_order_relaxed);
+	atomic_fetch_add_explicit(&t->load_cost, load_time(t, n), memory_order_relaxed);
 }
 
 void transfer_count_return(struct transfer_size *t)
 {
-	atomic_fetch_add_explicit(&t->return_cost, TRANSFER_RETURN, memory_order_relaxed);
+	atomic_fetch_add_explicit(&t->return_cost, RETURN_NS, memory_order_relaxed);
 }
 
 /* Accesses segment i in all simulated caches. The stamps of an area are a heap: block b of level k
  * is number 2^(last level - k) + b. */
 static void simulate(struct transfer_size *t, size_t i)
 {
-	uint32_t *stamps = t->stamps + (i >> TRANSFER_AREA_SHIFT) * TRANSFER_AREA_STAMPS;
-	size_t in_area = i & (((size_t)1 << TRANSFER_AREA_SHIFT) - 1);
+	size_t last = t->levels - 1, in_area = i & (((size_t)1 << last) - 1);
+	uint32_t *stamps = t->stamps + (i >> last << t->levels);
 
-	for (unsigned k = 0; k < TRANSFER_LEVELS; k++) {
-		size_t first = (size_t)1 << (TRANSFER_AREA_SHIFT - k);
+	for (unsigned k = 0; k <= last; k++) {
+		size_t first = (size_t)1 << (last - k);
 		uint32_t *stamp = &stamps[first + (in_area >> k)];
 
 		if (*stamp && t->loads[k] - *stamp < count_room(t, k))
@@ -85,19 +93,24 @@ static void simulate(struct transfer_size *t, size_t i)
 		*stamp = ++t->loads[k];
 		t->misses[k]++;
 	}
-	t->touches++;
 }
 
 static uint64_t cost_of(const struct transfer_size *t, unsigned level)
 {
-	return t->misses[level] * (uint64_t)(TRANSFER_LATENCY + (1u << level));
+	return t->misses[level] * load_time(t, (size_t)1 << level);
 }
 
-/* Chooses the cheapest level that the resolution shows. A larger block must be clearly better, and
- * so must a change. */
+/* Accesses in which the sampled part of memory is filled n times. */
+static size_t count_fillings(const struct transfer_size *t, unsigned n)
+{
+	return n * (size_t)count_room(t, 0);
+}
+
+/* Chooses the cheapest level that has been seen. A larger block must be clearly better, and so must
+ * a change. */
 static void choose_level(struct transfer_size *t)
 {
-	unsigned best = t->resolution, last = max_level(t);
+	unsigned best = t->floor, last = transfer_max_level(t);
 
 	for (unsigned k = best + 1; k <= last; k++) {
 		if (cost_of(t, k) * 100 < cost_of(t, best) * MAX_COST_OF_LARGER_PERCENT)
@@ -105,78 +118,67 @@ static void choose_level(struct transfer_size *t)
 	}
 	if (best > t->level && t->hold)
 		return;
+	/* If an exploration finds a much lower level, memory holds what the program uses in passes.
+	 * Then accesses to resident segments are not seen, so that higher levels look better than
+	 * they are. */
+	if (t->exploring && best + MIN_HOLD_LEVELS <= t->level) {
+		t->hold = count_fillings(t, t->hold_factor);
+		t->hold_factor = (unsigned)min_size(2 * t->hold_factor, MAX_HOLD_FILLINGS);
+	}
 	if (t->level > last ||
 	    cost_of(t, best) * 100 < cost_of(t, t->level) * MAX_COST_OF_CHANGE_PERCENT)
 		t->level = best;
-	if (t->resolution >= t->level)
-		t->resolution = t->level ? t->level - 1 : 0;
 }
 
 /* Makes old accesses count half as much as new ones. */
 static void age_misses(struct transfer_size *t)
 {
-	while (t->touches > MAX_RECENT_TOUCHES) {
-		t->touches /= 2;
-		for (unsigned k = 0; k < TRANSFER_LEVELS; k++)
+	while (t->misses[t->level] > MAX_RECENT_MISSES) {
+		for (unsigned k = 0; k < t->levels; k++)
 			t->misses[k] /= 2;
 	}
-}
-
-/* Accesses of an exploration that lasts n fillings of the sampled memory. */
-static size_t exploration_len(const struct transfer_size *t, unsigned n)
-{
-	return n * (size_t)count_room(t, 0);
-}
-
-/* Begins an exploration if its returns take a small part of the time of the loads so far. */
-static bool begin_exploration(struct transfer_size *t)
-{
-	size_t len = exploration_len(t, EXPLORATION_FILLINGS);
-
-	if (!t->resolution || t->credit < len * TRANSFER_RETURN * t->gap / 4)
-		return false;
-	t->credit = 0;
-	t->exploring = len;
-	t->resolution = 0;
-	return true;
-}
-
-/* Accesses that find memory as it was before do not count. If a lower level is better, the level
- * stays for a time, in which accesses to resident segments are not seen, so that the higher levels
- * look better than they are. */
-static void explore(struct transfer_size *t)
-{
-	unsigned before = t->level;
-
-	if (--t->exploring == exploration_len(t, EXPLORATION_FILLINGS - 1)) {
-		memset(t->misses, 0, sizeof(t->misses));
-		t->touches = 0;
-	}
-	if (t->exploring)
-		return;
-	choose_level(t);
-	if (t->level < before) {
-		t->hold = exploration_len(t, t->hold_factor);
-		t->hold_factor = (unsigned)min_size(2 * t->hold_factor, MAX_HOLD_FILLINGS);
-	} else if (t->gap < MAX_EXPLORATION_GAP) {
-		t->gap *= 2;
-	}
-	t->resolution = t->level > 3 ? t->level - 3 : 0;
-	t->undecided = 0;
-	age_misses(t);
 }
 
 /* Makes the resolution finer or coarser, so that returns take a bounded part of the time. */
 static void tune_resolution(struct transfer_size *t, uint64_t load_cost, uint64_t return_cost)
 {
-	if (return_cost * 100 > load_cost * MAX_RETURN_PERCENT) {
+	if (t->resolution >= t->level || return_cost * 100 > load_cost * MAX_RETURN_PERCENT) {
 		if (t->resolution + 1 < t->level)
 			t->resolution++;
+		else
+			t->resolution = t->level ? t->level - 1 : 0;
 	} else if (return_cost * 200 < load_cost * MAX_RETURN_PERCENT && t->resolution) {
 		/* The finer level was not seen. Until it is, it counts as the worst possible. */
 		t->misses[t->resolution - 1] = 2 * t->misses[t->resolution];
 		t->resolution--;
 	}
+	t->floor = t->resolution;
+}
+
+/* Begins an exploration if its returns take a small part of the time of the loads so far. The finer
+ * levels are considered when the memory that is simulated for them has been filled. */
+static void begin_exploration(struct transfer_size *t)
+{
+	size_t len = count_fillings(t, EXPLORATION_FILLINGS);
+
+	if (!t->resolution || t->credit < len * RETURN_NS * t->gap / 4)
+		return;
+	t->credit = 0;
+	t->exploring = len;
+	t->explored_level = t->level;
+	t->resolution = 0;
+}
+
+static void continue_exploration(struct transfer_size *t)
+{
+	t->exploring -= min_size(t->exploring, TOUCHES_PER_DECISION);
+	if (t->exploring < count_fillings(t, EXPLORATION_FILLINGS - 1))
+		t->floor = 0;
+	if (t->exploring)
+		return;
+	if (t->level == t->explored_level && t->gap < MAX_EXPLORATION_GAP)
+		t->gap *= 2;
+	t->resolution = t->level > 3 ? t->level - 3 : 0;
 }
 
 static void decide(struct transfer_size *t)
@@ -188,19 +190,20 @@ static void decide(struct transfer_size *t)
 	t->hold -= min_size(t->hold, TOUCHES_PER_DECISION);
 	t->credit += load_cost * MAX_EXPLORATION_PERCENT / 100;
 	t->sample_shift = choose_sample_shift(t);
-	if (begin_exploration(t))
-		return;
 	choose_level(t);
-	tune_resolution(t, load_cost, return_cost);
 	age_misses(t);
+	if (t->exploring)
+		continue_exploration(t);
+	else
+		tune_resolution(t, load_cost, return_cost);
+	if (!t->exploring)
+		begin_exploration(t);
 }
 
 void transfer_touch(struct transfer_size *t, size_t i, size_t memory)
 {
 	t->memory = memory;
 	simulate(t, i);
-	if (t->exploring)
-		explore(t);
-	else if (++t->undecided >= TOUCHES_PER_DECISION)
+	if (++t->undecided >= TOUCHES_PER_DECISION)
 		decide(t);
 }

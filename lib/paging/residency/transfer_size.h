@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The transfer size of a mapping whose segments are single pages: how many neighbors a fault brings
- * in, from one segment to 2 MiB. This module only computes; other files load and evict.
+ * The transfer size of a mapping with small segments: how many neighbors a fault brings in, from
+ * one segment to 2 MiB. This module only computes; other files load and evict.
  *
  * A block of level k is 2^k segments, aligned to their number. A fault loads the absent segments of
  * the block of the current level around it. For each level, the module simulates a cache that loads
@@ -29,13 +29,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Levels: blocks of 1 to 512 segments. An area is a block of the last level. */
+/* log2 of the bytes of an area, which is a block of the last level; and the levels of segments of
+ * 4 KiB, which are the smallest. */
+#define TRANSFER_AREA_SHIFT 21
 #define TRANSFER_LEVELS 10
-#define TRANSFER_AREA_SHIFT (TRANSFER_LEVELS - 1)
 
 struct transfer_size {
 	uint32_t *stamps;          /* for each block of an area, the time in loads of its level when
-				      it was loaded last; an area has TRANSFER_AREA_STAMPS */
+				      it was loaded last; an area has 2^levels stamps */
+	unsigned levels;           /* number of levels: an area has 2^(levels - 1) segments */
 	size_t segs;               /* segments of the mapping that may be sampled */
 	_Atomic uint32_t level;    /* log2 of the segments that a fault brings in */
 	_Atomic uint32_t resolution; /* log2 of the segments that an access in a sampled area makes
@@ -46,25 +48,30 @@ struct transfer_size {
 	size_t memory;             /* segments for which the mapping has memory */
 	uint32_t loads[TRANSFER_LEVELS]; /* clocks: loads of each simulated cache */
 	uint32_t misses[TRANSFER_LEVELS];/* recent loads of each simulated cache */
-	uint32_t touches;          /* recent accesses, halved together with `misses` */
+	unsigned floor;            /* lowest level that is considered */
 	uint32_t undecided;        /* accesses since the last decision */
 	size_t exploring;          /* accesses until the end of the exploration; 0: none */
+	unsigned explored_level;   /* level when the exploration began */
 	size_t hold;               /* accesses for which the level does not rise */
 	unsigned hold_factor;      /* length of the next hold, in fillings of memory */
 	unsigned gap;              /* factor of the time between explorations, in quarters */
 	uint64_t credit;           /* time that explorations may take */
 };
 
-#define TRANSFER_AREA_STAMPS ((size_t)1 << TRANSFER_LEVELS)
-
-/* Bytes of zeroed memory for the stamps of a mapping. Only the part for sampled areas is used. */
-static inline size_t transfer_stamps_len(size_t segs)
+/* Bytes of zeroed memory for the stamps of a mapping of `segs` segments of 2^shift bytes, which are
+ * at most an area. Only the part for sampled areas is used. */
+static inline size_t transfer_stamps_len(size_t segs, unsigned shift)
 {
-	return ((segs >> TRANSFER_AREA_SHIFT) + 1) * TRANSFER_AREA_STAMPS * sizeof(uint32_t);
+	size_t areas = (segs >> (TRANSFER_AREA_SHIFT - shift)) + 1;
+
+	return areas * sizeof(uint32_t) << (TRANSFER_AREA_SHIFT - shift + 1);
 }
 
 /* Begins with the given stamps, which are zeros. memory: segments for which there is memory. */
-void transfer_begin(struct transfer_size *t, uint32_t *stamps, size_t segs, size_t memory);
+void transfer_begin(struct transfer_size *t, uint32_t *stamps, size_t segs, unsigned shift,
+		    size_t memory);
+/* The largest level. */
+unsigned transfer_max_level(const struct transfer_size *t);
 /* Whether the library reports accesses to absent or not yet used segments around segment i. */
 bool transfer_is_sampled(const struct transfer_size *t, size_t i);
 /* Reports an access to segment i, which is sampled. */

@@ -116,10 +116,10 @@ static void make_round(void)
 				writeback_inactive(map_account(map), map); i++)
 			;
 		flush_old(map);
-		stall_look(map);
+		stall_check(map);
 		fault_unpoison(map, false);
-		pagecache_look(map);
-		assemble_look(map);
+		pagecache_check(map);
+		assemble_if_idle(map);
 		map_leave(map);
 	}
 	while (share_is_dynamic() && frame_shrink(NULL))

@@ -90,41 +90,32 @@ static bool is_pinned_by_kernel(struct mapping *map, size_t i, struct seg *s)
 	return seg_deactivate(map, i, s) < 0;
 }
 
-static void find_busy(struct run *run)
-{
-	const struct engine *e = run->map->engine;
-
-	for (unsigned k = 0; k < run->n; k++) {
-		struct seg *s = run->segs[k];
-
-		if (seg_has(s, SEG_DEVICE) ||
-		    (e->refuses_pinned && is_pinned_by_kernel(run->map, run->at[k], s)))
-			run->busy |= 1u << k;
-	}
-}
-
-/* Whether the slot of the k-th segment loses the right to store. */
-static bool must_lose_rights(const struct run *run, unsigned k)
-{
-	return seg_has(run->segs[k], SEG_WRITABLE) && !(run->busy >> k & 1);
-}
-
 /* Step 2 of the cycle in STATES.md, for all segments of the run, with one call for each stretch of
  * writable ones that are not busy. */
 static int make_readonly(struct run *run)
 {
 	struct mapping *map = run->map;
+	uint32_t writable = 0; /* bits as in `busy` */
 
+	for (unsigned k = 0; k < run->n; k++) {
+		struct seg *s = run->segs[k];
+
+		if (seg_has(s, SEG_DEVICE) ||
+		    (map->engine->refuses_pinned && is_pinned_by_kernel(map, run->at[k], s)))
+			run->busy |= 1u << k;
+		else if (seg_has(s, SEG_WRITABLE))
+			writable |= 1u << k;
+	}
 	for (unsigned k = 0, n; k < run->n; k += n) {
 		char *range = map_slot(map, run->at[k]);
 		size_t len;
 		int err;
 
 		n = 1;
-		if (!must_lose_rights(run, k))
+		if (!(writable >> k & 1))
 			continue;
-		while (k + n < run->n && run->at[k + n] == run->at[k] + n &&
-		       must_lose_rights(run, k + n))
+		while (k + n < run->n && writable >> (k + n) & 1 &&
+		       run->at[k + n] == run->at[k] + n)
 			n++;
 		len = map_slots_len(map, run->at[k], n);
 		do
@@ -139,12 +130,6 @@ static int make_readonly(struct run *run)
 			seg_change(run->segs[j], SEG_WRITABLE, 0);
 	}
 	return 0;
-}
-
-/* Returns the address of the contents of segment i. */
-static char *contents_addr(const struct mapping *map, size_t i, const struct seg *s)
-{
-	return seg_has(s, SEG_INACTIVE) ? frame_addr(s->frame) : map_slot(map, i);
 }
 
 /* Whether only the changed bytes of the k-th segment are written, because other mappings write to
@@ -163,7 +148,7 @@ static int write_parts(struct run *run)
 
 	for (unsigned k = 0; k < run->n; k++) {
 		size_t i = run->at[k];
-		const char *buf = contents_addr(map, i, run->segs[k]);
+		const char *buf = map_contents(map, i, run->segs[k]);
 		long end;
 
 		if (!is_written_in_parts(run, k))
@@ -193,7 +178,7 @@ static void make_requests(struct run *run)
 	for (unsigned k = 0; k < run->n; k++) {
 		struct seg *s = run->segs[k];
 		size_t i = run->at[k];
-		char *buf = contents_addr(map, i, s);
+		char *buf = map_contents(map, i, s);
 		uint64_t off = t->offset + ((uint64_t)i << map->shift);
 		size_t len = map->writers && is_written_in_parts(run, k) ? 0 :
 			     map_write_len(map, i, buf);
@@ -274,7 +259,6 @@ static int write_run(struct run *run, bool keep)
 	int err, part = 0;
 
 	in_progress++;
-	find_busy(run);
 	err = make_readonly(run);
 	if (!err) {
 		/* Step 3: stores of other processes are part of this write, or find the segment

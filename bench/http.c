@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * http - the driver http against curl(1), over a server on loopback that delays each answer. The
+ * server is a process with a thread for each connection, which sends ranges of a file by
+ * sendfile(2). The figures: reading an object in order, against one curl with 16 ranges at a time;
+ * and 64 KiB at random places, all named by umprefetch(3), against faults one by one.
+ */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/prctl.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kit/common.h"
+#include "ummap.h"
+
+#define CURL_RANGES 16
+#define RANDOM_BYTES (64 * KIB)
+#define RANDOM_COUNT 512
+
+static const char help[] =
+"usage: http [OPTION ...]\n"
+"Times the driver http and curl over a server that delays its answers; CSV on stdout.\n"
+"UMMAP_DRIVER_PATH must name the folder of the driver.\n"
+"  --dir DIR        for the object (.)\n"
+"  --size SIZE      of the object (1G)\n"
+"  --seg SIZE       of segments, in order (1M)\n"
+"  --delays LIST    in ms (0,20,50)\n"
+"  --keys KEYS      of the URI (none)\n"
+"  --reps N         turns (3)\n";
+
+struct options {
+	const char *dir, *keys;
+	size_t size, seg;
+	size_t delays[8];
+	unsigned ndelays, reps;
+};
+
+/* Shared with the server. */
+struct shared {
+	_Atomic unsigned delay_ms;
+	_Atomic unsigned in_flight, most_in_flight, requests;
+	int port;
+};
+
+static struct shared *shared;
+static int object_fd;
+
+/* ---- The server ---- */
+
+static void wait_as_far_server(void)
+{
+	unsigned now = ++shared->in_flight, most = shared->most_in_flight;
+
+	while (now > most && !atomic_compare_exchange_weak(&shared->most_in_flight, &most, now))
+		;
+	shared->requests++;
+	usleep(shared->delay_ms * 1000);
+	shared->in_flight--;
+}
+
+static bool answer(int fd, const char *request, uint64_t size)
+{
+	const char *range = strcasestr(request, "\nrange: bytes=");
+	unsigned long long first = 0, last = size - 1;
+	char header[400];
+	off_t at;
+	int len;
+
+	if (!range || sscanf(range + 14, "%llu-%llu", &first, &last) != 2)
+		return false;
+	last = last < size ? last : size - 1;
+	wait_as_far_server();
+	len = snprintf(header, sizeof(header), "HTTP/1.1 206 Partial Content\r\nETag: \"1\"\r\n"
+		       "Content-Length: %llu\r\nContent-Range: bytes %llu-%llu/%llu\r\n\r\n",
+		       last - first + 1, first, last, (unsigned long long)size);
+	if (send(fd, header, (size_t)len, MSG_NOSIGNAL | MSG_MORE) != len)
+		return false;
+	for (at = (off_t)first; at <= (off_t)last;)
+		if (sendfile(fd, object_fd, &at, last + 1 - (size_t)at) <= 0)
+			return false;
+	return true;
+}
+
+static void *serve(void *arg)
+{
+	int fd = (int)(intptr_t)arg, one = 1;
+	uint64_t size = (uint64_t)lseek(object_fd, 0, SEEK_END);
+	char request[4096];
+	size_t len = 0;
+	ssize_t n;
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	while ((n = recv(fd, request + len, sizeof(request) - 1 - len, 0)) > 0) {
+		len += (size_t)n;
+		request[len] = '\0';
+		if (!strstr(request, "\r\n\r\n"))
+			continue;
+		len = 0;
+		if (!answer(fd, request, size))
+			break;
+	}
+	close(fd);
+	return NULL;
+}
+
+static void start_server(void)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(at);
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd;
+	pthread_t thread;
+
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		      -1, 0);
+	if (shared == MAP_FAILED || bind(listener, (struct sockaddr *)&at, sizeof(at)) ||
+	    listen(listener, 256) || getsockname(listener, (struct sockaddr *)&at, &len))
+		die("cannot start the server: %s", strerror(errno));
+	shared->port = ntohs(at.sin_port);
+	if (fork() != 0) {
+		close(listener);
+		return;
+	}
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	while ((fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+		pthread_create(&thread, NULL, serve, (void *)(intptr_t)fd);
+		pthread_detach(thread);
+	}
+	_exit(1);
+}
+
+/* ---- Figures: seconds ---- */
+
+static void *map_object(const struct options *o, size_t seg)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[400];
+	void *addr;
+
+	attr.seg_size = seg;
+	snprintf(uri, sizeof(uri), "http://127.0.0.1:%d/object%s%s", shared->port,
+		 *o->keys ? "?" : "", o->keys);
+	if (ummap_open(uri, o->size, 0, PROT_READ, &attr, &addr))
+		die("%s", umerrormsg());
+	return addr;
+}
+
+static volatile uint64_t sum;
+
+static void touch(const char *bytes, size_t len)
+{
+	for (size_t i = 0; i < len; i += 4096)
+		sum += (uint64_t)bytes[i];
+}
+
+static double read_in_order(const struct options *o)
+{
+	uint64_t begin = now_ns();
+	void *addr = map_object(o, o->seg);
+
+	umadvise(addr, o->size, UMMAP_ADV_SEQUENTIAL);
+	touch(addr, o->size);
+	umunmap(addr, 0);
+	return (double)(now_ns() - begin) * 1e-9;
+}
+
+static double read_by_curl(const struct options *o)
+{
+	char *command = malloc(CURL_RANGES * 200), *to = command;
+	size_t part = o->size / CURL_RANGES;
+	uint64_t begin;
+
+	to += sprintf(to, "curl -sS -Z --no-progress-meter --parallel-immediate --parallel-max %d",
+		      CURL_RANGES);
+	for (size_t i = 0; i < CURL_RANGES; i++)
+		to += sprintf(to, "%s -s -f -o /dev/null -r %zu-%zu http://127.0.0.1:%d/object",
+			      i ? " --next" : "", i * part, (i + 1) * part - 1, shared->port);
+	begin = now_ns();
+	if (system(command) != 0)
+		die("cannot run curl");
+	free(command);
+	return (double)(now_ns() - begin) * 1e-9;
+}
+
+static double read_at_random(const struct options *o, bool named)
+{
+	static struct iovec list[RANDOM_COUNT];
+	char *addr = map_object(o, RANDOM_BYTES);
+	uint64_t state = 1, begin;
+	double seconds;
+
+	umadvise(addr, o->size, UMMAP_ADV_RANDOM);
+	for (size_t i = 0; i < RANDOM_COUNT; i++)
+		list[i] = (struct iovec){ addr + next_random(&state) % (o->size / RANDOM_BYTES) *
+						 RANDOM_BYTES, RANDOM_BYTES };
+	begin = now_ns();
+	if (named && umprefetch(list, RANDOM_COUNT))
+		die("%s", umerrormsg());
+	for (size_t i = 0; i < RANDOM_COUNT; i++)
+		touch(list[i].iov_base, RANDOM_BYTES);
+	seconds = (double)(now_ns() - begin) * 1e-9;
+	umunmap(addr, 0);
+	return seconds;
+}
+
+static void print(const char *figure, const char *method, unsigned rep, size_t bytes,
+		  double seconds)
+{
+	printf("%s,%s,%u,%u,%.4f,%.1f,%u,%u\n", figure, method, shared->delay_ms, rep, seconds,
+	       (double)bytes / MIB / seconds, shared->requests, shared->most_in_flight);
+	fflush(stdout);
+	shared->requests = shared->most_in_flight = 0;
+}
+
+static void run(const struct options *o)
+{
+	size_t random = RANDOM_COUNT * RANDOM_BYTES;
+
+	printf("figure,method,delay_ms,rep,seconds,mib_per_s,requests,most_in_flight\n");
+	for (unsigned d = 0; d < o->ndelays; d++) {
+		shared->delay_ms = (unsigned)o->delays[d];
+		for (unsigned rep = 0; rep < o->reps; rep++) {
+			print("order", "curl16", rep, o->size, read_by_curl(o));
+			print("order", "ummap", rep, o->size, read_in_order(o));
+			print("random", "prefetch", rep, random, read_at_random(o, true));
+			if (rep == 0)
+				print("random", "faults", rep, random, read_at_random(o, false));
+		}
+	}
+}
+
+/* Makes the object, and keeps it in the page cache. */
+static void make_object(const struct options *o)
+{
+	char path[PATH_MAX], *block = malloc(MIB);
+	uint64_t state = 7;
+
+	snprintf(path, sizeof(path), "%s/http-object", o->dir);
+	object_fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	if (object_fd < 0)
+		die("cannot create '%s': %s", path, strerror(errno));
+	unlink(path);
+	for (size_t i = 0; i < MIB / 8; i++)
+		((uint64_t *)block)[i] = next_random(&state);
+	for (size_t at = 0; at < o->size; at += MIB)
+		if (pwrite(object_fd, block, MIB, (off_t)at) != (ssize_t)MIB)
+			die("cannot write '%s': %s", path, strerror(errno));
+	free(block);
+}
+
+int main(int argc, char *argv[])
+{
+	static const struct option options[] = {
+		{ "dir", 1, NULL, 'd' }, { "size", 1, NULL, 's' }, { "seg", 1, NULL, 'g' },
+		{ "delays", 1, NULL, 'l' }, { "keys", 1, NULL, 'k' }, { "reps", 1, NULL, 'r' },
+		{ "help", 0, NULL, 'h' }, { 0 },
+	};
+	struct options o = { .dir = ".", .keys = "", .size = GIB, .seg = MIB,
+			     .delays = { 0, 20, 50 }, .ndelays = 3, .reps = 3 };
+	char *text;
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		switch (c) {
+		case 'd': o.dir = optarg; break;
+		case 's': o.size = parse_size("--size", optarg); break;
+		case 'g': o.seg = parse_size("--seg", optarg); break;
+		case 'k': o.keys = optarg; break;
+		case 'r': o.reps = parse_count("--reps", optarg, 100); break;
+		case 'l':
+			o.ndelays = 0;
+			for (text = strtok(optarg, ","); text && o.ndelays < 8;
+			     text = strtok(NULL, ","))
+				o.delays[o.ndelays++] = (size_t)atoi(text);
+			break;
+		default: fputs(help, c == 'h' ? stdout : stderr); return c == 'h' ? 0 : 2;
+		}
+	}
+	make_object(&o);
+	start_server();
+	run(&o);
+	return 0;
+}

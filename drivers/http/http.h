@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The structures that the files of the drivers http and https share. A thread that needs bytes
+ * fills in a request and hands it to the loop (loop.h), a thread that has all sockets. The loop
+ * divides the request into transfers (transfer.h), each of which is one exchange with the server,
+ * or its repetition.
+ */
+#ifndef DRIVERS_HTTP_H
+#define DRIVERS_HTTP_H
+
+#include "../notice.h"
+#include "answer.h"
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <ummap-driver.h>
+
+struct transfer;
+
+/* The values of a URI's keys. */
+struct http_keys {
+	uint64_t timeout;              /* seconds for a load, repetitions included */
+	uint64_t retries;              /* repetitions of a transfer */
+	uint64_t requests;             /* transfers at a time */
+	uint64_t range;                /* longest range of a transfer, in bytes */
+	long version;                  /* CURL_HTTP_VERSION_* */
+	bool needs_validator;          /* whether an object without validator is refused */
+	bool whole;                    /* whether an object may be downloaded as a whole */
+};
+
+/* A handle. The loop changes the fields after `keys`; `fd` and the fields before do not change. */
+struct remote {
+	char *url;                     /* URL of the mapping */
+	char *shown;                   /* URL without its query, for messages */
+	const char *scheme;            /* scheme of the URL and of its redirects */
+	struct http_keys keys;
+	pid_t owner;                   /* process that has opened it */
+	int fd;                        /* temporary file of a whole object; -1: none */
+	struct validator object;       /* state of the object at opening */
+	char *current_url;             /* URL after redirects; NULL: unknown */
+	struct curl_slist *conditions; /* lines of a request that state the validator */
+	struct transfer *idle;         /* transfers without a request */
+	unsigned active;               /* number of transfers with a request */
+	bool has_changed;              /* whether the object is another one than at opening */
+	struct notice notice;          /* receiver of notices */
+	bool has_noticed;              /* whether a failed load has been reported */
+	char why[UMMAP_WHY_BYTES];     /* reason of the last failure */
+};
+
+/* Only in the last two states does `owner` name the thread of the request. */
+enum request_state { REQUEST_FREE, REQUEST_TAKEN, REQUEST_BUSY, REQUEST_DONE };
+
+/* A read of a range inside the object. The submitting thread fills it in; then it belongs to the
+ * loop until its state is REQUEST_DONE. */
+struct request {
+	_Atomic uint32_t state;        /* enum request_state */
+	struct request *next;          /* next one in the list of the loop */
+	struct remote *remote;         /* object to read */
+	struct ummap_io *io;           /* request of the library; NULL: opening */
+	_Atomic pthread_t owner;       /* thread that reaps the request */
+	char *buf;                     /* destination */
+	size_t len;                    /* bytes to read */
+	uint64_t off;                  /* first byte in the object */
+	size_t begun;                  /* bytes for which there are or were transfers */
+	unsigned active;               /* number of its transfers */
+	int64_t deadline;              /* time in ms at which the request fails */
+	int res;                       /* result: 0 or a negative errno value */
+};
+
+#endif

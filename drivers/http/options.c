@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* These functions run while a store is opened, and options_set also in the thread of the loop. */
+#include "options.h"
+
+#include "../keys.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_REDIRECTS 10L
+
+/* ---- Keys ---- */
+
+static bool parse_word(const char *value, const char *const *words, int *index)
+{
+	*index = keys_word(value, words);
+	return *index >= 0;
+}
+
+static bool parse_key(const struct ummap_key *key, struct http_keys *keys)
+{
+	static const char *const versions[] = { "auto", "1.1", "2", NULL };
+	static const long curl_versions[] = { CURL_HTTP_VERSION_2TLS, CURL_HTTP_VERSION_1_1,
+					      CURL_HTTP_VERSION_2_0 };
+	static const char *const answers[] = { "no", "yes", NULL };
+	static const char *const needs[] = { "none", "required", NULL };
+	const char *name = key->name, *value = key->value;
+	int word = 0;
+	bool ok;
+
+	if (strcmp(name, "timeout") == 0)
+		return keys_number(value, 1, 86400, &keys->timeout);
+	if (strcmp(name, "retries") == 0)
+		return keys_number(value, 0, 100, &keys->retries);
+	if (strcmp(name, "requests") == 0)
+		return keys_number(value, 1, 128, &keys->requests);
+	if (strcmp(name, "range") == 0)
+		return keys_size(value, &keys->range) && keys->range >= 4096 &&
+		       keys->range <= (uint64_t)1 << 30;
+	if (strcmp(name, "version") == 0) {
+		ok = parse_word(value, versions, &word);
+		keys->version = curl_versions[ok ? word : 0];
+		return ok;
+	}
+	if (strcmp(name, "validator") == 0) {
+		ok = parse_word(value, needs, &word);
+		keys->needs_validator = word == 1;
+		return ok;
+	}
+	ok = parse_word(value, answers, &word);
+	keys->whole = word == 1;
+	return ok;
+}
+
+int options_parse_keys(const struct ummap_uri *uri, struct http_keys *keys,
+		       struct ummap_geom *geom)
+{
+	static const struct key_type types[] = { HTTP_KEYS(KEY_TYPE) KEY_TYPES_END };
+
+	*keys = (struct http_keys){ .timeout = 60, .retries = 8, .requests = 64,
+				    .range = 1 << 20, .version = CURL_HTTP_VERSION_2TLS,
+				    .needs_validator = true };
+	for (unsigned i = 0; i < uri->nkeys; i++) {
+		if (!parse_key(&uri->keys[i], keys))
+			return keys_refuse_value(geom, "", &uri->keys[i], types);
+	}
+	return 0;
+}
+
+/* ---- URL ---- */
+
+/* The library has decoded the path. Encodes what a URL must not contain, except for '%' before two
+ * hexadecimal digits, which the user has written as %25. */
+static char *encode(const char *scheme, const char *path)
+{
+	char *url = malloc(strlen(scheme) + 3 * strlen(path) + 2), *to = url;
+
+	if (!url)
+		return NULL;
+	to += sprintf(to, "%s:", scheme);
+	for (; *path; path++) {
+		unsigned char c = (unsigned char)*path;
+		bool is_code = c == '%' && isxdigit((unsigned char)path[1]) &&
+			       isxdigit((unsigned char)path[2]);
+
+		if (c <= ' ' || c >= 0x7f || strchr("\"<>\\^`{|}#", c) || (c == '%' && !is_code))
+			to += sprintf(to, "%%%02X", c);
+		else
+			*to++ = (char)c;
+	}
+	*to = '\0';
+	return url;
+}
+
+/* Whether libcurl accepts the URL. *has_user: whether it has a user name or a password. */
+static bool is_valid(const char *url, bool *has_user)
+{
+	CURLU *parts = curl_url();
+	char *user = NULL, *password = NULL;
+	bool ok = parts && curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK;
+
+	*has_user = ok && (curl_url_get(parts, CURLUPART_USER, &user, 0) == CURLUE_OK ||
+			   curl_url_get(parts, CURLUPART_PASSWORD, &password, 0) == CURLUE_OK);
+	curl_free(user);
+	curl_free(password);
+	curl_url_cleanup(parts);
+	return ok;
+}
+
+int options_make_url(const struct ummap_uri *uri, char **url, char **shown,
+		     struct ummap_geom *geom)
+{
+	bool has_user;
+
+	*url = encode(uri->scheme, uri->path);
+	*shown = *url ? strndup(*url, strcspn(*url, "?")) : NULL;
+	if (!*shown)
+		return -ENOMEM;
+	if (strncmp(uri->path, "//", 2) != 0 || !is_valid(*url, &has_user))
+		return keys_refuse(geom, EINVAL, "cannot open '%.200s': it is not a URL. Try "
+				   "%s://HOST/PATH", *shown, uri->scheme);
+	if (has_user)
+		return keys_refuse(geom, EINVAL, "cannot open a URL with a user name or a "
+				   "password, because URIs appear in logs. Try ~/.netrc");
+	return 0;
+}
+
+/* ---- Options of libcurl ---- */
+
+/* libcurl itself does not read these variables; its command curl does. */
+static void set_certificates(CURL *easy)
+{
+	const char *file = secure_getenv("CURL_CA_BUNDLE");
+	const char *folder = secure_getenv("SSL_CERT_DIR");
+
+	if (!file || !*file)
+		file = secure_getenv("SSL_CERT_FILE");
+	if (file && *file)
+		curl_easy_setopt(easy, CURLOPT_CAINFO, file);
+	if (folder && *folder)
+		curl_easy_setopt(easy, CURLOPT_CAPATH, folder);
+}
+
+void options_set(CURL *easy, const char *scheme, const struct http_keys *keys)
+{
+	/* A connection that makes no progress fails early enough for repetitions. */
+	long stall = keys->timeout / 4 > 1 ? (long)(keys->timeout / 4) : 1;
+
+	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, scheme);
+	curl_easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR,
+			 strcmp(scheme, "http") == 0 ? "http,https" : scheme);
+	curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 1L);
+	curl_easy_setopt(easy, CURLOPT_MAXREDIRS, MAX_REDIRECTS);
+	curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(easy, CURLOPT_USERAGENT, "libummap/" UMMAP_VERSION);
+	curl_easy_setopt(easy, CURLOPT_NETRC, (long)CURL_NETRC_OPTIONAL);
+	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, keys->version);
+	curl_easy_setopt(easy, CURLOPT_PIPEWAIT, 1L);
+	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, stall);
+	curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
+	curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, stall);
+	set_certificates(easy);
+}

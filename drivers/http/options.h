@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The keys of a URI, its URL, and the options of libcurl that follow from both. */
+#ifndef DRIVERS_HTTP_OPTIONS_H
+#define DRIVERS_HTTP_OPTIONS_H
+
+#include "http.h"
+
+/* Returns 0, or a negative errno value with a message in geom->why. */
+int options_parse_keys(const struct ummap_uri *uri, struct http_keys *keys,
+		       struct ummap_geom *geom);
+/* Stores the URL of a URI and its form for messages, which the caller frees. Returns 0, or a
+ * negative errno value with a message. */
+int options_make_url(const struct ummap_uri *uri, char **url, char **shown,
+		     struct ummap_geom *geom);
+/* Sets all options that are equal for all exchanges of a handle. */
+void options_set(CURL *easy, const char *scheme, const struct http_keys *keys);
+
+#endif

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One exchange with a server: the options of libcurl, the bytes of the answer, and the decision
+ * what follows. A byte is stored only after the header of its answer has been judged to fit the
+ * request. The bytes that are stored are a prefix of the transfer's range in the same state of the
+ * object, so a repetition asks for the rest only.
+ */
+#include "transfer.h"
+
+#include "loop.h"
+#include "options.h"
+#include "sockets.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_DELAY_MS 100      /* time until the first repetition */
+#define MAX_DELAY_MS 5000       /* time until a repetition if the server gives none */
+#define RECEIVE_BYTES 262144L   /* buffer of libcurl */
+
+static bool is_opening(const struct transfer *t)
+{
+	return !t->request->io;
+}
+
+/* ---- The answer ---- */
+
+static size_t take_line(char *line, size_t size, size_t n, void *arg)
+{
+	struct transfer *t = arg;
+
+	answer_line(&t->answer, line, size * n);
+	return size * n;
+}
+
+static void judge(struct transfer *t)
+{
+	uint64_t first = t->request->off + t->at;
+
+	if (t->is_judged)
+		return;
+	t->is_judged = true;
+	t->verdict = is_opening(t) ?
+		     answer_check_first(&t->answer, &t->request->remote->object) :
+		     answer_check(&t->answer, &t->request->remote->object, first + t->got,
+				  first + t->len - 1);
+}
+
+/* Stores bytes of the body. The first byte of an object is not needed at opening. The result 0 ends
+ * the exchange. */
+static size_t take_bytes(char *bytes, size_t size, size_t n, void *arg)
+{
+	struct transfer *t = arg;
+
+	n *= size;
+	judge(t);
+	if (t->verdict != ANSWER_GOOD)
+		return 0;
+	if (n > t->len - t->got) {
+		t->verdict = ANSWER_BAD;
+		return 0;
+	}
+	if (!is_opening(t))
+		memcpy(t->request->buf + t->at + t->got, bytes, n);
+	t->got += n;
+	return n;
+}
+
+/* ---- The exchange ---- */
+
+static CURL *make_easy(struct transfer *t, const struct remote *remote)
+{
+	CURL *easy = curl_easy_init();
+
+	if (!easy)
+		return NULL;
+	options_set(easy, remote->scheme, &remote->keys);
+	sockets_watch(easy);
+	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_line);
+	curl_easy_setopt(easy, CURLOPT_HEADERDATA, t);
+	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_bytes);
+	curl_easy_setopt(easy, CURLOPT_WRITEDATA, t);
+	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, t->error);
+	curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, RECEIVE_BYTES);
+	return easy;
+}
+
+struct transfer *transfer_take(struct remote *remote)
+{
+	struct transfer *t = remote->idle;
+
+	if (t) {
+		remote->idle = t->next;
+	} else {
+		t = calloc(1, sizeof(*t));
+		if (!t)
+			return NULL;
+		t->easy = make_easy(t, remote);
+		if (!t->easy) {
+			free(t);
+			return NULL;
+		}
+	}
+	t->got = 0;
+	t->tries = 0;
+	t->is_retry_of_url = false;
+	remote->active++;
+	return t;
+}
+
+void transfer_release(struct transfer *t)
+{
+	struct remote *remote = t->request->remote;
+
+	t->next = remote->idle;
+	remote->idle = t;
+	remote->active--;
+}
+
+void transfer_free(struct remote *remote)
+{
+	while (remote->idle) {
+		struct transfer *t = remote->idle;
+
+		remote->idle = t->next;
+		curl_easy_cleanup(t->easy);
+		free(t);
+	}
+}
+
+int transfer_prepare(struct transfer *t)
+{
+	const struct remote *remote = t->request->remote;
+	uint64_t first = t->request->off + t->at;
+	int64_t left = t->request->deadline - loop_now();
+	char range[64];
+
+	snprintf(range, sizeof(range), "%llu-%llu", (unsigned long long)(first + t->got),
+		 (unsigned long long)(first + t->len - 1));
+	memset(&t->answer, 0, sizeof(t->answer));
+	t->got_before = t->got;
+	t->is_judged = false;
+	*t->error = '\0';
+	if (curl_easy_setopt(t->easy, CURLOPT_URL, remote->current_url ? remote->current_url :
+			     remote->url) != CURLE_OK ||
+	    curl_easy_setopt(t->easy, CURLOPT_RANGE, range) != CURLE_OK)
+		return -ENOMEM;
+	curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, remote->conditions);
+	curl_easy_setopt(t->easy, CURLOPT_TIMEOUT_MS, (long)(left > 1 ? left : 1));
+	return 0;
+}
+
+/* ---- What follows ---- */
+
+static enum outcome fail_with(struct transfer *t, int err, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* Stores the reason in remote->why. */
+static enum outcome fail_with(struct transfer *t, int err, const char *format, ...)
+{
+	struct remote *remote = t->request->remote;
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(remote->why, sizeof(remote->why), format, args);
+	va_end(args);
+	t->request->res = err;
+	return OUTCOME_FAILED;
+}
+
+/* The reason of a result of libcurl, which has no message for some of them. */
+static const char *error_text(const struct transfer *t, CURLcode result)
+{
+	if (result == CURLE_OK)
+		return "the answer has no bytes";
+	return *t->error ? t->error : curl_easy_strerror(result);
+}
+
+static enum outcome repeat(struct transfer *t, CURLcode result)
+{
+	const struct http_keys *keys = &t->request->remote->keys;
+	unsigned shift = t->tries < 6 ? t->tries : 6;
+	int64_t delay = (int64_t)FIRST_DELAY_MS << shift, now = loop_now();
+	bool by_status = t->is_judged && t->verdict == ANSWER_REPEAT;
+
+	delay = delay < MAX_DELAY_MS ? delay : MAX_DELAY_MS;
+	/* Transfers that have failed together are not repeated together. */
+	delay += (int64_t)((uintptr_t)t >> 6) % (delay / 4);
+	if (by_status && (int64_t)t->answer.retry_after * 1000 > delay)
+		delay = (int64_t)t->answer.retry_after * 1000;
+	t->again_at = now + delay;
+	if (t->tries++ < keys->retries && t->again_at < t->request->deadline)
+		return OUTCOME_AGAIN;
+	if (by_status)
+		return fail_with(t, -EIO, "the server answers with status %u (attempts: "
+				 "%u)", t->answer.status, t->tries);
+	return fail_with(t, -EIO, "%s (attempts: %u)", error_text(t, result), t->tries);
+}
+
+/* A redirect may lead to an address that is valid for some time only. Asks the URL itself again,
+ * once for each transfer. */
+static enum outcome retry_url(struct transfer *t)
+{
+	struct remote *remote = t->request->remote;
+
+	free(remote->current_url);
+	remote->current_url = NULL;
+	t->is_retry_of_url = true;
+	t->again_at = 0;
+	return OUTCOME_AGAIN;
+}
+
+/* An answer whose status or fields do not fit. */
+static enum outcome refuse_answer(struct transfer *t)
+{
+	struct remote *remote = t->request->remote;
+
+	if ((t->verdict == ANSWER_DENIED || t->verdict == ANSWER_MISSING) &&
+	    remote->current_url && !t->is_retry_of_url)
+		return retry_url(t);
+	switch (t->verdict) {
+	case ANSWER_CHANGED:
+		remote->has_changed = true;
+		return fail_with(t, -EIO, "the object has changed since it was opened. Try to "
+				 "map it again");
+	case ANSWER_DENIED:
+		return fail_with(t, is_opening(t) ? -EACCES : -EIO, "the server refuses the "
+				 "access (status %u). Try a user and a password in ~/.netrc",
+				 t->answer.status);
+	case ANSWER_MISSING:
+		return fail_with(t, is_opening(t) ? -ENOENT : -EIO,
+				 "there is no such object (status %u)", t->answer.status);
+	case ANSWER_NO_RANGES:
+		return fail_with(t, is_opening(t) ? -EOPNOTSUPP : -EIO, "the server does not send "
+				 "ranges of it. Try whole=yes, which downloads the whole object");
+	default:
+		break;
+	}
+	if (t->answer.is_encoded)
+		return fail_with(t, -EIO, "the answer of the server is compressed");
+	if (t->answer.status == 206)
+		return fail_with(t, -EIO, "the answer of the server does not have the bytes that "
+				 "were requested");
+	return fail_with(t, -EIO, "the server answers with status %u", t->answer.status);
+}
+
+/* Whether a repetition may succeed. Others are errors of the request, of certificates, and of
+ * this machine. */
+static bool is_transient(CURLcode result)
+{
+	switch (result) {
+	case CURLE_COULDNT_RESOLVE_PROXY:
+	case CURLE_COULDNT_RESOLVE_HOST:
+	case CURLE_COULDNT_CONNECT:
+	case CURLE_PARTIAL_FILE:
+	case CURLE_OPERATION_TIMEDOUT:
+	case CURLE_SSL_CONNECT_ERROR:
+	case CURLE_GOT_NOTHING:
+	case CURLE_SEND_ERROR:
+	case CURLE_RECV_ERROR:
+	case CURLE_HTTP2:
+	case CURLE_HTTP2_STREAM:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Remembers the address that redirects have led to. */
+static void note_url(const struct transfer *t)
+{
+	struct remote *remote = t->request->remote;
+	char *url = NULL;
+
+	if (remote->current_url ||
+	    curl_easy_getinfo(t->easy, CURLINFO_EFFECTIVE_URL, &url) != CURLE_OK || !url)
+		return;
+	remote->current_url = strdup(url);
+}
+
+enum outcome transfer_finish(struct transfer *t, CURLcode result)
+{
+	bool is_empty;
+
+	/* An answer without a body is judged here. */
+	if (result == CURLE_OK || t->answer.status >= 400)
+		judge(t);
+	if (t->is_judged && t->verdict == ANSWER_REPEAT)
+		return repeat(t, result);
+	if (t->is_judged && t->verdict != ANSWER_GOOD)
+		return refuse_answer(t);
+	is_empty = is_opening(t) && t->is_judged && t->request->remote->object.total == 0;
+	if (t->got == t->len || (result == CURLE_OK && is_empty)) {
+		note_url(t);
+		return OUTCOME_DONE;
+	}
+	/* The server may send a part of the range. */
+	if (result == CURLE_OK && t->got > t->got_before) {
+		t->again_at = 0;
+		return OUTCOME_AGAIN;
+	}
+	if (result == CURLE_OK || is_transient(result))
+		return repeat(t, result);
+	return fail_with(t, -EIO, "%s", error_text(t, result));
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Exchanges with servers. Only the thread of the loop calls these functions, except
+ * transfer_free. */
+#ifndef DRIVERS_HTTP_TRANSFER_H
+#define DRIVERS_HTTP_TRANSFER_H
+
+#include "http.h"
+
+struct transfer {
+	struct transfer *next;         /* next one in a list of the loop or of the handle */
+	CURL *easy;                    /* handle of libcurl */
+	struct request *request;       /* request that the bytes are for */
+	size_t at, len;                /* bytes of the request that the transfer reads */
+	size_t got;                    /* bytes that have been stored */
+	size_t got_before;             /* bytes that had been stored before the exchange */
+	struct answer answer;          /* header of the answer */
+	enum verdict verdict;          /* judgment of the answer */
+	bool is_judged;                /* whether verdict is valid */
+	bool is_retry_of_url;          /* whether the URL replaces one that a redirect has given */
+	bool runs;                     /* whether libcurl works on it */
+	unsigned tries;                /* repetitions so far */
+	int64_t again_at;              /* time in ms of the next repetition */
+	char error[CURL_ERROR_SIZE];   /* message of libcurl */
+};
+
+/* The consequence of the end of an exchange. */
+enum outcome {
+	OUTCOME_DONE,                  /* all bytes of the transfer are there */
+	OUTCOME_AGAIN,                 /* repeat the transfer at again_at */
+	OUTCOME_FAILED                 /* the request fails; request->res has the error */
+};
+
+/* Takes an idle transfer of the handle, or makes one. NULL: no memory. */
+struct transfer *transfer_take(struct remote *remote);
+/* Prepares the exchange for the bytes that the transfer lacks. Returns 0 or a negative errno
+ * value. */
+int transfer_prepare(struct transfer *t);
+/* Decides what follows an exchange that has ended with this result. */
+enum outcome transfer_finish(struct transfer *t, CURLcode result);
+/* Makes the transfer idle. */
+void transfer_release(struct transfer *t);
+/* Frees all idle transfers of a handle that has no others. */
+void transfer_free(struct remote *remote);
+
+#endif

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The download runs in the thread that opens the store. The temporary file has no name, so it ends
+ * with the handle. A failed download is repeated from its beginning.
+ */
+#include "whole.h"
+
+#include "../keys.h"
+#include "loop.h"
+#include "options.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct download {
+	struct remote *remote;
+	struct answer answer;          /* header of the answer */
+	uint64_t got;                  /* bytes in the file */
+	int error;                     /* error of the file; 0: none */
+};
+
+static int make_file(struct ummap_geom *geom)
+{
+	const char *folder = secure_getenv("TMPDIR");
+	int fd;
+
+	if (!folder || !*folder)
+		folder = "/var/tmp";
+	fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	return fd >= 0 ? fd : keys_refuse(geom, errno, "cannot create a temporary file in "
+					  "'%.200s': %s. Try TMPDIR", folder, strerror(errno));
+}
+
+static size_t take_line(char *line, size_t size, size_t n, void *arg)
+{
+	struct download *d = arg;
+
+	answer_line(&d->answer, line, size * n);
+	return size * n;
+}
+
+static size_t take_bytes(char *bytes, size_t size, size_t n, void *arg)
+{
+	struct download *d = arg;
+	size_t len = size * n;
+	ssize_t written;
+
+	if (d->answer.status != 200 || d->answer.is_encoded)
+		return 0;
+	while (len > 0) {
+		written = pwrite(d->remote->fd, bytes, len, (off_t)d->got);
+		if (written < 0 && errno != EINTR) {
+			d->error = -errno;
+			return 0;
+		}
+		if (written > 0) {
+			bytes += written;
+			len -= (size_t)written;
+			d->got += (uint64_t)written;
+		}
+	}
+	return size * n;
+}
+
+/* Returns 0 if the file has the object; 1 if a repetition may succeed; or a negative errno
+ * value. */
+static int try_download(CURL *easy, struct download *d)
+{
+	struct remote *remote = d->remote;
+	char text[CURL_ERROR_SIZE] = "";
+	CURLcode result;
+
+	memset(&d->answer, 0, sizeof(d->answer));
+	d->got = 0;
+	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, text);
+	result = curl_easy_perform(easy);
+	if (d->error) {
+		snprintf(remote->why, sizeof(remote->why), "cannot write the temporary file: %s",
+			 strerror(-d->error));
+		return d->error;
+	}
+	snprintf(remote->why, sizeof(remote->why), "%s", *text ? text : curl_easy_strerror(result));
+	if (result == CURLE_OK && d->answer.status == 200)
+		return 0;
+	if (d->answer.status == 200 && !d->answer.is_encoded)
+		return 1;
+	snprintf(remote->why, sizeof(remote->why), "the server answers with status %u%s",
+		 d->answer.status, d->answer.is_encoded ? " and a compressed body" : "");
+	return -EIO;
+}
+
+static int repeat_download(CURL *easy, struct download *d)
+{
+	int result = 1;
+
+	for (uint64_t i = 0; i <= d->remote->keys.retries && result == 1; i++)
+		result = try_download(easy, d);
+	return result == 1 ? -EIO : result;
+}
+
+int whole_download(struct remote *remote, struct ummap_geom *geom)
+{
+	struct download d = { .remote = remote };
+	CURL *easy = curl_easy_init();
+	int err = easy ? 0 : -ENOMEM;
+
+	if (!err) {
+		remote->fd = make_file(geom);
+		err = remote->fd < 0 ? remote->fd : 0;
+	}
+	if (!err) {
+		options_set(easy, remote->scheme, &remote->keys);
+		curl_easy_setopt(easy, CURLOPT_URL, remote->url);
+		curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_line);
+		curl_easy_setopt(easy, CURLOPT_HEADERDATA, &d);
+		curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_bytes);
+		curl_easy_setopt(easy, CURLOPT_WRITEDATA, &d);
+		err = repeat_download(easy, &d);
+		if (err)
+			keys_refuse(geom, -err, "cannot download '%.150s': %.200s", remote->shown,
+				    remote->why);
+	}
+	curl_easy_cleanup(easy);
+	remote->object = (struct validator){ .total = d.got };
+	return err;
+}
+
+int whole_read(const struct remote *remote, void *buf, size_t len, uint64_t off)
+{
+	while (len > 0) {
+		ssize_t n = pread(remote->fd, buf, len, (off_t)off);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		buf = (char *)buf + n;
+		len -= (size_t)n;
+		off += (uint64_t)n;
+	}
+	return 0;
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Loads and maps runs of neighbors. A run is read by one request into memory that belongs to no
+ * frame, and copied to its slots by one call of the engine. In sampled areas, a part of the run
+ * only gets frames in the pool, and becomes inactive, so that its first access is reported.
+ *
+ * The caller holds the lock of one segment. Locks of neighbors are only tried, and a run ends at
+ * the first neighbor that is locked or not absent, or for which there is no frame.
+ */
+#include "paging/residency/neighbors.h"
+
+#include "base/scratch.h"
+#include "engine/discard.h"
+#include "engine/engine.h"
+#include "paging/fault/segment.h"
+#include "paging/residency/evict.h"
+#include "paging/residency/readahead.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <ummap.h>
+
+/* ---- The size of a transfer ---- */
+
+/* Segments for which this mapping has memory: all of the budget, or what other mappings leave. */
+static size_t count_memory(const struct mapping *map)
+{
+	const struct account *account = map_account(map);
+	size_t budget = account_budget(account) >> map->shift;
+
+	if (account_has_room(account, map->seg_size))
+		return budget;
+	return max_size(min_size(map->member.resident, budget), MIN_FRAMES);
+}
+
+int neighbors_begin(struct mapping *map)
+{
+	size_t len = transfer_stamps_len(map->segs, map->shift);
+	uint32_t *stamps = sys_map_anonymous(len);
+
+	if (!stamps)
+		return -ENOMEM;
+	raw_madvise(stamps, len, MADV_DONTFORK);
+	transfer_begin(&map->residency.transfer, stamps, map->segs, map->shift, count_memory(map));
+	return 0;
+}
+
+void neighbors_end(struct mapping *map)
+{
+	struct transfer_size *t = &map->residency.transfer;
+
+	if (t->stamps)
+		raw_munmap(t->stamps, transfer_stamps_len(t->segs, map->shift));
+	t->stamps = NULL;
+}
+
+/* The number of segments in the block that a fault brings in. */
+static size_t block_size(const struct mapping *map)
+{
+	const struct transfer_size *t = &map->residency.transfer;
+
+	switch (map->residency.advice) {
+	case UMMAP_ADV_RANDOM:
+		return 1;
+	case UMMAP_ADV_SEQUENTIAL:
+		return (size_t)1 << transfer_max_level(t);
+	default:
+		return (size_t)1 << t->level;
+	}
+}
+
+size_t neighbors_transfer_bytes(const struct mapping *map)
+{
+	return neighbors_come(map) ? block_size(map) << map->shift : map->seg_size;
+}
+
+/* Whether accesses to the area of segment i are reported. */
+static bool is_sampled(const struct mapping *map, size_t i)
+{
+	return map->residency.advice == UMMAP_ADV_NORMAL &&
+	       transfer_is_sampled(&map->residency.transfer, i);
+}
+
+/* Reports an access. An access that meets another one is left out. */
+static void report_access(struct mapping *map, size_t i)
+{
+	if (!futex_trylock(&map->residency.stream_lock))
+		return;
+	transfer_touch(&map->residency.transfer, i, count_memory(map));
+	futex_unlock(&map->residency.stream_lock);
+}
+
+/* ---- Runs ---- */
+
+/* Locked neighbors [first, end) around the locked segment `at`. */
+struct run {
+	struct mapping *map;
+	size_t at, first, end;
+	bool (*take)(struct run *run, size_t i, struct seg *s); /* whether segment i, which is
+					locked, belongs to the run; if so, prepares it */
+};
+
+static bool take_neighbor(struct run *run, size_t i)
+{
+	struct seg *s = map_seg(run->map, i);
+
+	if (!seg_trylock(s))
+		return false;
+	if (run->take(run, i, s))
+		return true;
+	seg_unlock(s);
+	return false;
+}
+
+/* Extends the run within the block of n segments around its first one. */
+static void extend_run(struct run *run, size_t n)
+{
+	size_t begin = run->at - run->at % n, end = min_size(begin + n, run->map->segs);
+
+	while (run->end < end && take_neighbor(run, run->end))
+		run->end++;
+	while (run->first > begin && take_neighbor(run, run->first - 1))
+		run->first--;
+}
+
+/* Unlocks the neighbors. */
+static void unlock_run(const struct run *run)
+{
+	for (size_t i = run->first; i < run->end; i++) {
+		if (i != run->at)
+			map_unlock(run->map, i, map_seg(run->map, i));
+	}
+}
+
+/* ---- Loading ---- */
+
+static bool take_absent(struct run *run, size_t i, struct seg *s)
+{
+	if (!readahead_needs_load(run->map, i) ||
+	    seg_backing(s) != seg_backing(map_seg(run->map, run->at)))
+		return false;
+	s->frame = evict_take_spare(run->map);
+	return s->frame != FRAME_NONE;
+}
+
+/* The neighbors stay absent: returns their frames. */
+static void return_frames(const struct run *run)
+{
+	for (size_t i = run->first; i < run->end; i++) {
+		if (i != run->at)
+			evict_return_frame(run->map, map_seg(run->map, i)->frame);
+	}
+}
+
+static int read_run(const struct run *run, char *buf)
+{
+	struct mapping *map = run->map;
+	const struct backing *t = &map->backings[seg_backing(map_seg(map, run->at))];
+	size_t begin = run->first << map->shift, end = min_size(run->end << map->shift, map->size);
+	struct ummap_io io = { .op = UMMAP_IO_READ, .buf = buf, .len = end - begin,
+			       .off = t->offset + begin };
+
+	memset(buf + io.len, 0, map_slots_len(map, run->first, run->end - run->first) - io.len);
+	return seg_read(map, t->store, &io, run->end - run->first);
+}
+
+/* Makes segments [first, end) of the run, which no list has, resident by one call. Only the segment
+ * at which the fault was has been accessed. */
+static int map_run(const struct run *run, size_t first, size_t end, const char *buf)
+{
+	struct mapping *map = run->map;
+	int err;
+
+	for (size_t i = first; i < end; i++) {
+		struct seg *s = map_seg(map, i);
+
+		seg_change(s, SEG_EXPOSED, SEG_VALID);
+		map_touch(map, i);
+		cache_insert(&map->member, s, i == run->at ? UMMAP_EV_READ : UMMAP_EV_AHEAD);
+	}
+	err = map->engine->copy_in(map->engine, map_slot(map, first), buf,
+				   map_slots_len(map, first, (unsigned)(end - first)), false);
+	for (size_t i = first; i < end && err; i++) {
+		cache_remove(&map->member, map_seg(map, i));
+		map_await(map, map_seg(map, i));
+		seg_change(map_seg(map, i), SEG_VALID, 0);
+	}
+	return err;
+}
+
+/* Makes segments [first, end) inactive. */
+static void keep_run(const struct run *run, size_t first, size_t end, const char *buf)
+{
+	struct mapping *map = run->map;
+
+	for (size_t i = first; i < end; i++, buf += map->seg_size) {
+		struct seg *s = map_seg(map, i);
+
+		frame_use_blank(s->frame);
+		memcpy(frame_addr(s->frame), buf, map_slot_len(map, i));
+		seg_change(s, 0, SEG_VALID | SEG_INACTIVE | SEG_AHEAD);
+		map_touch(map, i);
+		cache_deactivate(&map->member, s, INACTIVE_AHEAD);
+		add(map->stat.readahead_loads, 1);
+	}
+}
+
+/* Reads the run and maps it, or the part of it that does not only become inactive. */
+static int fill_run(const struct run *run, char *buf, bool sampled)
+{
+	struct mapping *map = run->map;
+	size_t n = sampled ? (size_t)1 << map->residency.transfer.resolution : 0;
+	size_t first = n ? max_size(run->at - run->at % n, run->first) : run->first;
+	size_t end = n ? min_size(run->at - run->at % n + n, run->end) : run->end;
+	int err = read_run(run, buf);
+
+	if (!err)
+		err = map_run(run, first, end, buf + ((first - run->first) << map->shift));
+	if (err)
+		return err;
+	keep_run(run, run->first, first, buf);
+	keep_run(run, end, run->end, buf + ((end - run->first) << map->shift));
+	return 0;
+}
+
+bool neighbors_load(struct mapping *map, size_t i, struct seg *s, uint32_t frame, bool write)
+{
+	struct run run = { map, i, i, i + 1, take_absent };
+	bool sampled = is_sampled(map, i);
+	char *buf;
+	bool large;
+	int err;
+
+	if (sampled)
+		report_access(map, i);
+	if (seg_has(s, SEG_PAGECACHE) || !map_reads(map, s) || !frame_is_blank(frame))
+		return false;
+	s->frame = frame;
+	extend_run(&run, block_size(map));
+	transfer_count_load(&map->residency.transfer, run.end - run.first);
+	if (run.end - run.first == 1)
+		return false;
+	large = (run.end - run.first) << map->shift > SCRATCH_SIZE;
+	buf = large ? scratch_take_large(&errno) : scratch_take(&errno);
+	err = buf ? fill_run(&run, buf, sampled) : -ENOMEM;
+	if (buf && large)
+		scratch_give_large(&errno, buf);
+	else if (buf)
+		scratch_give(&errno, buf);
+	if (err)
+		return_frames(&run);
+	else if (!write)
+		add(map->stat.read_faults, 1);
+	unlock_run(&run);
+	return !err;
+}
+
+/* ---- Returning ---- */
+
+static bool take_ahead(struct run *run, size_t i, struct seg *s)
+{
+	struct mapping *map = run->map;
+	uint64_t before = seg_head(s);
+
+	if (!seg_has(s, SEG_VALID | SEG_INACTIVE | SEG_AHEAD) || map_len(map, i) < map->seg_size)
+		return false;
+	cache_remove(&map->member, s);
+	seg_change(s, SEG_INACTIVE | SEG_AHEAD | SEG_EXPOSED, 0);
+	cache_insert(&map->member, s, UMMAP_EV_AHEAD);
+	if (map->engine->map(map->engine, map_slot(map, i), frame_addr(s->frame), map->seg_size,
+			     true, false) < 0) {
+		cache_remove(&map->member, s);
+		map_await(map, s);
+		atomic_store_explicit(&s->head, before, memory_order_relaxed);
+		cache_deactivate(&map->member, s, INACTIVE_AHEAD);
+		return false;
+	}
+	frame_note_mapped(s->frame, 1, false, true);
+	return true;
+}
+
+void neighbors_return(struct mapping *map, size_t i)
+{
+	const struct transfer_size *t = &map->residency.transfer;
+	struct run run = { map, i, i, i + 1, take_ahead };
+	bool sampled = is_sampled(map, i);
+
+	if (sampled) {
+		report_access(map, i);
+		transfer_count_return(&map->residency.transfer);
+	}
+	discard_batch_begin(budget_batch_bytes(map->member.least));
+	extend_run(&run, sampled ? (size_t)1 << t->resolution : block_size(map));
+	discard_batch_end();
+	unlock_run(&run);
+}

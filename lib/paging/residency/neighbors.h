@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The neighbors that a fault brings in, in mappings with UMMAP_SEG_AUTO: their number follows from
+ * the accesses (transfer_size.h), unless advice decides it.
+ */
+#ifndef NEIGHBORS_H
+#define NEIGHBORS_H
+
+#include "paging/mapping/mapping.h"
+
+/* Whether the faults of a mapping bring in neighbors. */
+static inline bool neighbors_come(const struct mapping *map)
+{
+	return map->residency.transfer.stamps;
+}
+
+/* Makes the faults of a new mapping bring in neighbors. Returns 0 or -errno. The engine of the
+ * mapping has copy_in. neighbors_end frees the memory for that, if there is any. */
+int neighbors_begin(struct mapping *map);
+void neighbors_end(struct mapping *map);
+/* The number of bytes that a fault brings in at most. */
+size_t neighbors_transfer_bytes(const struct mapping *map);
+
+/*
+ * Loads an absent segment, which the caller has locked and given a frame, together with absent
+ * neighbors. Returns true if the segment is resident. It is read-only, also for a store (`write`),
+ * which the caller counts. Otherwise nothing has changed, and the caller must load the segment
+ * alone.
+ */
+bool neighbors_load(struct mapping *map, size_t i, struct seg *s, uint32_t frame, bool write);
+/* Segment i, which the caller has locked, was loaded as a neighbor and is resident now: makes
+ * neighbors resident that came with it. */
+void neighbors_return(struct mapping *map, size_t i);
+
+#endif

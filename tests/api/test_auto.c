@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_auto.c - mappings with UMMAP_SEG_AUTO: a fault brings in as many neighbors as are used. */
+#include <criterion/criterion.h>
+
+#include "common.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define PAGE ((size_t)4096)
+#define SIZE (64 * MIB)
+#define BUDGET (16 * MIB)
+
+/* Maps a file. The page cache is not mapped, because its pages need no loads. */
+static uint8_t *map_auto(int fd, int prot)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[64];
+	void *m;
+
+	attr.seg_size = UMMAP_SEG_AUTO;
+	attr.engine = UMMAP_ENGINE_SIGBUS;
+	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d?cached=copy", fd);
+	if (ummap_open(uri, file_size(fd), 0, prot, &attr, &m) < 0)
+		cr_skip("%s", umerrormsg());
+	return m;
+}
+
+static uint8_t *map_big(int prot)
+{
+	set_budget(BUDGET);
+	return map_auto(filled_file(SIZE, 1), prot);
+}
+
+/* Loads a word from each page of n blocks at random. */
+static void load_blocks(const uint8_t *m, size_t block, size_t n, uint64_t *random)
+{
+	for (size_t k = 0; k < n; k++) {
+		size_t first = next_random(random) % (SIZE / block) * block;
+
+		for (size_t at = first; at < first + block; at += PAGE)
+			check(m[at] == pattern(at, 1));
+	}
+}
+
+Test(automatic, in_order)
+{
+	uint8_t *m = map_big(PROT_READ);
+	struct umstat st;
+
+	check(stat_of(m).transfer_bytes == 64 * KIB, "%" PRIu64, stat_of(m).transfer_bytes);
+	check_bytes(m, SIZE, 0, 1);
+	st = stat_of(m);
+	check(st.transfer_bytes >= MIB, "%" PRIu64, st.transfer_bytes);
+	check(st.read_bytes == SIZE, "%" PRIu64, st.read_bytes);
+	check(st.read_requests < 256, "%" PRIu64 " requests", st.read_requests);
+	check(st.resident_bytes + st.inactive_bytes <= BUDGET);
+}
+
+Test(automatic, blocks)
+{
+	uint8_t *m = map_big(PROT_READ);
+	uint64_t random = 1, read;
+
+	for (size_t block = 16 * KIB; block <= 256 * KIB; block *= 4) {
+		load_blocks(m, block, SIZE / block, &random);
+		check(stat_of(m).transfer_bytes == block, "%zu: %" PRIu64, block,
+		      stat_of(m).transfer_bytes);
+		read = stat_of(m).read_bytes;
+		load_blocks(m, block, SIZE / 4 / block, &random);
+		check(stat_of(m).read_bytes - read <= SIZE / 4, "%zu", block);
+	}
+}
+
+Test(automatic, single_pages)
+{
+	uint8_t *m = map_big(PROT_READ);
+	uint64_t random = 1;
+
+	load_blocks(m, PAGE, SIZE / PAGE, &random);
+	check(stat_of(m).transfer_bytes <= 2 * PAGE, "%" PRIu64, stat_of(m).transfer_bytes);
+	check(stat_of(m).read_bytes < 2 * SIZE, "%" PRIu64, stat_of(m).read_bytes);
+}
+
+/* Advice decides the size at once. */
+Test(automatic, advice)
+{
+	uint8_t *m = map_big(PROT_READ);
+	uint64_t read;
+
+	check(umadvise(m, SIZE, UMMAP_ADV_RANDOM) == 0);
+	check(stat_of(m).transfer_bytes == PAGE);
+	for (size_t at = 0; at < 64 * PAGE; at += PAGE)
+		check(m[at] == pattern(at, 1));
+	check(stat_of(m).read_bytes == 64 * PAGE);
+	check(umadvise(m, SIZE, UMMAP_ADV_SEQUENTIAL) == 0);
+	check(stat_of(m).transfer_bytes == 2 * MIB);
+	check(m[4 * MIB] == pattern(4 * MIB, 1));
+	check(stat_of(m).read_bytes == 64 * PAGE + 2 * MIB);
+	check(umadvise(m, SIZE, UMMAP_ADV_NORMAL) == 0);
+	check(umadvise(m + 8 * MIB, MIB, UMMAP_ADV_WILLNEED) == 0);
+	for (int tries = 0; stat_of(m).readahead_loads < MIB / PAGE && tries < 1000; tries++)
+		pause_ms(5);
+	read = stat_of(m).read_bytes;
+	check_bytes(m + 8 * MIB, MIB, 8 * MIB, 1);
+	check(stat_of(m).read_bytes == read);
+}
+
+/* Only pages that the program has stored to are dirty and are written, and each first store is one
+ * fault. */
+Test(automatic, stores)
+{
+	uint8_t *m = map_big(READ_WRITE);
+	struct umstat st;
+
+	fill(m + 3 * PAGE, 2 * PAGE, 0, 2);
+	st = stat_of(m);
+	check(st.write_faults + st.upgrade_faults == 2 && st.read_faults == 0,
+	      "%" PRIu64 " %" PRIu64 " %" PRIu64, st.write_faults, st.upgrade_faults,
+	      st.read_faults);
+	check(st.dirty_bytes == 2 * PAGE && st.read_bytes == 64 * KIB);
+	check(umsync(m, 0) == 0);
+	check(stat_of(m).write_bytes == 2 * PAGE);
+	check_bytes(m, 3 * PAGE, 0, 1);
+	check_bytes(m + 3 * PAGE, 2 * PAGE, 0, 2);
+	check_bytes(m + 5 * PAGE, SIZE - 5 * PAGE, 5 * PAGE, 1);
+}
+
+/* A store to a page that came as a neighbor is noticed. */
+Test(automatic, neighbors)
+{
+	uint8_t *m = map_big(READ_WRITE);
+
+	check(umadvise(m, SIZE, UMMAP_ADV_SEQUENTIAL) == 0);
+	check(m[0] == pattern(0, 1));
+	fill(m + 5 * PAGE, PAGE, 0, 2);
+	check(stat_of(m).read_requests == 1 && stat_of(m).upgrade_faults == 1);
+	check(umsync(m, 1) == 0);
+	check_bytes(m + 5 * PAGE, PAGE, 0, 2);
+}
+
+/* If the neighbors cannot be read, the page is read alone; if it cannot, its access gets the error,
+ * and a later one succeeds. */
+Test(automatic, errors)
+{
+	int fd = filled_file(MIB, 1);
+	uint64_t value;
+	char uri[160];
+	void *m;
+
+	catch_sigbus();
+	for (unsigned times = 1; times <= 2; times++) {
+		struct ummap_attr attr = UMMAP_ATTR_INIT;
+
+		attr.seg_size = UMMAP_SEG_AUTO;
+		attr.engine = UMMAP_ENGINE_SIGBUS;
+		snprintf(uri, sizeof(uri), "error+posix:/proc/self/fd/%d?cached=copy&error.op=read"
+			 "&error.nth=1&error.times=%u", fd, times);
+		if (ummap_open(uri, MIB, 0, PROT_READ, &attr, &m) < 0)
+			cr_skip("%s", umerrormsg());
+		check(try_load(m, &value) == (times == 1));
+		check_bytes(m, MIB, 0, 1);
+		check(stat_of(m).read_errors == times, "%" PRIu64, stat_of(m).read_errors);
+		check(umunmap(m, 0) == 0);
+	}
+}
+
+/* The last page is part of a run, and its bytes behind the end of the mapping are zeros. */
+Test(automatic, short_end)
+{
+	int fd = filled_file(MIB, 1);
+	uint8_t *m;
+
+	check(ftruncate(fd, MIB - 100) == 0);
+	m = map_auto(fd, PROT_READ);
+	check_bytes(m + MIB - 32 * KIB, 32 * KIB - 100, MIB - 32 * KIB, 1);
+	check_zeros(m + MIB - 100, 100);
+	check(stat_of(m).read_requests <= 2, "%" PRIu64, stat_of(m).read_requests);
+}
+
+/* A mapping that grows has neighbors in its new part, too. */
+Test(automatic, grows)
+{
+	int fd = filled_file(4 * MIB, 1);
+	void *m, *moved = NULL;
+
+	check(ummap(MIB, UMMAP_SEG_AUTO, READ_WRITE, fd, 0, 1, 1, UMMAP_PTYPE_FIFO, &m) == 0);
+	check_bytes(m, MIB, 0, 1);
+	check(umremap(m, 4 * MIB, -1, -1, 0, &moved) == 0);
+	check_bytes(moved, 4 * MIB, 0, 1);
+	fill(moved, 4 * MIB, 0, 2);
+	check(umunmap(moved, 1) == 0);
+	check_file(fd, 0, 4 * MIB, 0, 2);
+}
+
+/* Engines that do not copy have segments of the default size. */
+Test(automatic, other_engines)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *m;
+
+	attr.seg_size = UMMAP_SEG_AUTO;
+	attr.engine = UMMAP_ENGINE_SEGV;
+	check(ummap_open("null:64M", 64 * MIB, 0, PROT_READ, &attr, &m) == 0);
+	check(stat_of(m).transfer_bytes == 2 * MIB);
+	check(((volatile uint8_t *)m)[0] == 0);
+	check(stat_of(m).resident_bytes == 2 * MIB);
+	check(umunmap(m, 0) == 0);
+}
+
+Test(automatic, by_the_environment)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *m;
+
+	set_env("UMMAP_SEG_SIZE", "auto");
+	unsetenv("UMMAP_ENGINE");
+	check(ummap_open("null:64M", 64 * MIB, 0, PROT_READ, &attr, &m) == 0);
+	check(stat_of(m).transfer_bytes == (stat_of(m).engine == UMMAP_ENGINE_SIGBUS ?
+						   64 * KIB : 2 * MIB));
+	check(umunmap(m, 0) == 0);
+}
+
+struct part {
+	uint8_t *m;
+	uint64_t random;
+};
+
+/* Adds 1 to the first word of pages at random. */
+static void *add_to_pages(void *arg)
+{
+	struct part *p = arg;
+
+	for (size_t k = 0; k < 20000; k++) {
+		size_t at = next_random(&p->random) % (SIZE / PAGE) * PAGE;
+
+		atomic_fetch_add((_Atomic uint64_t *)(p->m + at), 1);
+		/* Neighbors come and go with the pages. */
+		check(p->m[(at ^ PAGE) + 100] == pattern((at ^ PAGE) + 100, 1));
+	}
+	return NULL;
+}
+
+Test(automatic, threads)
+{
+	uint8_t *m = map_big(READ_WRITE);
+	struct part part[4];
+	pthread_t thread[4];
+	uint64_t sum = 0;
+
+	for (unsigned k = 0; k < 4; k++) {
+		part[k] = (struct part){ m, k + 1 };
+		check(pthread_create(&thread[k], NULL, add_to_pages, &part[k]) == 0);
+	}
+	for (unsigned k = 0; k < 4; k++)
+		check(pthread_join(thread[k], NULL) == 0);
+	for (size_t at = 0; at < SIZE; at += PAGE)
+		sum += *(uint64_t *)(m + at) - pattern_word(at, 1);
+	check(sum == 4 * 20000, "%" PRIu64, sum);
+}

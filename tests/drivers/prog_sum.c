@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * prog_sum - mappings of a store behind sum+: after kill -9 at any moment, each load succeeds, and
+ * has what the last umsync made durable, or later stores. A load of a damaged block raises SIGBUS,
+ * and umcopy returns EIO. The command `ummap sum` makes checksums, and finds the damage.
+ *
+ *	prog_sum [ROUNDS [SEED]]
+ */
+#include "common.h"
+#include "ummap-driver.h"
+
+#define SEG (16 * KIB)
+#define SIZE (64 * SEG)
+#define ROUNDS 20
+
+static char store[320], sums[330];
+static const char *filters; /* beginning of the URI, such as "sum+posix" */
+
+static uint64_t *map_store(int prot)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[400];
+	void *addr;
+
+	attr.seg_size = SEG;
+	snprintf(uri, sizeof(uri), "%s:%s", filters, store);
+	check(ummap_open(uri, SIZE, 0, prot, &attr, &addr) == 0, "%s", umerrormsg());
+	return addr;
+}
+
+/* Each word has the version. */
+static void put_version(uint64_t *words, uint64_t version)
+{
+	for (size_t i = 0; i < SIZE / 8; i++)
+		words[i] = version << 32 | i;
+}
+
+static void check_version(const uint64_t *words, uint64_t least, uint64_t most)
+{
+	for (size_t i = 0; i < SIZE / 8; i++)
+		check((uint32_t)words[i] == i && words[i] >> 32 >= least && words[i] >> 32 <= most,
+		      "word %zu is %#" PRIx64 ": version %" PRIu64 " was durable", i, words[i],
+		      least);
+}
+
+static void make_store(void)
+{
+	uint64_t *words = malloc(SIZE);
+	int fd = temp_named("store", 0, store);
+
+	put_version(words, 0);
+	check(write(fd, words, SIZE) == (ssize_t)SIZE);
+	close(fd);
+	free(words);
+	snprintf(sums, sizeof(sums), "%s.sum", store);
+	unlink(sums);
+}
+
+/* ---- kill -9 ---- */
+
+static int said;
+
+static void store_and_sync(void *durable)
+{
+	uint64_t *words;
+
+	set_budget(SIZE / 8);
+	words = map_store(READ_WRITE);
+	/* Segments of the version under way were written by evictions. */
+	check_version(words, *(uint64_t *)durable, *(uint64_t *)durable + 2);
+	for (uint64_t version = *(uint64_t *)durable + 1;; version++) {
+		put_version(words, version);
+		check(umsync(words, 0) == 0);
+		check(write(said, &version, sizeof(version)) == sizeof(version));
+	}
+}
+
+static void kill_once(uint64_t *random, uint64_t *durable)
+{
+	uint64_t now;
+	int pipes[2];
+	pid_t child;
+
+	check(pipe2(pipes, O_CLOEXEC) == 0);
+	said = pipes[1];
+	child = start_child(store_and_sync, durable);
+	close(pipes[1]);
+	check(read(pipes[0], durable, sizeof(*durable)) == sizeof(*durable), "the first sync");
+	pause_ms(next_random(random) % 40);
+	check(kill(child, SIGKILL) == 0);
+	check_killed(wait_child(child), SIGKILL);
+	while (read(pipes[0], &now, sizeof(now)) == sizeof(now))
+		*durable = now;
+	close(pipes[0]);
+}
+
+static void check_kills(uint64_t *random, unsigned rounds)
+{
+	uint64_t durable = 0;
+
+	make_store();
+	for (unsigned i = 0; i < rounds; i++)
+		kill_once(random, &durable);
+}
+
+/* ---- Damage ---- */
+
+/* The command ummap stands beside the folder of this program. */
+static void run_tool(void *verb)
+{
+	char tool[400];
+	ssize_t len = readlink("/proc/self/exe", tool, 320);
+	int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+	check(len > 0 && len < 320 && fd >= 0 && dup2(fd, 1) == 1);
+	tool[len] = '\0';
+	strcpy(strrchr(tool, '/'), "/../ummap");
+	execl(tool, "ummap", "sum", verb, store, NULL);
+	_exit(127);
+}
+
+static void load_damaged(void *unused)
+{
+	uint64_t *words, word;
+
+	(void)unused;
+	set_budget(2 * SIZE);
+	words = map_store(PROT_READ);
+	check(words[0] == 0 && words[SIZE / 16 + SEG / 8] == SIZE / 16 + SEG / 8);
+	check(umcopy(&word, &words[SIZE / 16], 8) < 0 && errno == EIO, "%d", errno);
+	signal(SIGBUS, SIG_DFL);
+	word = words[SIZE / 16];
+	_exit((int)word);
+}
+
+static void check_damage(void)
+{
+	struct timespec times[2] = { { 0, UTIME_OMIT }, { 0, 0 } };
+	struct stat st;
+	int fd;
+
+	make_store();
+	filters = "sum+posix";
+	check_exits(run_child(run_tool, "check"), 2);
+	check_exits(run_child(run_tool, "make"), 0);
+	check_exits(run_child(run_tool, "check"), 0);
+	fd = open(store, O_RDWR | O_CLOEXEC);
+	check(fd >= 0 && fstat(fd, &st) == 0 && pwrite(fd, "x", 1, SIZE / 2 + 3) == 1);
+	times[1] = st.st_mtim;
+	check(futimens(fd, times) == 0 && close(fd) == 0);
+	check_exits(run_child(run_tool, "make"), 0);
+	check_exits(run_child(run_tool, "check"), 1);
+	check_killed(run_child(load_damaged, NULL), SIGBUS);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : by_time(ROUNDS, 200);
+	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : (uint64_t)time(NULL);
+	bool uring = has_driver("uring");
+
+	printf("seed %" PRIu64 "\n", seed);
+	fflush(stdout);
+	check_damage();
+	for (int i = 0; i <= uring; i++) {
+		filters = i ? "sum+uring" : "sum+posix";
+		check_kills(&seed, rounds / (2 + uring));
+	}
+	filters = "sum+wal+posix";
+	check_kills(&seed, rounds / (2 + uring));
+	return 0;
+}
