@@ -699,7 +699,7 @@ static int write_all_back(struct cache *c)
 
 /* Dirty blocks that cannot be written back stay, durably. A filter behind this one may write the
  * far store until it is closed. */
-static int end(struct cache *c)
+static int end_handle(struct cache *c)
 {
 	int err = 0, closing, noting = 0, committing;
 	uint64_t size = 0;
@@ -815,7 +815,7 @@ static int cache_close(void *h)
 	if (behind_inherited(&c->o.store))
 		err = behind_close(&c->o.store);
 	else
-		err = c->handed ? end_handed(c) : end(c);
+		err = c->handed ? end_handed(c) : end_handle(c);
 	close_near(c);
 	release_handle(c);
 	return -abs(err);

@@ -122,8 +122,8 @@ static int send_run(struct cache *c, struct run *run)
 }
 
 /* Adds n consecutive parts of a block to the run. */
-static int collect(struct cache *c, struct cache_flight *f, unsigned first, unsigned n,
-		   struct run *run)
+static int collect_parts(struct cache *c, struct cache_flight *f, unsigned first, unsigned n,
+			 struct run *run)
 {
 	uint64_t skip = first * OVERLAY_PART, off = (f->block << c->shift) + skip;
 	size_t bytes = n * OVERLAY_PART;
@@ -151,7 +151,7 @@ static int send_block(struct cache *c, struct cache_flight *f, struct run *run)
 	for (unsigned k = 0, n; k < nparts && !err && !f->unread; k += n) {
 		n = cache_run(f->parts, k, nparts - k);
 		if (f->parts >> k & 1)
-			err = collect(c, f, k, n, run);
+			err = collect_parts(c, f, k, n, run);
 	}
 	return err;
 }
@@ -341,7 +341,7 @@ static void land_slot(struct cache *c, const struct cache_flight *f, bool is_bac
 }
 
 /* As a reader: a clean slot that is evicted meanwhile gets no other block. */
-static void land(struct cache *c, const struct cache_flight *f, bool is_back)
+static void land_block(struct cache *c, const struct cache_flight *f, bool is_back)
 {
 	unsigned ticket = overlay_enter(&c->o);
 	uint64_t failures;
@@ -360,7 +360,7 @@ static void land(struct cache *c, const struct cache_flight *f, bool is_back)
 }
 
 /* *unread: an error of reading the near file. */
-static int fly(struct cache *c, unsigned n, bool gently, int *unread)
+static int write_flight_back(struct cache *c, unsigned n, bool gently, int *unread)
 {
 	unsigned far_failures;
 	int err = cache_commit(c);
@@ -379,7 +379,7 @@ static int fly(struct cache *c, unsigned n, bool gently, int *unread)
 	}
 	c->landed = true;
 	for (unsigned i = 0; i < n; i++) {
-		land(c, &c->flight[i], !err && !c->flight[i].unread);
+		land_block(c, &c->flight[i], !err && !c->flight[i].unread);
 		*unread = *unread ? *unread : c->flight[i].unread;
 	}
 	if (!err)
@@ -398,7 +398,7 @@ static int write_slots_back(struct cache *c, uint32_t most, bool gently)
 	for (uint32_t left = most < dirty ? most : dirty; left > 0 && n > 0 && !err; left -= n) {
 		n = begin_flight(c, left);
 		if (n > 0)
-			err = fly(c, n, gently, &unread);
+			err = write_flight_back(c, n, gently, &unread);
 	}
 	if (unread)
 		cache_near_failed(c, unread);
@@ -642,7 +642,7 @@ void cache_give_notices(struct cache *c)
 }
 
 /* Returns whether there is more to do at once. */
-static bool step(struct cache *c, bool quiet)
+static bool do_due_work(struct cache *c, bool quiet)
 {
 	cache_give_notices(c);
 	start_writing(c);
@@ -676,7 +676,7 @@ static void *run_thread(void *arg)
 		seen = now;
 		past = c->past;
 		futex_lock(&c->stepping);
-		again = !c->stop && step(c, quiet);
+		again = !c->stop && do_due_work(c, quiet);
 		futex_unlock(&c->stepping);
 		rests = c->index.lists[CACHE_DIRTY].count || is_unsettled(c);
 		if (!again)

@@ -12,7 +12,7 @@
 
 /* ---- Hashes ---- */
 
-static uint64_t mix(uint64_t x)
+static uint64_t mix_bits(uint64_t x)
 {
 	x ^= x >> 32;
 	x *= 0xd6e8feb86659fd93u;
@@ -23,10 +23,10 @@ static uint64_t mix(uint64_t x)
 
 static uint32_t *bucket_of(const struct cache_index *ix, uint64_t key)
 {
-	return &ix->buckets[mix(key) & (ix->nbuckets - 1)];
+	return &ix->buckets[mix_bits(key) & (ix->nbuckets - 1)];
 }
 
-static void hash_in(struct cache_index *ix, uint32_t s, uint64_t key)
+static void insert_in_bucket(struct cache_index *ix, uint32_t s, uint64_t key)
 {
 	uint32_t *bucket = bucket_of(ix, key);
 
@@ -35,7 +35,7 @@ static void hash_in(struct cache_index *ix, uint32_t s, uint64_t key)
 	*bucket = s;
 }
 
-static void hash_out(struct cache_index *ix, uint32_t s)
+static void remove_from_bucket(struct cache_index *ix, uint32_t s)
 {
 	uint32_t *at = bucket_of(ix, ix->slots[s].key);
 
@@ -57,7 +57,7 @@ uint32_t cache_find(const struct cache_index *ix, uint64_t block, bool dirty)
 
 /* ---- Lists ---- */
 
-static void list_in(struct cache_index *ix, uint32_t s, enum cache_list list)
+static void append_to_list(struct cache_index *ix, uint32_t s, enum cache_list list)
 {
 	struct cache_queue *q = &ix->lists[list];
 	struct cache_slot *slot = &ix->slots[s];
@@ -73,7 +73,7 @@ static void list_in(struct cache_index *ix, uint32_t s, enum cache_list list)
 	q->count++;
 }
 
-static void list_out(struct cache_index *ix, uint32_t s)
+static void remove_from_list(struct cache_index *ix, uint32_t s)
 {
 	struct cache_slot *slot = &ix->slots[s];
 	struct cache_queue *q = &ix->lists[slot->list];
@@ -89,10 +89,10 @@ static void list_out(struct cache_index *ix, uint32_t s)
 	q->count--;
 }
 
-static void move(struct cache_index *ix, uint32_t s, enum cache_list list)
+static void move_slot(struct cache_index *ix, uint32_t s, enum cache_list list)
 {
-	list_out(ix, s);
-	list_in(ix, s, list);
+	remove_from_list(ix, s);
+	append_to_list(ix, s, list);
 }
 
 /* ---- Ghosts: half of a hash and a time, in one of the few places that the hash allows ---- */
@@ -109,7 +109,7 @@ static uint16_t ghost_tick(const struct cache_index *ix)
 
 static void add_ghost(struct cache_index *ix, uint64_t block)
 {
-	uint64_t hash = mix(block);
+	uint64_t hash = mix_bits(block);
 	uint32_t *places = ghost_places(ix, hash), *oldest = places;
 	uint16_t now = ghost_tick(ix);
 
@@ -124,7 +124,7 @@ static void add_ghost(struct cache_index *ix, uint64_t block)
 /* Removes a ghost. Returns whether the block has left recently. */
 static bool take_ghost(struct cache_index *ix, uint64_t block)
 {
-	uint64_t hash = mix(block);
+	uint64_t hash = mix_bits(block);
 	uint32_t *places = ghost_places(ix, hash);
 	uint16_t now = ghost_tick(ix);
 
@@ -141,13 +141,13 @@ static bool take_ghost(struct cache_index *ix, uint64_t block)
 
 /* ---- Slots ---- */
 
-static void list_new(struct cache_index *ix, uint32_t s)
+static void append_new(struct cache_index *ix, uint32_t s)
 {
 	struct cache_slot *slot = &ix->slots[s];
 	bool dirty = slot->key & 1;
 
 	slot->freq = slot->flying = slot->rewritten = 0;
-	list_in(ix, s, dirty ? CACHE_DIRTY : take_ghost(ix, slot->key >> 1) ? CACHE_MAIN :
+	append_to_list(ix, s, dirty ? CACHE_DIRTY : take_ghost(ix, slot->key >> 1) ? CACHE_MAIN :
 		CACHE_SMALL);
 }
 
@@ -155,14 +155,14 @@ void cache_add(struct cache_index *ix, uint32_t s, uint64_t block, bool dirty, u
 {
 	ix->slots[s].since = now;
 	ix->slots[s].writers = 0;
-	hash_in(ix, s, block << 1 | dirty);
-	list_new(ix, s);
+	insert_in_bucket(ix, s, block << 1 | dirty);
+	append_new(ix, s);
 }
 
-static void take_out(struct cache_index *ix, uint32_t s)
+static void remove_slot(struct cache_index *ix, uint32_t s)
 {
-	hash_out(ix, s);
-	list_out(ix, s);
+	remove_from_bucket(ix, s);
+	remove_from_list(ix, s);
 }
 
 void cache_hit(struct cache_index *ix, uint32_t s)
@@ -175,23 +175,23 @@ void cache_unlist(struct cache_index *ix, uint32_t s)
 {
 	if (ix->slots[s].list == CACHE_MAIN)
 		add_ghost(ix, ix->slots[s].key >> 1);
-	take_out(ix, s);
+	remove_slot(ix, s);
 }
 
 void cache_stay_dirty(struct cache_index *ix, uint32_t s, uint32_t now)
 {
 	ix->slots[s].since = now;
 	ix->slots[s].flying = 0;
-	move(ix, s, CACHE_DIRTY);
+	move_slot(ix, s, CACHE_DIRTY);
 }
 
 void cache_make_clean(struct cache_index *ix, uint32_t s)
 {
 	uint64_t block = ix->slots[s].key >> 1;
 
-	take_out(ix, s);
-	hash_in(ix, s, block << 1);
-	list_new(ix, s);
+	remove_slot(ix, s);
+	insert_in_bucket(ix, s, block << 1);
+	append_new(ix, s);
 }
 
 /* ---- Eviction ---- */
@@ -202,10 +202,10 @@ static uint32_t evict_main(struct cache_index *ix)
 
 	while ((s = ix->lists[CACHE_MAIN].first) != CACHE_NO_SLOT && ix->slots[s].freq) {
 		ix->slots[s].freq--;
-		move(ix, s, CACHE_MAIN);
+		move_slot(ix, s, CACHE_MAIN);
 	}
 	if (s != CACHE_NO_SLOT)
-		take_out(ix, s);
+		remove_slot(ix, s);
 	return s;
 }
 
@@ -215,12 +215,12 @@ static uint32_t evict_small(struct cache_index *ix)
 
 	while ((s = ix->lists[CACHE_SMALL].first) != CACHE_NO_SLOT && ix->slots[s].freq > 1) {
 		ix->slots[s].freq = 0;
-		move(ix, s, CACHE_MAIN);
+		move_slot(ix, s, CACHE_MAIN);
 	}
 	if (s == CACHE_NO_SLOT)
 		return s;
 	add_ghost(ix, ix->slots[s].key >> 1);
-	take_out(ix, s);
+	remove_slot(ix, s);
 	return s;
 }
 
@@ -237,21 +237,21 @@ uint32_t cache_evict(struct cache_index *ix)
 
 /* ---- Beginning and end ---- */
 
-static size_t align(size_t bytes)
+static size_t align_size(size_t bytes)
 {
 	return (bytes + 63) & ~(size_t)63;
 }
 
 int cache_index_init(struct cache_index *ix, uint32_t nslots)
 {
-	size_t slots = align(nslots * sizeof(struct cache_slot)), buckets;
+	size_t slots = align_size(nslots * sizeof(struct cache_slot)), buckets;
 	char *at;
 
 	*ix = (struct cache_index){ .nslots = nslots, .nbuckets = 1 };
 	while (ix->nbuckets <= nslots / 2)
 		ix->nbuckets *= 2;
 	ix->nghosts = (nslots - nslots / 10 + GHOST_WAYS - 1) / GHOST_WAYS * GHOST_WAYS;
-	buckets = align(ix->nbuckets * sizeof(uint32_t));
+	buckets = align_size(ix->nbuckets * sizeof(uint32_t));
 	ix->bytes = slots + buckets + ix->nghosts * sizeof(uint32_t);
 	at = mmap(NULL, ix->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (at == MAP_FAILED)

@@ -443,7 +443,7 @@ static int write_past(struct cache *c, struct cursor *cursor)
 /* ---- Writing to the near file ---- */
 
 /* The dirty slot of a block, for a writer. If `wanted`, a free slot becomes it. */
-static uint32_t acquire(struct cache *c, uint64_t block, bool wanted)
+static uint32_t acquire_dirty_slot(struct cache *c, uint64_t block, bool wanted)
 {
 	struct cache_index *ix = &c->index;
 	uint32_t s;
@@ -465,7 +465,7 @@ static uint32_t acquire(struct cache *c, uint64_t block, bool wanted)
 	return s;
 }
 
-static void release(struct cache *c, uint32_t s)
+static void release_dirty_slot(struct cache *c, uint32_t s)
 {
 	struct cache_slot *slot = &c->index.slots[s];
 
@@ -494,7 +494,7 @@ static void add_parts(struct cache *c, uint32_t s, uint64_t block, uint64_t part
 	futex_unlock(&c->o.lock);
 }
 
-static void gather(struct cursor *cursor, char *to, size_t bytes)
+static void gather_bytes(struct cursor *cursor, char *to, size_t bytes)
 {
 	for (size_t len; bytes > 0; bytes -= len, to += len) {
 		len = min_size(cursor->piece->iov_len - cursor->skip, bytes);
@@ -518,7 +518,7 @@ static int write_one_part(struct cache *c, struct cursor *cursor, size_t bytes, 
 		err = read_at(c, &rest, false);
 	if (err)
 		return err;
-	gather(cursor, part + skip, bytes);
+	gather_bytes(cursor, part + skip, bytes);
 	err = side_write(&c->o.file, part, sizeof(part), place - skip);
 	if (err)
 		cache_near_failed(c, err);
@@ -562,7 +562,7 @@ static int write_near(struct cache *c, uint32_t s, struct cursor *cursor)
 		if (err)
 			*cursor = before;
 	}
-	release(c, s);
+	release_dirty_slot(c, s);
 	return err;
 }
 
@@ -579,12 +579,12 @@ static int write_next(struct cache *c, struct cursor *cursor)
 {
 	uint64_t block = block_of(c, cursor->off);
 	bool wanted = may_be_dirty(c);
-	uint32_t s = acquire(c, block, wanted), before = c->trouble;
+	uint32_t s = acquire_dirty_slot(c, block, wanted), before = c->trouble;
 	int err;
 
 	if (s == CACHE_NO_SLOT && wanted) {
 		cache_make_room(c);
-		s = acquire(c, block, true);
+		s = acquire_dirty_slot(c, block, true);
 	}
 	if (s != CACHE_NO_SLOT) {
 		err = write_near(c, s, cursor);
