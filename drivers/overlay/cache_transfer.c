@@ -525,21 +525,36 @@ static int write_one_part(struct cache *c, struct cursor *cursor, size_t bytes, 
 	return err;
 }
 
+/* Whether a slot has the part of a block at an offset. */
+static bool has_part(struct cache *c, uint32_t s, uint64_t off)
+{
+	unsigned part = (unsigned)((off & (cache_block_bytes(c) - 1)) / OVERLAY_PART);
+	bool has;
+
+	futex_lock(&c->o.lock);
+	has = parts_in(c, s) >> part & 1;
+	futex_unlock(&c->o.lock);
+	return has;
+}
+
 /* The next bytes of a block, to its dirty slot. */
 static int write_parts(struct cache *c, uint32_t s, struct cursor *cursor, uint64_t end)
 {
 	uint64_t block = block_of(c, cursor->off), off = cursor->off;
 	uint64_t place = overlay_block_at(&c->o, s) + (off & (cache_block_bytes(c) - 1));
+	size_t in_part = min_size(end - off, OVERLAY_PART - off % OVERLAY_PART);
 	struct iovec iov[CACHE_PIECES];
 	int n, err;
 	size_t bytes = cursor_slice(cursor, end - off, iov, CACHE_PIECES, &n);
-
 	/* Either the whole range consists of whole parts, or it is in one part. */
-	if (off % OVERLAY_PART || bytes < OVERLAY_PART) {
-		bytes = min_size(end - off, OVERLAY_PART - off % OVERLAY_PART);
+	bool is_partial = off % OVERLAY_PART || bytes < OVERLAY_PART;
+
+	if (is_partial && !has_part(c, s, off)) {
+		bytes = in_part;
 		err = write_one_part(c, cursor, bytes, place);
 	} else {
-		bytes = cursor_slice(cursor, bytes & ~(OVERLAY_PART - 1), iov, CACHE_PIECES, &n);
+		bytes = is_partial ? in_part : bytes & ~(OVERLAY_PART - 1);
+		bytes = cursor_slice(cursor, bytes, iov, CACHE_PIECES, &n);
 		err = side_writev(&c->o.file, iov, n, place);
 		if (err)
 			cache_near_failed(c, err);
