@@ -40,7 +40,10 @@ OBJECT := $(if $(URING),$(and $(shell pkg-config --exists hdf5-serial libprotobu
 	&& echo yes),$(shell command -v protoc-c)))
 # Whether the library that the drivers http and https need is there. They are plug-ins.
 CURL := $(shell pkg-config --exists 'libcurl >= 7.85' 2> /dev/null && echo libcurl)
-LEFT_OUT = drivers/http/%.c $(if $(CURL),,tests/http/%.c) \
+# The package of HDF5, for libummap-hdf5.
+HDF5 := $(shell for name in hdf5-serial hdf5; do pkg-config --exists $$name 2> /dev/null && \
+	echo $$name && break; done)
+LEFT_OUT = drivers/http/%.c $(if $(CURL),,tests/http/%.c) $(if $(HDF5),,tests/hdf5/%.c) \
 	$(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c) %/skeleton.c \
 	%/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
 	$(if $(URING),,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
@@ -74,7 +77,7 @@ ROOMS = $B/librooms.a
 # 77 a skip, others a failure. Their names are unique, because all are built in one folder.
 vpath test_%.c tests/unit tests/api tests/drivers tests/tools
 vpath prog_%.c tests/engine tests/unit tests/api tests/drivers tests/tools tests/umalloc \
-	tests/umrun tests/object tests/http
+	tests/umrun tests/object tests/http tests/hdf5
 SUITES = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(LEFT_OUT),$(wildcard tests/*/test_*.c))))
 # A sanitizer must be in the program that loads the library, and has replacements of its own.
 PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_hooks.c \
@@ -135,10 +138,11 @@ COMMANDS = $(CONFORM) $(TOP) $(BESIDE) $(CAF) $(IOCACHE) $(INFO) $(SCRIPTS)
 TOOLS = $(MAIN) $B/umtop $(COMMANDS)
 
 .DEFAULT_GOAL := all
-all: lib http mpi umalloc umrun object bindings tools completions $(EXAMPLES) $(BENCHES)
+all: lib http mpi umalloc umrun object hdf5 bindings tools completions $(EXAMPLES) \
+	$(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
-tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PLUGINS) \
+tests: lib mpi-tests umalloc umrun object hdf5 bindings tools $(SUITES) $(PROGS) $(PLUGINS) \
 	$(OLD_KERNEL) \
 	$B/examples/wordcount
 
@@ -272,6 +276,7 @@ include clients/umalloc/rules.mk
 include clients/umrun/rules.mk
 include bindings/rules.mk
 include clients/object/rules.mk
+include clients/hdf5/rules.mk
 include bench/field/rules.mk
 
 # Generated from the help of all commands that are built.
@@ -375,6 +380,7 @@ check-deb:
 check-cuts: tests
 	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cow_cuts test_cache_cuts \
 		test_sum_cuts test_stack_cuts
+	$(if $(HDF5),UMMAP_TEST_CUTS=2000 tests/run $B prog_hdf5_cuts)
 
 # Runs all checks, also if some fail.
 ALL = check check-long check-cuts check-asan check-tsan check-mutants check-model check-ports \

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an element, a slice and a new array cost from Python, where everything is in memory: nanoseconds, as CSV.
+"""Measures an element, a slice and a new array in Python, with all data in memory: ns, as CSV.
 
-`PYTHONPATH=build/python python3 bench/access.py`. The arrays take turns; medians of 15.
+`PYTHONPATH=build/python python3 bench/access.py`. The arrays alternate; medians of 15.
 """
 import os
 import statistics
@@ -23,9 +23,11 @@ with tempfile.NamedTemporaryFile(dir=os.environ.get("TMPDIR", "/var/tmp")) as fi
     for _ in range(15):
         for name, a in arrays.items():
             for what, n in (("a[3, 3]", 100000), ("a[1:2]", 50000), ("a.sum()", 200)):
-                took.setdefault((what, name), []).append(timeit.timeit(what, globals={"a": a}, number=n) / n * 1e9)
+                seconds = timeit.timeit(what, globals={"a": a}, number=n)
+                took.setdefault((what, name), []).append(seconds / n * 1e9)
             if name in make:
-                took.setdefault(("make", name), []).append(timeit.timeit(make[name], number=50) / 50 * 1e9)
+                seconds = timeit.timeit(make[name], number=50)
+                took.setdefault(("make", name), []).append(seconds / 50 * 1e9)
     print("what,array,ns")
     for (what, name), times in sorted(took.items()):
         print(f'"{what}",{name},{statistics.median(times):.0f}')

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cache - a store that is far, behind cache+: what the cache holds against the near folder alone, what it does not hold against
- * the far one alone, syncs of small changes, and how often the cache hits where few blocks are read often, against the same
- * policy by itself. What is compared takes turns.
+ * A far store behind cache+: reads of cached data and of the near folder alone, reads of other data
+ * and of the far store alone, syncs of small changes, and the hit rate for a skewed distribution,
+ * compared with a simulation of the same policy. The compared methods alternate.
  */
 #include <dirent.h>
 #include <getopt.h>
@@ -75,7 +75,8 @@ static const char *cached_uri(void)
 {
 	static char uri[1200];
 
-	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s&cache.size=%zu", far_file, cache_file, o.size + o.size / 8);
+	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s&cache.size=%zu", far_file,
+		 cache_file, o.size + o.size / 8);
 	return uri;
 }
 
@@ -87,7 +88,7 @@ static const char *plain_uri(const char *path)
 	return uri;
 }
 
-/* Bytes a second of n reads, of all places in turn; what was read has to be what is there. */
+/* Returns the bytes per second of n reads in random order. Checks what was read. */
 static double read_rate(struct store *s, size_t len, size_t n, uint64_t seed)
 {
 	size_t places = o.size / len;
@@ -122,7 +123,7 @@ static void report(unsigned rep, const char *what, size_t len, double alone, dou
 
 static const size_t sizes[] = { 4 * KIB, 64 * KIB, 2 * MIB };
 
-/* What is in it, against the near folder. */
+/* Compares reads of cached data with reads from the near folder. */
 static void measure_hits(unsigned rep)
 {
 	struct store cached = open_store(cached_uri()), near = open_store(plain_uri(near_file));
@@ -156,7 +157,7 @@ static void measure_misses(unsigned rep)
 	}
 }
 
-/* Syncs a second, each after 1000 changed segments of 4 KiB. */
+/* Returns the syncs per second, each of 1000 changed segments of 4 KiB. */
 static double sync_rate(const char *uri, uint64_t seed)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -178,9 +179,10 @@ static double sync_rate(const char *uri, uint64_t seed)
 	return 1e9 / (double)ns;
 }
 
-/* ---- Hits where few blocks are read often ---- */
+/* ---- Hits with a skewed distribution ---- */
 
-/* S3-FIFO as its authors have it: rings of blocks, and for each block where it is and how often it was read. */
+/* S3-FIFO as its authors describe it: rings of blocks; each block has a place and a count of reads.
+ * */
 struct fifo {
 	uint32_t *ring;
 	uint64_t first, last;
@@ -191,7 +193,7 @@ enum { ABSENT, SMALL, MAIN };
 static struct {
 	struct fifo small, main, ghost;
 	uint8_t *where, *freq;
-	uint64_t *ghost_at;            /* place in the ring of ghosts, plus 1 */
+	uint64_t *ghost_at;            /* position in the ring of ghosts plus 1; 0: none */
 	uint32_t slots;
 } sim;
 
@@ -266,7 +268,8 @@ static double sim_hits(const uint32_t *reads, uint32_t slots)
 		}
 		if (fifo_count(&sim.small) + fifo_count(&sim.main) == slots)
 			sim_evict();
-		ghost = sim.ghost_at[block] && sim.ghost.last - sim.ghost_at[block] < slots - slots / 10;
+		ghost = sim.ghost_at[block] &&
+			sim.ghost.last - sim.ghost_at[block] < slots - slots / 10;
 		sim.ghost_at[block] = 0;
 		sim.freq[block] = 0;
 		sim.where[block] = ghost ? MAIN : SMALL;
@@ -281,7 +284,7 @@ static double sim_hits(const uint32_t *reads, uint32_t slots)
 	return (double)hits / ZIPF_READS;
 }
 
-/* A filter of our own counts what comes to the far store. */
+/* A filter that counts the requests to the far store. */
 static _Atomic uint64_t far_reads;
 
 static int count_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
@@ -300,7 +303,7 @@ static int count_close(void *h)
 	return 0;
 }
 
-/* As far as a disk of some kind is. */
+/* Reads with the delay of a disk. */
 static int count_read(void *h, void *buf, size_t len, uint64_t off)
 {
 	(void)h, (void)off;
@@ -316,8 +319,14 @@ static int count_write(void *h, const void *buf, size_t len, uint64_t off)
 }
 
 static const struct ummap_driver count_driver = {
-	.struct_size = sizeof(count_driver), .abi = UMMAP_DRIVER_ABI, .scheme = "count", .help = "count:NAME  counts reads",
-	.open = count_open, .close = count_close, .read = count_read, .write = count_write,
+	.struct_size = sizeof(count_driver),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = "count",
+	.help = "count:NAME  counts reads",
+	.open = count_open,
+	.close = count_close,
+	.read = count_read,
+	.write = count_write,
 };
 
 static void measure_zipf(unsigned rep)
@@ -327,9 +336,9 @@ static void measure_zipf(unsigned rep)
 	char uri[600], buf[4096];
 
 	unlink(cache_file);
-	/* Blocks, records, head. */
-	snprintf(uri, sizeof(uri), "cache+count:x?cache.path=%s&cache.block=4K&cache.size=%zu", cache_file,
-		 (size_t)slots * (4096 + 128) + 4 * 4096);
+	/* The size of blocks, records and header. */
+	snprintf(uri, sizeof(uri), "cache+count:x?cache.path=%s&cache.block=4K&cache.size=%zu",
+		 cache_file, (size_t)slots * (4096 + 128) + 4 * 4096);
 	s = open_store(uri);
 	far_reads = 0;
 	for (uint32_t k = 0; k < ZIPF_READS; k++)
@@ -344,8 +353,8 @@ static void measure_zipf(unsigned rep)
 static void parse(int argc, char **argv)
 {
 	static const struct option known[] = {
-		{ "far", 1, 0, 'f' }, { "near", 1, 0, 'n' }, { "size", 1, 0, 's' }, { "reps", 1, 0, 'r' }, { "help", 0, 0, 'h' },
-		{ 0, 0, 0, 0 },
+		{ "far", 1, 0, 'f' },  { "near", 1, 0, 'n' }, { "size", 1, 0, 's' },
+		{ "reps", 1, 0, 'r' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	int c;
 
@@ -379,7 +388,7 @@ int main(int argc, char **argv)
 
 		measure_misses(rep);
 		measure_hits(rep);
-		/* The store is written without the cache. */
+		/* The store is filled without the cache. */
 		unlink(cache_file);
 		alone = sync_rate(plain_uri(far_file), rep);
 		report(rep, "sync", 4096, alone, sync_rate(cached_uri(), rep));

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# README's picture: medians as boxes, each turn as a point; variables: medians, csv, picture. In order the floor has
-# requests of 2 MiB whatever the segment, because the library joins neighbours, too.
+# README's picture: medians as boxes, each turn as a point. Variables: medians, csv, picture. For
+# sequential access, the floor has requests of 2 MiB for each segment size, because the library
+# transfers adjacent segments together, too.
 set terminal pngcairo size 1200,420 font ",10"
 set output picture
 set datafile separator ","
@@ -22,14 +23,19 @@ do for [op in "read write"] {
 	set xtics () nomirror
 	do for [p = 1:words(sizes)] { set xtics add (word(names, p) p) }
 	do for [pattern in "seq rand"] {
-		set title (pattern eq "seq" ? "sequential " : "random ") . (op eq "read" ? "read" : "write, durable")
+		set title (pattern eq "seq" ? "sequential " : "random ") . (op eq "read" \
+			? "read" : "write, durable")
 		set ylabel (op eq "read" && pattern eq "seq" ? "MiB/s" : "")
 		size_of(i, p) = i == 1 && pattern eq "seq" ? 2097152 : int(word(sizes, p))
-		rate(i, p) = strcol(2) eq word(methods, i) && strcol(3) eq pattern && strcol(4) eq op && \
+		rate(i, p) = strcol(2) eq word(methods, i) && strcol(3) eq pattern && \
+			strcol(4) eq op && \
 			column(5) == size_of(i, p) ? column(7) : NaN
-		plot for [i = 1:4] for [p = 1:words(sizes)] medians every ::1 using (p + 0.2 * (i - 2.5)):(rate(i, p)) \
-				with boxes lc rgb word(colours, i) title (p == 1 ? word(titles, i) : ""), \
-			for [i = 1:4] for [p = 1:words(sizes)] csv every ::1 using (p + 0.2 * (i - 2.5)):(rate(i, p)) \
+		plot for [i = 1:4] for [p = 1:words(sizes)] medians every ::1 \
+			using (p + 0.2 * (i - 2.5)):(rate(i, p)) \
+				with boxes lc rgb word(colours, i) \
+				title (p == 1 ? word(titles, i) : ""), \
+			for [i = 1:4] for [p = 1:words(sizes)] csv every ::1 \
+				using (p + 0.2 * (i - 2.5)):(rate(i, p)) \
 				with points pt 6 ps 0.6 lc rgb "#000000" notitle
 	}
 }

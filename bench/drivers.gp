@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Drivers beside the best depth of the deep floor, over the size of the segment; variables: medians, picture.
+# Drivers and the best depth of the deep floor, by segment size. Variables: medians, picture.
 set terminal pngcairo size 1500,420 font ",10"
 set output picture
 set datafile separator ","
@@ -12,15 +12,16 @@ set yrange [0:*]
 set xrange [-0.5:1.5]
 set key outside bottom center vertical samplen 1
 is(method, driver, pattern, op) = \
-	strcol(2)[1:strlen(method)] eq method && strcol(11) eq driver && strcol(3) eq pattern && strcol(4) eq op
+	strcol(2)[1:strlen(method)] eq method && strcol(11) eq driver && strcol(3) eq pattern && \
+		strcol(4) eq op
 place(small) = column(5) == small ? 0 : 1
-# The best of all depths, at each of the two sizes.
+# The best depth for each of the two sizes.
 best(pattern, op, small, at) = is("deep", "-", pattern, op) && place(small) == at ? column(7) : NaN
 patterns = "seq stride seq seq rand"
 ops = "read read write modify read"
-titles = "'sequential read' 'every 4th segment read' 'sequential write, flushed' 'sequential, read and written' \
-	'random read, 8 threads'"
-# What was measured of uMMAP-IO v2 on a machine like this: 256K segments, 2G file, half of it in memory.
+titles = "'sequential read' 'every 4th segment read' 'sequential write, flushed' " . \
+	"'sequential, read and written' 'random read, 8 threads'"
+# uMMAP-IO v2 on a similar machine: segments of 256K, a file of 2G, half of it in memory.
 $V2 << END
 1,0,445,370,520
 3,0,445,445,445
@@ -39,12 +40,16 @@ do for [i = 1:5] {
 	print sprintf("1,%g", large_max)
 	unset print
 	plot $FLOOR using ($1 - 0.22):2 with boxes lc rgb "#444444" \
-			title (pattern eq "rand" ? "deep floor, depth 8" : "deep floor, best depth"), \
-		medians every ::1 using (place(small)):(is("ummap", "uring", pattern, op) ? column(7) : NaN) \
+			title (pattern eq "rand" \
+				? "deep floor, depth 8" : "deep floor, best depth"), \
+		medians every ::1 using (place(small)):(is("ummap", "uring", pattern, op) \
+			? column(7) : NaN) \
 			with boxes lc rgb "#d62728" title "uring", \
-		medians every ::1 using (place(small) + 0.22):(is("ummap", "posix", pattern, op) ? column(7) : NaN) \
+		medians every ::1 using (place(small) + 0.22):(is("ummap", "posix", pattern, op) \
+			? column(7) : NaN) \
 			with boxes lc rgb "#ff9896" title "posix", \
-		$V2 using ($1 == i ? $2 + 0.38 : NaN):3:4:5 with yerrorbars lc rgb "#1f77b4" pt 7 ps 0.7 \
+		$V2 using ($1 == i ? $2 + 0.38 : NaN):3:4:5 with yerrorbars \
+			lc rgb "#1f77b4" pt 7 ps 0.7 \
 			title (i == 1 || i == 3 ? "uMMAP-IO v2 (1/2 in memory)" : "")
 }
 unset multiplot

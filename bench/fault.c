@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fault - how long one load or store takes that faults, by kind of fault, beside what it cannot do without
- * (series.h). Nothing is assumed about what the library does on a fault: its own counters, read before and
- * after each, tell which kind it was and whether something had to leave the view for it.
+ * The time of one load or store that faults, by kind of fault, compared with the operations that it
+ * needs (series.h). The library's counters before and after each access tell which kind of fault it
+ * was, and whether a segment was evicted for it.
  */
 #include <getopt.h>
 #include <sys/wait.h>
@@ -11,9 +11,9 @@
 #include "kit/kernel_faults.h"
 #include "ummap.h"
 
-/* Frames that are used at most: each takes up to three of the kernel's areas while it is in the view. */
+/* Maximum number of frames. Each takes up to three VMAs while it is resident. */
 enum { MAX_SEGS = 16, MAX_FRAMES = 16384 };
-/* No segment's place is touched more often in a series. */
+/* Maximum number of accesses to each segment in a series. */
 enum { TOUCHES = 8 };
 
 /* A mapping of the data file, or of the scratch file without reading it. */
@@ -38,7 +38,7 @@ static const char help[] =
 "  --json FILE      add a line for each row to FILE\n"
 "  --help\n";
 
-/* As the command line has them. */
+/* Options of the command line. */
 static const char *driver = "posix", *policy = "fifo", *json;
 
 static struct target open_target(struct series *s, bool zero)
@@ -49,7 +49,7 @@ static struct target open_target(struct series *s, bool zero)
 	int scheme = (int)strcspn(driver, ":");
 	void *addr = NULL;
 
-	/* Keys of the driver come behind the path. */
+	/* Keys of the driver follow the path. */
 	snprintf(uri, sizeof(uri), "%.*s:%s%s", scheme, driver, zero ? scratch_path : data_path,
 		 driver[scheme] ? driver + scheme + 1 : "");
 	attr.seg_size = s->seg;
@@ -78,7 +78,7 @@ static struct umstat counters(const struct target *t)
 	return st;
 }
 
-/* Which kind of fault lies between the two, KINDS for none. */
+/* Returns the kind of fault between the two counters; KINDS: none. */
 static enum kind classify(const struct target *t, const struct umstat *a, const struct umstat *b)
 {
 	if (b->readahead_hits > a->readahead_hits)
@@ -94,7 +94,7 @@ static enum kind classify(const struct target *t, const struct umstat *a, const 
 	return KINDS;
 }
 
-/* One load or store in the i-th segment of the order, timed. Stores change nothing in the data file. */
+/* Measures one load or store in the i-th segment of the order. Stores keep the data of the file. */
 static void touch(struct target *t, size_t i, bool store)
 {
 	struct series *s = t->series;
@@ -129,7 +129,7 @@ static void touch_all(struct target *t, size_t from, size_t to, bool store)
 		touch(t, i, store);
 }
 
-/* Up to the budget and on to twice of it: faults without, then with eviction. */
+/* Accesses twice the budget: the first half faults without, the second half with eviction. */
 static void absent(struct series *s, bool zero, bool store)
 {
 	struct target t = open_target(s, zero);
@@ -158,7 +158,7 @@ static void file_writes(struct series *s)
 	absent(s, false, true);
 }
 
-/* Loads half of what the budget holds, then stores to it. */
+/* Loads half of the budget's segments, and then stores to them. */
 static void upgrades(struct series *s)
 {
 	struct target t = open_target(s, false);
@@ -179,8 +179,9 @@ static void advise(struct target *t, size_t from, size_t to, int advice)
 }
 
 /*
- * Goes back over a file that does not fit, newest first: what left last is met on standby. Giving up
- * `room` of the newest before makes place for as many to come back without eviction.
+ * Accesses a file that does not fit into the budget in reverse order: the most recent segments are
+ * inactive. Dropping the `room` most recent segments before makes room for as many others to return
+ * without an eviction.
  */
 static void returning(struct series *s, size_t room)
 {
@@ -204,7 +205,7 @@ static void standby_with_room(struct series *s)
 	returning(s, s->n / 4);
 }
 
-/* What was loaded in the background is there without being in the view. */
+/* Segments that readahead has loaded are inactive. */
 static void ahead(struct series *s)
 {
 	struct target t = open_target(s, false);
@@ -218,12 +219,14 @@ static void ahead(struct series *s)
 	close_target(&t);
 }
 
-static void print_row(const struct series *s, const char *kind, unsigned evict, struct figure f, uint64_t raw)
+static void print_row(const struct series *s, const char *kind, unsigned evict, struct figure f,
+		      uint64_t raw)
 {
 	struct report r = report_begin(json, "fault");
 
-	printf("%s,%zu,%u,%zu,%llu,%llu,%llu,%.3f,%s\n", kind, s->seg, evict, f.n, (unsigned long long)f.median,
-	       (unsigned long long)f.p99, (unsigned long long)raw, (double)f.median / (double)raw, servers[s->server]);
+	printf("%s,%zu,%u,%zu,%llu,%llu,%llu,%.3f,%s\n", kind, s->seg, evict, f.n,
+	       (unsigned long long)f.median, (unsigned long long)f.p99, (unsigned long long)raw,
+	       (double)f.median / (double)raw, servers[s->server]);
 	report_text(&r, "kind", kind);
 	report_text(&r, "engine", servers[s->server]);
 	report_text(&r, "driver", driver);
@@ -237,10 +240,11 @@ static void print_row(const struct series *s, const char *kind, unsigned evict, 
 	report_end(&r);
 }
 
-/* The kernel's stand by themselves. */
+/* Returns the cost of the needed operations. For servers of the kernel, it is the median itself. */
 static uint64_t raw_cost(const struct series *s, enum kind kind, bool evict, uint64_t median)
 {
-	return s->server >= MMAP ? median : kind_cost(s->parts, kind, evict, s->server == UFFD_ENGINE);
+	return s->server >= MMAP ? median :
+				   kind_cost(s->parts, kind, evict, s->server == UFFD_ENGINE);
 }
 
 static void print_series(const struct series *s)
@@ -250,7 +254,8 @@ static void print_series(const struct series *s)
 
 	for (part = 0; part < PARTS; part++)
 		if (s->parts[part].n)
-			print_row(s, part_names[part], part == RETRACT, s->parts[part], s->parts[part].median);
+			print_row(s, part_names[part], part == RETRACT, s->parts[part],
+				  s->parts[part].median);
 	for (kind = 0; kind < KINDS; kind++)
 		for (evict = 0; evict < 2; evict++) {
 			const struct bucket *b = &s->found[kind][evict];
@@ -258,22 +263,25 @@ static void print_series(const struct series *s)
 
 			if (!b->n)
 				continue;
-			f = summarise(b->ns, b->n, cost);
-			print_row(s, kind_names[kind], evict, f, raw_cost(s, kind, evict, f.median));
+			f = summarize(b->ns, b->n, cost);
+			print_row(s, kind_names[kind], evict, f,
+				  raw_cost(s, kind, evict, f.median));
 		}
 	fflush(stdout);
 }
 
-/* Memory that the children fill in for us. */
+/* Returns memory that children share. */
 static void *shared_memory(size_t len)
 {
-	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		       MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	must(p != MAP_FAILED, "mmap");
 	return p;
 }
 
-/* In a process of its own, as the library reads its budget once, and has no frames yet then. */
+/* Runs in its own process, because the library reads its budget once, and must have no frames yet.
+ * */
 static void start(void (*phase)(struct series *), struct series *s)
 {
 	pid_t pid = fork();
@@ -301,7 +309,7 @@ static void raw_phase(struct series *s)
 	raw_measure(s->parts, s->seg, s->n, fd, s->seed, s->server == UFFD_ENGINE);
 }
 
-/* One repetition for one server and size of segment. */
+/* One repetition for one server and segment size. */
 static void run_series(enum server server, size_t seg, size_t budget, uint64_t seed)
 {
 	static void (*const ours[])(struct series *) = {
@@ -310,7 +318,9 @@ static void run_series(enum server server, size_t seg, size_t budget, uint64_t s
 	};
 	static void (*const of_mmap[])(struct series *) = { kernel_zero, kernel_file, NULL };
 	static void (*const of_memory[])(struct series *) = { kernel_zero, NULL };
-	void (*const *phase)(struct series *) = server == MMAP ? of_mmap : server == MEMORY ? of_memory : ours;
+	void (*const *phase)(struct series *) = server == MMAP   ? of_mmap :
+						server == MEMORY ? of_memory :
+								   ours;
 	struct series *s = shared_memory(sizeof(*s));
 	size_t room, i;
 	unsigned kind, evict;
@@ -373,7 +383,7 @@ struct options {
 	const char *dir;
 };
 
-/* The list has some of n names. */
+/* Marks the names of the list, which must be among n names. */
 static void choose(bool *used, const char *option, char *list, const char *const *names, unsigned n)
 {
 	for (char *name = strtok(list, ","); name; name = strtok(NULL, ",")) {
@@ -402,11 +412,13 @@ static void choose_servers(struct options *o, char *alloc, char *engine)
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		{ "alloc", 1, 0, 'a' }, { "dir", 1, 0, 'd' }, { "budget", 1, 0, 'b' }, { "seg", 1, 0, 's' }, { "reps", 1, 0, 'r' },
-		{ "policy", 1, 0, 'p' }, { "driver", 1, 0, 'D' }, { "engine", 1, 0, 'e' }, { "mode", 1, 0, 'm' },
-		{ "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "alloc", 1, 0, 'a' },  { "dir", 1, 0, 'd' },    { "budget", 1, 0, 'b' },
+		{ "seg", 1, 0, 's' },    { "reps", 1, 0, 'r' },   { "policy", 1, 0, 'p' },
+		{ "driver", 1, 0, 'D' }, { "engine", 1, 0, 'e' }, { "mode", 1, 0, 'm' },
+		{ "json", 1, 0, 'j' },   { "help", 0, 0, 'h' },   { 0, 0, 0, 0 },
 	};
-	char default_alloc[] = "ummap", default_engine[] = "segv,uffd", *alloc = default_alloc, *engine = default_engine;
+	char default_alloc[] = "ummap", default_engine[] = "segv,uffd", *alloc = default_alloc,
+	     *engine = default_engine;
 	unsigned i;
 	int c;
 
@@ -430,8 +442,10 @@ static void parse_options(struct options *o, int argc, char **argv)
 		die("'%s' is no option; see --help", argv[optind]);
 	choose_servers(o, alloc, engine);
 	for (i = 0; i < o->nsegs; i++)
-		if (o->segs[i] < 4 * KIB || o->segs[i] & (o->segs[i] - 1) || o->budget < 8 * o->segs[i])
-			die("--seg: %zu is no power of two from 4K to an eighth of the budget", o->segs[i]);
+		if (o->segs[i] < 4 * KIB || o->segs[i] & (o->segs[i] - 1) ||
+		    o->budget < 8 * o->segs[i])
+			die("--seg: %zu is no power of two from 4K to an eighth of the budget",
+			    o->segs[i]);
 }
 
 int main(int argc, char **argv)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Median time of a fault by kind over the size of the segment, beside what it cannot do without, for both engines;
-# variables: medians, picture.
+# Median time of each kind of fault by segment size, and the cost of the operations that it needs,
+# for both engines. Variables: medians, picture.
 set terminal pngcairo size 1400,1300 font ",10"
 set output picture
 set datafile separator ","
@@ -17,7 +17,8 @@ pick(col, kind, evict, engine) = \
 	(strcol(1) eq kind && column(3) == evict && strcol(9) eq engine) ? column(col) : NaN
 do for [engine in "segv uffd"] {
 	do for [evict = 0:1] {
-		set title engine . (evict ? ", with" : ", without") . " eviction, by size of segment"
+		set title engine . (evict \
+			? ", with" : ", without") . " eviction, by size of segment"
 		plot for [i = 1:words(kinds)] for [c = 5:7:2] medians every ::1 \
 			using 2:(pick(c, word(kinds, i), evict, engine)) \
 			with linespoints lc i dt c - 4 pt (c == 5 ? 7 : 6) \

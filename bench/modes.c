@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * modes - processes that share a node's memory, static and dynamic (thesis, Figure 6.4). All are there from the
- * beginning, begin to work one after the other, need between an eighth and a half of the limit, and wait for the last
- * one at the end, as the ranks of a job do. The work is STREAM's four kernels on one mapping each, segments in order or
- * at random in turn, checked at the end. What each has resident is sampled from outside.
+ * Processes that share a node's memory, in static and dynamic mode (thesis, Figure 6.4). All start
+ * at the beginning, begin to work one after the other, need between an eighth and a half of the
+ * limit, and wait for the last one at the end, as the ranks of a job do. Each runs STREAM's four
+ * kernels on one mapping, alternately with segments in order and at random, and checks the result.
+ * The resident memory of each process is sampled.
  */
 #include <getopt.h>
 #include <limits.h>
@@ -14,27 +15,30 @@
 #include "kit/data.h"
 #include "kit/policy.h"
 
-#define PROCESSES_MAX 64
-#define SCALAR 0.41421356237309503 /* with it, repeated kernels neither grow nor vanish */
+#define MAX_PROCESSES 64
+#define SCALAR 0.41421356237309503 /* repeated kernels with this factor keep their magnitude */
 #define SAMPLE_MS 10
-#define TOLERANCE 1.05 /* the sum may be so much of the limit, for a while */
+#define TOLERANCE 1.05 /* factor by which the sum may exceed the limit for a while */
 
 static const char help[] =
-"usage: modes [OPTION ...]\n"
-"Resident memory of processes over time, in static and in dynamic mode, and without a limit that they feel; CSV on\n"
-"stdout. A row is of a moment: over_ms says for how long the sum had been over the limit by more than 5 %.\n"
-"  --dir DIR        for scratch files without names (./cache)\n"
-"  --limit SIZE     of all processes together (2G)\n"
-"  --processes N    how many (8)\n"
-"  --delay MS       from the beginning of one to that of the next (1000)\n"
-"  --iters N        of the four kernels (5)\n"
-"  --seg SEG        segment of the mappings (2M)\n"
-"  --policy NAME    fifo, lifo, plru, prnd, wiro-f or wiro-l (wiro-l: each goes over all it has again and again)\n"
-"  --seed N         for how much each needs (1)\n"
-"  --modes LIST     of static, dynamic and free (all)\n"
-"  --rows MS        from row to row (100)\n"
-"  --reps N         (1)\n"
-"  --help\n";
+	"usage: modes [OPTION ...]\n"
+	"Resident memory of processes over time, in static and in dynamic mode, and without a "
+	"limit that they feel; CSV on\n"
+	"stdout. A row is of a moment: over_ms says for how long the sum had been over the limit "
+	"by more than 5 %.\n"
+	"  --dir DIR        for scratch files without names (./cache)\n"
+	"  --limit SIZE     of all processes together (2G)\n"
+	"  --processes N    how many (8)\n"
+	"  --delay MS       from the beginning of one to that of the next (1000)\n"
+	"  --iters N        of the four kernels (5)\n"
+	"  --seg SEG        segment of the mappings (2M)\n"
+	"  --policy NAME    fifo, lifo, plru, prnd, wiro-f or wiro-l (wiro-l: each goes over all "
+	"it has again and again)\n"
+	"  --seed N         for how much each needs (1)\n"
+	"  --modes LIST     of static, dynamic and free (all)\n"
+	"  --rows MS        from row to row (100)\n"
+	"  --reps N         (1)\n"
+	"  --help\n";
 
 struct options {
 	const char *dir, *modes;
@@ -43,11 +47,11 @@ struct options {
 	int ptype;
 };
 
-/* In memory that all see. */
+/* Memory that all processes share. */
 struct shared {
 	_Atomic unsigned ready, done;
 	_Atomic int go, end;
-	size_t need[PROCESSES_MAX];
+	size_t need[MAX_PROCESSES];
 };
 
 static struct shared *shared;
@@ -70,15 +74,15 @@ static void await(_Atomic int *flag)
 
 struct arrays {
 	double *a, *b, *c;
-	size_t n;                /* elements of each: whole segments */
+	size_t n;                /* number of elements of each array, in whole segments */
 	size_t per_seg;
-	uint32_t *order;         /* of segments */
+	uint32_t *order;         /* order of segments */
 };
 
 enum kernel { COPY, SCALE, ADD, TRIAD, KERNELS };
 
-__attribute__((noinline)) static void run_segment(enum kernel k, double *restrict a, double *restrict b,
-						  double *restrict c, size_t n)
+__attribute__((noinline)) static void run_segment(enum kernel k, double *restrict a,
+						  double *restrict b, double *restrict c, size_t n)
 {
 	size_t i;
 
@@ -100,7 +104,7 @@ static void run_kernel(const struct arrays *m, enum kernel k, bool ordered)
 	}
 }
 
-/* All elements of an array are alike. */
+/* Checks the arrays. All elements of an array are equal. */
 static void check(const struct arrays *m, unsigned iters)
 {
 	double a = 1, b = 2, c = 0;
@@ -113,7 +117,8 @@ static void check(const struct arrays *m, unsigned iters)
 		a = b + SCALAR * c;
 	}
 	for (i = 0; i < m->n; i += 61)
-		if (fabs(m->a[i] - a) > 1e-9 || fabs(m->b[i] - b) > 1e-9 || fabs(m->c[i] - c) > 1e-9)
+		if (fabs(m->a[i] - a) > 1e-9 || fabs(m->b[i] - b) > 1e-9 ||
+		    fabs(m->c[i] - c) > 1e-9)
 			die("wrong data at %zu", i);
 }
 
@@ -142,7 +147,7 @@ static void work(void *memory, size_t size, const struct options *o)
 	free(m.order);
 }
 
-/* A file without a name, so that nothing is left behind. */
+/* Returns a file without a name, which needs no removal. */
 static int scratch_file(const char *dir, size_t size)
 {
 	char path[PATH_MAX];
@@ -170,8 +175,8 @@ static void run_process(unsigned i, const char *mode, const struct options *o)
 
 	setenv("UMMAP_MEMCONFIG", is_free ? "static" : mode, 1);
 	set_number("UMMAP_MEM_LIMIT", is_free ? o->limit * o->processes : o->limit);
-	if (ummap(shared->need[i], o->seg, PROT_READ | PROT_WRITE, scratch_file(o->dir, shared->need[i]), 0, -1, 0,
-		  o->ptype, &addr))
+	if (ummap(shared->need[i], o->seg, PROT_READ | PROT_WRITE,
+		  scratch_file(o->dir, shared->need[i]), 0, -1, 0, o->ptype, &addr))
 		die("ummap: %s", umerrormsg());
 	shared->ready++;
 	await(&shared->go);
@@ -184,15 +189,16 @@ static void run_process(unsigned i, const char *mode, const struct options *o)
 	exit(0);
 }
 
-/* ---- Looking on ---- */
+/* ---- Sampling ---- */
 
 struct watch {
 	const char *mode;
 	unsigned rep;
-	pid_t pid[PROCESSES_MAX];
-	int statm[PROCESSES_MAX];
-	uint64_t begin, next_row, over_since; /* ns; 0: it is not over */
-	uint64_t longest;                     /* ms over the limit, in this row */
+	pid_t pid[MAX_PROCESSES];
+	int statm[MAX_PROCESSES];
+	uint64_t begin, next_row,
+		over_since; /* times in ns; over_since 0: the sum is within the limit */
+	uint64_t longest;                     /* longest excess in this row, in ms */
 };
 
 static size_t resident(int statm)
@@ -207,12 +213,14 @@ static size_t resident(int statm)
 	return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-static void print_row(const struct watch *w, uint64_t now, const size_t *bytes, size_t sum, const struct options *o)
+static void print_row(const struct watch *w, uint64_t now, const size_t *bytes, size_t sum,
+		      const struct options *o)
 {
 	unsigned i;
 
-	printf("%u,%s,%llu,%llu,%zu,%zu", w->rep, w->mode, (unsigned long long)(now - w->begin) / 1000000,
-	       (unsigned long long)w->longest, o->limit / MIB, sum / MIB);
+	printf("%u,%s,%llu,%llu,%zu,%zu", w->rep, w->mode,
+	       (unsigned long long)(now - w->begin) / 1000000, (unsigned long long)w->longest,
+	       o->limit / MIB, sum / MIB);
 	for (i = 0; i < o->processes; i++)
 		printf(",%zu", bytes[i] / MIB);
 	putchar('\n');
@@ -220,7 +228,7 @@ static void print_row(const struct watch *w, uint64_t now, const size_t *bytes, 
 
 static void sample(struct watch *w, const struct options *o, bool last)
 {
-	size_t bytes[PROCESSES_MAX], sum = 0;
+	size_t bytes[MAX_PROCESSES], sum = 0;
 	uint64_t now, over;
 	unsigned i;
 
@@ -291,7 +299,7 @@ static void run(const char *mode, unsigned rep, const struct options *o)
 	shared->ready = shared->done = 0;
 	shared->go = shared->end = 0;
 	start_all(&w, o);
-	/* Shares are equal by now. */
+	/* By now, the shares are equal. */
 	pause_ms(1500);
 	w.begin = now_ns();
 	shared->go = 1;
@@ -310,9 +318,11 @@ static void run(const char *mode, unsigned rep, const struct options *o)
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		{ "dir", 1, 0, 'd' }, { "limit", 1, 0, 'l' }, { "processes", 1, 0, 'p' }, { "delay", 1, 0, 'y' },
-		{ "iters", 1, 0, 'i' }, { "seg", 1, 0, 'g' }, { "seed", 1, 0, 's' }, { "modes", 1, 0, 'm' },
-		{ "policy", 1, 0, 'o' }, { "rows", 1, 0, 'w' }, { "reps", 1, 0, 'r' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "dir", 1, 0, 'd' },   { "limit", 1, 0, 'l' }, { "processes", 1, 0, 'p' },
+		{ "delay", 1, 0, 'y' }, { "iters", 1, 0, 'i' }, { "seg", 1, 0, 'g' },
+		{ "seed", 1, 0, 's' },  { "modes", 1, 0, 'm' }, { "policy", 1, 0, 'o' },
+		{ "rows", 1, 0, 'w' },  { "reps", 1, 0, 'r' },  { "help", 0, 0, 'h' },
+		{ 0, 0, 0, 0 },
 	};
 	int c;
 
@@ -320,7 +330,7 @@ static void parse_options(struct options *o, int argc, char **argv)
 		switch (c) {
 		case 'd': o->dir = optarg; break;
 		case 'l': o->limit = parse_size("limit", optarg); break;
-		case 'p': o->processes = parse_count("processes", optarg, PROCESSES_MAX); break;
+		case 'p': o->processes = parse_count("processes", optarg, MAX_PROCESSES); break;
 		case 'y': o->delay = parse_count("delay", optarg, 1000000); break;
 		case 'i': o->iters = parse_count("iters", optarg, 100000); break;
 		case 'g': o->seg = parse_size("seg", optarg); break;
@@ -355,8 +365,16 @@ static void share_out(const struct options *o)
 
 int main(int argc, char **argv)
 {
-	struct options o = { .dir = "./cache", .modes = "static,dynamic,free", .limit = 2 * GIB, .seg = 2 * MIB,
-			     .processes = 8, .delay = 1000, .iters = 5, .seed = 1, .rows = 100, .reps = 1,
+	struct options o = { .dir = "./cache",
+			     .modes = "static,dynamic,free",
+			     .limit = 2 * GIB,
+			     .seg = 2 * MIB,
+			     .processes = 8,
+			     .delay = 1000,
+			     .iters = 5,
+			     .seed = 1,
+			     .rows = 100,
+			     .reps = 1,
 			     .ptype = UMMAP_PTYPE_WIRO_L };
 	char group[32], *list, *mode;
 	unsigned rep, i;
@@ -364,7 +382,8 @@ int main(int argc, char **argv)
 	parse_options(&o, argc, argv);
 	if (mkdir(o.dir, 0755) && errno != EEXIST)
 		die("%s: %s", o.dir, strerror(errno));
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
 	if (shared == MAP_FAILED)
 		die("no memory");
 	snprintf(group, sizeof(group), "modes.%d", (int)getpid());
@@ -377,7 +396,8 @@ int main(int argc, char **argv)
 	for (rep = 1; rep <= o.reps; rep++) {
 		list = strdup(o.modes);
 		for (mode = strtok(list, ","); mode; mode = strtok(NULL, ",")) {
-			if (strcmp(mode, "static") && strcmp(mode, "dynamic") && strcmp(mode, "free"))
+			if (strcmp(mode, "static") && strcmp(mode, "dynamic") &&
+			    strcmp(mode, "free"))
 				die("--modes: '%s' is not static, dynamic or free", mode);
 			run(mode, rep, &o);
 		}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Resident memory of each process over time, on top of each other, one mode beside the other; variables: medians (the
-# rows of one repetition), picture.
+# Resident memory of the processes over time, stacked, in each mode. Variables: medians (the rows of
+# one repetition), picture.
 set terminal pngcairo size 1500,700 font ",11"
 set output picture
 set datafile separator ","
@@ -16,7 +16,7 @@ set xlabel "seconds"
 set ylabel "MiB"
 set grid front
 set key outside bottom center horizontal maxrows 3 samplen 1
-# What processes 1 to n hold together.
+# Sum of processes 1 to n.
 upto(n, mode) = strcol(2) eq mode ? sum [i = 1:n] column(6 + i) : NaN
 seconds(mode) = strcol(2) eq mode ? column(3) / 1000 : NaN
 do for [mode in modes] {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * null - what the library itself costs: a mapping of the driver null, far larger than its budget, a byte of each page
- * read from front to back by one thread. Beside it, in turn, what the kernel takes for that: the signal, the
- * touches, and the system calls that move as many frames into a view and back.
+ * The overhead of the library: one thread reads a byte of each page of a mapping of the driver
+ * null, which is much larger than its budget, in order. Compared, alternately, with the work of the
+ * kernel for that: the signal, the accesses, and the system calls that map and unmap as many
+ * frames.
  */
 
 #include "kit/raw.h"
@@ -40,7 +41,7 @@ static double on_library(const struct options *o, const char *keys)
 	snprintf(uri, sizeof(uri), "null:%zu%s", o->size, keys);
 	if (ummap_open(uri, o->size, 0, PROT_READ, &attr, &addr))
 		die("ummap_open: %s", umerrormsg());
-	/* The pool gets its memory before the clock starts. */
+	/* The pool gets its memory before the time is taken. */
 	touch(addr, 2 * o->budget);
 	start = now_ns();
 	touch(addr, o->size);
@@ -54,7 +55,8 @@ static double on_kernel(const struct options *o)
 {
 	struct sigaction action = { .sa_sigaction = step_over, .sa_flags = SA_SIGINFO }, before;
 	size_t frames = o->budget / o->seg, turns = o->size / o->seg;
-	char *pool = huge_memory(o->budget), *view = reserve(NULL, o->size + HUGE_PAGE), *start_of = view;
+	char *pool = huge_memory(o->budget), *view = reserve(NULL, o->size + HUGE_PAGE),
+	     *start_of = view;
 	uint64_t start;
 
 	view = (char *)(((uintptr_t)view + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
@@ -84,12 +86,14 @@ static double on_kernel(const struct options *o)
 static void check_budget(const struct options *o)
 {
 	if (o->budget < 8 * o->seg || o->budget % o->seg || o->size < 4 * o->budget)
-		die("--budget must be a multiple of --seg, of 8 at least, and a quarter of --size at most");
+		die("--budget must be a multiple of --seg, of 8 at least, and a quarter of --size "
+		    "at most");
 }
 
 int main(int argc, char **argv)
 {
-	static const char *const keys[] = { "?fill=no", "" }, *const names[] = { "null?fill=no", "null" };
+	static const char *const keys[] = { "?fill=no", "" }, *const names[] = { "null?fill=no",
+										 "null" };
 	struct options o = { .size = 16 * GIB, .budget = 256 * MIB, .seg = 2 * MIB, .reps = 5 };
 	char bytes[32];
 

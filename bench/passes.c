@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * passes - goes over a file larger than the budget, in order or at random, reading or writing every word of
- * it, with the library and with what it is measured against (methods.h). Each measurement runs in a process of its
- * own, and each pass with a cold page cache; everything read is checked, everything written is read back and checked.
+ * Passes over a file larger than the budget, in order or at random, that read or write each word,
+ * with the library and with other methods (methods.h). Each measurement runs in its own process,
+ * and each pass has a cold page cache. All data are checked.
  */
 #include <getopt.h>
 #include <libgen.h>
@@ -25,37 +25,44 @@ struct options {
 	unsigned nsegs, nthreads, reps, passes, cap_s;
 	int ptype;
 	const char *methods, *patterns, *ops, *drivers, *engines;
-	const char *one;    /* internal: the pass to do, in a process of its own */
+	const char *one;    /* internal: the pass to run in this process */
 	char **argv;
 };
 
 static const char help[] =
-"usage: passes [OPTION ...]\n"
-"Reads and writes a file of SIZE segment by segment within BUDGET of memory; CSV on stdout.\n"
-"  --dir DIR          where the files are kept for the next time (./cache)\n"
-"  --file FILE        the file to read; FILE.out is written (DIR/passes.data)\n"
-"  --size SIZE        2G\n"
-"  --budget BUDGET    512M\n"
-"  --segs LIST        64K,256K,1M,2M,16M\n"
-"  --threads LIST     1,2\n"
-"  --methods LIST     ummap,fresh,floor,mmap,inplace,deep (or one of it: deep1 to deep32),\n"
-"                     or willneed: mmap that is told of each segment before it is read, or\n"
-"                     listed: fresh, told of 5000 segments at a time\n"
-"  --patterns LIST    seq,rand (stride: every 4th segment; zipf: few often, 16 accesses a segment)\n"
-"  --ops LIST         read,write (modify: read and written)\n"
-"  --reps N           times that every method takes its turn (5)\n"
-"  --passes N         one after the other over the same mapping (1)\n"
-"  --mmap-cap SECONDS when mmap at random stops, as it would take minutes; counts what it touched (15)\n"
-"  --drivers LIST     ummap by URI instead of descriptor, once for each: schemes, and keys if any:\n"
-"                     'posix?direct=never,uring'\n"
-"  --engines LIST     ummap with each of them: auto,segv,uffd,sigbus (segv)\n"
-"  --policy POLICY    of the library: fifo,lifo,plru,prnd,wiro-f,wiro-l,s3fifo (s3fifo, the default)\n"
-"  --help\n";
+	"usage: passes [OPTION ...]\n"
+	"Reads and writes a file of SIZE segment by segment within BUDGET of memory; CSV on "
+	"stdout.\n"
+	"  --dir DIR          where the files are kept for the next time (./cache)\n"
+	"  --file FILE        the file to read; FILE.out is written (DIR/passes.data)\n"
+	"  --size SIZE        2G\n"
+	"  --budget BUDGET    512M\n"
+	"  --segs LIST        64K,256K,1M,2M,16M\n"
+	"  --threads LIST     1,2\n"
+	"  --methods LIST     ummap,fresh,floor,mmap,inplace,deep (or one of it: deep1 to "
+	"deep32),\n"
+	"                     or willneed: mmap that is told of each segment before it is read, "
+	"or\n"
+	"                     listed: fresh, told of 5000 segments at a time\n"
+	"  --patterns LIST    seq,rand (stride: every 4th segment; zipf: few often, 16 accesses a "
+	"segment)\n"
+	"  --ops LIST         read,write (modify: read and written)\n"
+	"  --reps N           times that every method takes its turn (5)\n"
+	"  --passes N         one after the other over the same mapping (1)\n"
+	"  --mmap-cap SECONDS when mmap at random stops, as it would take minutes; counts what it "
+	"touched (15)\n"
+	"  --drivers LIST     ummap by URI instead of descriptor, once for each: schemes, and keys "
+	"if any:\n"
+	"                     'posix?direct=never,uring'\n"
+	"  --engines LIST     ummap with each of them: auto,segv,uffd,sigbus (segv)\n"
+	"  --policy POLICY    of the library: fifo,lifo,plru,prnd,wiro-f,wiro-l,s3fifo (s3fifo, "
+	"the default)\n"
+	"  --help\n";
 
 static struct memcg group;
 static volatile sig_atomic_t stopped;
 
-/* ---- One pass, in the child. ---- */
+/* ---- One pass, in the child ---- */
 
 static void plan_zipf(struct worker *w, const struct pass *p, unsigned index)
 {
@@ -65,8 +72,8 @@ static void plan_zipf(struct worker *w, const struct pass *p, unsigned index)
 	w->order = zipf_draws((uint32_t)segments, w->segments, 1, p->rep * MAX_THREADS + index);
 }
 
-/* In order: a contiguous part of the file for each thread, or every 4th segment of it. At random: the same
- * parts, shuffled. */
+/* Sets the order of a thread: a contiguous part of the file, every 4th segment, or the same
+ * segments shuffled. */
 static void plan(struct worker *w, struct pass *p, unsigned index)
 {
 	size_t i;
@@ -84,13 +91,14 @@ static void plan(struct worker *w, struct pass *p, unsigned index)
 		shuffle(w->order, w->segments, p->rep * MAX_THREADS + index);
 }
 
-/* Files that are written hold what one pass or another has left in each segment. */
+/* Checks a segment. A written file holds data of one pass or another in each segment. */
 static void check_segment(const struct pass *p, const char *at, size_t off)
 {
 	uint64_t salt = p->modify ? *(const uint64_t *)at - off / 8 * STRIDE : FILE_SALT;
 
 	if (sum_words(at, p->seg) != expected_sum(p->seg, off, salt))
-		die("%s read wrong data at %zu (if the file is damaged, remove it)", p->method->name, off);
+		die("%s read wrong data at %zu (if the file is damaged, remove it)",
+		    p->method->name, off);
 }
 
 static void *work(void *arg)
@@ -115,7 +123,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* Reads back from the device what the pass has written. */
+/* Checks the data that the pass has written, by reading from the device. */
 static void verify(struct worker *workers, struct pass *p)
 {
 	char *buf = huge_memory(p->seg);
@@ -137,17 +145,23 @@ static double cpu_us(const struct rusage *u)
 	       (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
 }
 
-static void report(const struct pass *p, double mib, double seconds, double cpu, long maxrss, bool cold, double misses,
-		   unsigned number)
+static void report(const struct pass *p, double mib, double seconds, double cpu, long maxrss,
+		   bool cold, double misses, unsigned number)
 {
 	printf("%u,%s,%s,%s,%zu,%u,%.1f,%.2f,%ld,%d,%s,%s,%.4f,%u\n", p->rep, p->method->name,
-	       p->zipf ? "zipf" : p->random ? "rand" : p->step > 1 ? "stride" : "seq",
-	       p->modify ? "modify" : p->write ? "write" : "read", p->seg, p->threads,
-	       mib / seconds, cpu / mib, maxrss, cold, p->driver ? p->driver : "-", p->engine, misses, number);
+	       p->zipf     ? "zipf" :
+	       p->random   ? "rand" :
+	       p->step > 1 ? "stride" :
+			     "seq",
+	       p->modify ? "modify" :
+	       p->write  ? "write" :
+			   "read",
+	       p->seg, p->threads, mib / seconds, cpu / mib, maxrss, cold,
+	       p->driver ? p->driver : "-", p->engine, misses, number);
 	fflush(stdout);
 }
 
-/* Segments that were loaded, or with the kernel's mmap, faults that had to wait. */
+/* Returns the segments that were loaded, or the faults of the kernel's mmap that waited for I/O. */
 static uint64_t loads(const struct pass *p, const struct rusage *u)
 {
 	struct umstat st = { .struct_size = sizeof(st) };
@@ -156,7 +170,8 @@ static uint64_t loads(const struct pass *p, const struct rusage *u)
 		return (uint64_t)u->ru_majflt;
 	if (umstat(p->view, &st) < 0)
 		die("umstat: %s", umerrormsg());
-	return st.read_faults + st.write_faults - st.inactive_hits - st.readahead_hits + st.readahead_loads;
+	return st.read_faults + st.write_faults - st.inactive_hits - st.readahead_hits +
+	       st.readahead_loads;
 }
 
 static void run_pass(struct pass *p, struct worker *workers, unsigned number)
@@ -191,7 +206,8 @@ static void run_pass(struct pass *p, struct worker *workers, unsigned number)
 	if (p->write)
 		verify(workers, p);
 	report(p, (double)done * (double)p->seg / (double)MIB, (double)(end - start) * 1e-9,
-	       cpu_us(&after) - cpu_us(&before), after.ru_maxrss, cold, (double)loaded / (double)done, number);
+	       cpu_us(&after) - cpu_us(&before), after.ru_maxrss, cold,
+	       (double)loaded / (double)done, number);
 }
 
 static void run_passes(struct pass *p, unsigned passes)
@@ -225,8 +241,8 @@ static int child(const struct options *o)
 			  .ptype = o->ptype };
 	char method[16], pattern[8], op[8], driver[128], engine[8], path[PATH_MAX + 8];
 
-	if (sscanf(o->one, "%15[^,],%7[^,],%7[^,],%zu,%u,%u,%127[^,],%7s", method, pattern, op, &p.seg, &p.threads,
-		   &p.rep, driver, engine) != 8)
+	if (sscanf(o->one, "%15[^,],%7[^,],%7[^,],%zu,%u,%u,%127[^,],%7s", method, pattern, op,
+		   &p.seg, &p.threads, &p.rep, driver, engine) != 8)
 		die("--one is internal");
 	setenv("UMMAP_ENGINE", engine, 1);
 	p.engine = engine;
@@ -243,20 +259,22 @@ static int child(const struct options *o)
 	return 0;
 }
 
-/* ---- All passes, in the parent. ---- */
+/* ---- All passes, in the parent ---- */
 
 static bool in_list(const char *list, const char *name)
 {
 	size_t len = strlen(name);
 	const char *at = list;
 
-	while ((at = strstr(at, name)) && ((at > list && at[-1] != ',') || (at[len] && at[len] != ',')))
+	while ((at = strstr(at, name)) &&
+	       ((at > list && at[-1] != ',') || (at[len] && at[len] != ',')))
 		at++;
 	return at;
 }
 
-/* Becomes this program again, to do one pass. */
-__attribute__((noreturn)) static void start_pass(const struct options *o, const char *one, bool grouped)
+/* Executes this program again to run one pass. */
+__attribute__((noreturn)) static void start_pass(const struct options *o, const char *one,
+						 bool grouped)
 {
 	size_t n = 0;
 	char **argv, bytes[32];
@@ -290,13 +308,15 @@ static void run_child(const struct options *o, const char *one, bool grouped)
 		if (stopped)
 			kill(pid, SIGKILL);
 	if (status && !stopped)
-		die("the pass %s failed (%s %d)", one, WIFSIGNALED(status) ? "signal" : "exit status",
+		die("the pass %s failed (%s %d)", one,
+		    WIFSIGNALED(status) ? "signal" : "exit status",
 		    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	if (stopped)
 		exit(1);
 }
 
-static void take_turn_with(const struct options *o, const char *method, const char *what, const char *driver)
+static void take_turn_with(const struct options *o, const char *method, const char *what,
+			   const char *driver)
 {
 	bool ours = find_method(method)->counts, grouped = find_method(method)->kernel;
 	char *copy = strdup(ours ? o->engines : "-"), *rest = copy, *engine, one[256];
@@ -308,7 +328,7 @@ static void take_turn_with(const struct options *o, const char *method, const ch
 	free(copy);
 }
 
-/* One method's turn; the library has one with each driver and engine. */
+/* Measures one method; for the library, with each driver and engine. */
 static void take_turn(const struct options *o, const char *method, const char *what)
 {
 	bool ours = find_method(method)->counts;
@@ -319,7 +339,7 @@ static void take_turn(const struct options *o, const char *method, const char *w
 	free(copy);
 }
 
-/* Every method has its turn; which of them is first changes from one repetition to the next. */
+/* Measures each method. The first method changes with each repetition. */
 static void take_turns(const struct options *o, unsigned rep, const char *pattern, const char *op,
 		       size_t seg, size_t threads)
 {
@@ -360,7 +380,8 @@ static void prepare(const struct options *o)
 		snprintf(out, sizeof(out), "%s.out", o->file);
 		make_file(out, o->size);
 	}
-	if ((in_list(o->methods, "mmap") || in_list(o->methods, "willneed")) && !memcg_create(&group, o->budget))
+	if ((in_list(o->methods, "mmap") || in_list(o->methods, "willneed")) &&
+	    !memcg_create(&group, o->budget))
 		fprintf(stderr, "passes: the kernel's mmap is left out: %s\n", group.why);
 	atexit(remove_group);
 	sigaction(SIGINT, &action, NULL);
@@ -374,19 +395,20 @@ static int parent(const struct options *o)
 	unsigned rep, t, op, pattern, s;
 
 	prepare(o);
-	puts("rep,method,pattern,op,seg_bytes,threads,mib_per_s,cpu_us_per_mib,maxrss_kib,cold,driver,engine,misses,pass");
+	puts("rep,method,pattern,op,seg_bytes,threads,mib_per_s,cpu_us_per_mib,maxrss_kib,cold,"
+	     "driver,engine,misses,pass");
 	fflush(stdout);
 	for (rep = 1; rep <= o->reps; rep++)
 		for (t = 0; t < o->nthreads; t++)
 			for (op = 0; op < 3; op++)
 				for (pattern = 0; pattern < 4; pattern++)
 					for (s = 0; s < o->nsegs; s++)
-						take_turns(o, rep, patterns[pattern], ops[op], o->segs[s],
-							   o->threads[t]);
+						take_turns(o, rep, patterns[pattern], ops[op],
+							   o->segs[s], o->threads[t]);
 	return 0;
 }
 
-/* ---- The command line. ---- */
+/* ---- The command line ---- */
 
 static void check_list(const char *option, const char *list, const char *known)
 {
@@ -403,7 +425,8 @@ static void check_options(struct options *o)
 	unsigned s, t;
 
 	check_list("methods", o->methods,
-		   "ummap,fresh,listed,floor,mmap,willneed,inplace,deep,deep1,deep2,deep4,deep8,deep16,deep32");
+		   "ummap,fresh,listed,floor,mmap,willneed,inplace,deep,deep1,deep2,deep4,deep8,"
+		   "deep16,deep32");
 	check_list("patterns", o->patterns, "seq,rand,stride,zipf");
 	check_list("ops", o->ops, "read,write,modify");
 	check_list("engines", o->engines, "auto,segv,uffd,sigbus");
@@ -414,10 +437,12 @@ static void check_options(struct options *o)
 			if (o->segs[s] < 4 * KIB || o->segs[s] & (o->segs[s] - 1))
 				die("--segs: %zu is no power of two of at least 4K", o->segs[s]);
 			if (o->size % (o->segs[s] * o->threads[t] * STEP))
-				die("--size must be a multiple of %d x threads x segment (%zu x %zu)", STEP,
-				    o->threads[t], o->segs[s]);
+				die("--size must be a multiple of %d x threads x segment (%zu x "
+				    "%zu)",
+				    STEP, o->threads[t], o->segs[s]);
 			if (o->budget < 2 * o->segs[s] * o->threads[t])
-				die("--budget must hold two segments of %zu for each thread", o->segs[s]);
+				die("--budget must hold two segments of %zu for each thread",
+				    o->segs[s]);
 		}
 	}
 }
@@ -425,11 +450,12 @@ static void check_options(struct options *o)
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		{ "dir", 1, 0, 'd' }, { "file", 1, 0, 'f' }, { "size", 1, 0, 's' },
-		{ "budget", 1, 0, 'b' }, { "segs", 1, 0, 'g' }, { "threads", 1, 0, 't' },
+		{ "dir", 1, 0, 'd' },     { "file", 1, 0, 'f' },     { "size", 1, 0, 's' },
+		{ "budget", 1, 0, 'b' },  { "segs", 1, 0, 'g' },     { "threads", 1, 0, 't' },
 		{ "methods", 1, 0, 'm' }, { "patterns", 1, 0, 'p' }, { "ops", 1, 0, 'o' },
-		{ "reps", 1, 0, 'r' }, { "mmap-cap", 1, 0, 'c' }, { "drivers", 1, 0, 'u' },
-		{ "engines", 1, 0, 'e' }, { "passes", 1, 0, 'n' }, { "policy", 1, 0, 'y' }, { "one", 1, 0, '1' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "reps", 1, 0, 'r' },    { "mmap-cap", 1, 0, 'c' }, { "drivers", 1, 0, 'u' },
+		{ "engines", 1, 0, 'e' }, { "passes", 1, 0, 'n' },   { "policy", 1, 0, 'y' },
+		{ "one", 1, 0, '1' },     { "help", 0, 0, 'h' },     { 0, 0, 0, 0 },
 	};
 	const char *dir = "./cache";
 	int c;
@@ -441,7 +467,9 @@ static void parse_options(struct options *o, int argc, char **argv)
 		case 's': o->size = parse_size("size", optarg); break;
 		case 'b': o->budget = parse_size("budget", optarg); break;
 		case 'g': o->nsegs = parse_sizes("segs", optarg, o->segs, MAX_SEGS); break;
-		case 't': o->nthreads = parse_sizes("threads", optarg, o->threads, MAX_THREAD_COUNTS); break;
+		case 't':
+			o->nthreads = parse_sizes("threads", optarg, o->threads, MAX_THREAD_COUNTS);
+			break;
 		case 'm': o->methods = optarg; break;
 		case 'p': o->patterns = optarg; break;
 		case 'o': o->ops = optarg; break;
@@ -468,10 +496,21 @@ static void parse_options(struct options *o, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	struct options o = {
-		.size = 2 * GIB, .budget = 512 * MIB, .reps = 5, .passes = 1, .cap_s = 15, .ptype = UMMAP_PTYPE_S3FIFO,
-		.segs = { 64 * KIB, 256 * KIB, MIB, 2 * MIB, 16 * MIB }, .nsegs = 5,
-		.threads = { 1, 2 }, .nthreads = 2,
-		.methods = "ummap,fresh,floor,mmap,inplace,deep", .drivers = "-", .engines = "segv", .patterns = "seq,rand", .ops = "read,write",
+		.size = 2 * GIB,
+		.budget = 512 * MIB,
+		.reps = 5,
+		.passes = 1,
+		.cap_s = 15,
+		.ptype = UMMAP_PTYPE_S3FIFO,
+		.segs = { 64 * KIB, 256 * KIB, MIB, 2 * MIB, 16 * MIB },
+		.nsegs = 5,
+		.threads = { 1, 2 },
+		.nthreads = 2,
+		.methods = "ummap,fresh,floor,mmap,inplace,deep",
+		.drivers = "-",
+		.engines = "segv",
+		.patterns = "seq,rand",
+		.ops = "read,write",
 		.argv = argv,
 	};
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pmem - loads and stores in place: a[i] = b[i] + s * c[i] on three arrays inside one file on tmpfs, mapped with
- * the driver pmem, on which byte granularity is forced, and with mmap(2), in turn. Both see the same pages.
+ * Loads and stores in place: a[i] = b[i] + s * c[i] on three arrays in one file on tmpfs, mapped
+ * with the driver pmem, to which byte granularity is forced, and with mmap(2), alternately. Both
+ * access the same pages.
  */
 #include <getopt.h>
 #include <limits.h>
@@ -9,14 +10,14 @@
 #include "kit/data.h"
 #include "ummap.h"
 
-static const char help[] =
-"usage: pmem [OPTION ...]\n"
-"Bandwidth of a[i] = b[i] + s * c[i] on a file in memory, of pmem: in place and of mmap; CSV on stdout.\n"
-"  --dir DIR      for a scratch file, removed at once (/dev/shm)\n"
-"  --size SIZE    of the three arrays together (256M)\n"
-"  --iters N      the best of these counts (20)\n"
-"  --reps N       pairs (5)\n"
-"  --help\n";
+static const char help[] = "usage: pmem [OPTION ...]\n"
+			   "Bandwidth of a[i] = b[i] + s * c[i] on a file in memory, of pmem: in "
+			   "place and of mmap; CSV on stdout.\n"
+			   "  --dir DIR      for a scratch file, removed at once (/dev/shm)\n"
+			   "  --size SIZE    of the three arrays together (256M)\n"
+			   "  --iters N      the best of these counts (20)\n"
+			   "  --reps N       pairs (5)\n"
+			   "  --help\n";
 
 struct options {
 	const char *dir;
@@ -31,8 +32,8 @@ __attribute__((noinline)) static void triad(double *restrict a, const double *re
 		a[i] = b[i] + s * c[i];
 }
 
-/* MiB loaded and stored a second by the best of the iterations. */
-static double best(double *memory, const struct options *o)
+/* Returns the MiB per second of loads and stores in the best iteration. */
+static double best_rate(double *memory, const struct options *o)
 {
 	size_t n = o->size / (3 * sizeof(double));
 	double *a = memory, *b = a + n, *c = b + n;
@@ -65,7 +66,7 @@ static double on_library(const struct options *o, int fd)
 	snprintf(uri, sizeof(uri), "pmem:/proc/self/fd/%d?granularity=byte", fd);
 	if (ummap_open(uri, o->size, 0, PROT_READ | PROT_WRITE, NULL, &addr))
 		die("ummap_open: %s", umerrormsg());
-	rate = best(addr, o);
+	rate = best_rate(addr, o);
 	if (umstat(addr, &st) || st.write_faults + st.read_faults)
 		die("the mapping is not in place");
 	if (umunmap(addr, 0))
@@ -80,12 +81,12 @@ static double on_kernel(const struct options *o, int fd)
 
 	if (addr == MAP_FAILED)
 		die("mmap: %s", strerror(errno));
-	rate = best(addr, o);
+	rate = best_rate(addr, o);
 	munmap(addr, o->size);
 	return rate;
 }
 
-/* A file without a name, so that nothing is left behind. */
+/* Returns a file without a name, which needs no removal. */
 static int scratch_file(const struct options *o)
 {
 	int fd = open_file(o->dir, O_RDWR | O_TMPFILE);
@@ -138,7 +139,7 @@ int main(int argc, char **argv)
 	ratio = calloc(o.reps, sizeof(*ratio));
 	puts("rep,ummap_mib_per_s,mmap_mib_per_s,ratio");
 	for (unsigned rep = 0; rep < o.reps; rep++) {
-		/* Who begins has the colder machine. */
+		/* The first method of a pair has the colder machine. */
 		if (rep % 2)
 			kernel = on_kernel(&o, fd);
 		library = on_library(&o, fd);

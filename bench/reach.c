@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * reach - what it costs that processes reach each other: copies from and to what another process's mapping has in
- * memory, beside memcpy, and a turn of segments in a mapping that others can reach, beside one that they cannot.
- * In turn.
+ * The cost of access between processes: copies from and to a mapping of another process, compared
+ * with memcpy; and loads of segments in a mapping that is exported, compared with one that is not.
+ * The compared methods alternate.
  */
 #include <sys/wait.h>
 
@@ -10,14 +10,14 @@
 #include "kit/turns.h"
 #include "ummap.h"
 
-static const char help[] =
-"usage: reach [OPTION ...]\n"
-"Copies from and to a mapping of another process, and goes through one that has no store; CSV on stdout.\n"
-"  --size SIZE      16G\n"
-"  --budget BUDGET  256M\n"
-"  --seg SIZE       2M\n"
-"  --reps N         pairs (5)\n"
-"  --help\n";
+static const char help[] = "usage: reach [OPTION ...]\n"
+			   "Copies from and to a mapping of another process, and goes through one "
+			   "that has no store; CSV on stdout.\n"
+			   "  --size SIZE      16G\n"
+			   "  --budget BUDGET  256M\n"
+			   "  --seg SIZE       2M\n"
+			   "  --reps N         pairs (5)\n"
+			   "  --help\n";
 
 static const size_t lengths[] = { 8, 4 * KIB, MIB };
 
@@ -36,9 +36,9 @@ static char *map_null(const struct options *o, size_t size, unsigned flags)
 	return addr;
 }
 
-/* ---- Turns ---- */
+/* ---- Loads of segments ---- */
 
-/* Nanoseconds for a segment: a byte of each page. */
+/* Returns the nanoseconds per segment for an access to each page. */
 static double turn(const struct options *o, unsigned flags)
 {
 	char *m = map_null(o, o->size, flags);
@@ -57,7 +57,7 @@ static double turn(const struct options *o, unsigned flags)
 
 /* ---- Copies ---- */
 
-/* Another process has `budget / 4` bytes in memory, changed, until it is told to end. */
+/* Starts a process that has `budget / 4` dirty bytes in memory until it is told to end. */
 static pid_t start_owner(const struct options *o, int from, int to)
 {
 	pid_t pid = fork();
@@ -92,10 +92,12 @@ static void copy(struct umimport *peer, enum op op, char *buf, char *plain, size
 	__asm__ volatile("" : : "r"(buf) : "memory");
 }
 
-/* Nanoseconds for a copy of len bytes, at random places of `size`; short ones stay within what caches hold. */
+/* Returns the nanoseconds per copy of len bytes at random places. Places of short copies fit into
+ * the processor's caches. */
 static double time_copies(struct umimport *peer, enum op op, char *plain, size_t size, size_t len)
 {
-	size_t n = (len < 64 ? 256 * MIB : 2 * GIB) / (len + 56), places = (len < MIB ? 256 * KIB : size) / len;
+	size_t n = (len < 64 ? 256 * MIB : 2 * GIB) / (len + 56),
+	       places = (len < MIB ? 256 * KIB : size) / len;
 	char *buf = huge_memory(MIB);
 	uint64_t random = 1, start;
 
@@ -142,7 +144,8 @@ static void compare_copies(const struct options *o)
 static void check_budget(const struct options *o)
 {
 	if (o->budget < 16 * o->seg || o->budget % (4 * MIB) || o->size < 4 * o->budget)
-		die("--budget must be a multiple of 4M, of 16 segments at least, and a quarter of --size at most");
+		die("--budget must be a multiple of 4M, of 16 segments at least, and a quarter of "
+		    "--size at most");
 }
 
 int main(int argc, char **argv)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * replay - plays the uses that a trace has, one after the other, to the library under its policies, and to policies of the field that
- * are simulated and see every use. What counts is how many of the uses have to be read from storage.
+ * Replays the accesses of a trace with the library under its policies, and with simulated policies
+ * that see each access. The result is the number of accesses that have to be read from the store.
  */
 #include <getopt.h>
 #include <inttypes.h>
@@ -16,23 +16,26 @@
 #include "ummap.h"
 
 static const char help[] =
-"usage: replay [OPTION ...] [TRACE ...]\n"
-"Plays traces of the driver trace+, or uses by a rule; CSV on stdout: misses a use.\n"
-"  --seg SIZE         of a segment (4K)\n"
-"  --parts LIST       of the segments that are used: so many have room, 2 for a half (8,4,2)\n"
-"  --rules LIST       of zipf (0.99), scans (zipf, and now and then a scan), loop (in order, again and again), drift (zipf, whose\n"
-"                     frequent ones change); all of them where there is no TRACE\n"
-"  --segments N       that rules use (16384)\n"
-"  --uses N           that rules make (1000000)\n"
-"  --policies LIST    of the library's (fifo,plru,s3fifo)\n"
-"  --transfers        simulates transfer sizes: fixed ones, and the one that the library finds\n"
-"  --help\n";
+	"usage: replay [OPTION ...] [TRACE ...]\n"
+	"Plays traces of the driver trace+, or uses by a rule; CSV on stdout: misses a use.\n"
+	"  --seg SIZE         of a segment (4K)\n"
+	"  --parts LIST       of the segments that are used: so many have room, 2 for a half "
+	"(8,4,2)\n"
+	"  --rules LIST       of zipf (0.99), scans (zipf, and now and then a scan), loop (in "
+	"order, again and again), drift (zipf, whose\n"
+	"                     frequent ones change); all of them where there is no TRACE\n"
+	"  --segments N       that rules use (16384)\n"
+	"  --uses N           that rules make (1000000)\n"
+	"  --policies LIST    of the library's (fifo,plru,s3fifo)\n"
+	"  --transfers        simulates transfer sizes: fixed ones, and the one that the library "
+	"finds\n"
+	"  --help\n";
 
 struct uses {
 	const char *name;
 	uint32_t *segment;
 	size_t n, room;
-	uint32_t segments;         /* their numbers are less than that */
+	uint32_t segments;         /* number of segments */
 };
 
 struct replay {
@@ -68,10 +71,11 @@ static int compare(const void *a, const void *b)
 {
 	const struct request *x = a, *y = b;
 
-	return x->start != y->start ? (x->start > y->start) - (x->start < y->start) : (x->line > y->line) - (x->line < y->line);
+	return x->start != y->start ? (x->start > y->start) - (x->start < y->start) :
+				      (x->line > y->line) - (x->line < y->line);
 }
 
-/* They are written down when they are done, and are sorted by when they began. */
+/* A trace has requests in the order of their ends. They are sorted by their beginnings. */
 static struct uses read_trace(const char *path, size_t seg)
 {
 	struct request *requests = NULL, r;
@@ -83,8 +87,9 @@ static struct uses read_trace(const char *path, size_t seg)
 	if (!file)
 		die("%s: %s", path, strerror(errno));
 	while (fgets(line, sizeof(line), file)) {
-		if (sscanf(line, "%" SCNu64 ",%15[a-z],%" SCNu64 ",%" SCNu64, &r.start, op, &r.off, &r.len) != 4 || r.len == 0 ||
-		    (strcmp(op, "read") != 0 && strcmp(op, "write") != 0))
+		if (sscanf(line, "%" SCNu64 ",%15[a-z],%" SCNu64 ",%" SCNu64, &r.start, op, &r.off,
+			   &r.len) != 4 ||
+		    r.len == 0 || (strcmp(op, "read") != 0 && strcmp(op, "write") != 0))
 			continue;
 		if (n == room) {
 			room = room ? 2 * room : 4096;
@@ -100,7 +105,8 @@ static struct uses read_trace(const char *path, size_t seg)
 		die("%s: this has no requests of trace+", path);
 	qsort(requests, n, sizeof(*requests), compare);
 	for (size_t i = 0; i < n; i++)
-		for (uint64_t s = requests[i].off / seg; s <= (requests[i].off + requests[i].len - 1) / seg; s++)
+		for (uint64_t s = requests[i].off / seg;
+		     s <= (requests[i].off + requests[i].len - 1) / seg; s++)
 			add(&u, s);
 	free(requests);
 	return u;
@@ -111,7 +117,8 @@ static struct uses read_trace(const char *path, size_t seg)
 static struct uses make_uses(const char *rule, const struct replay *r)
 {
 	enum { SCAN = 8, DRIFTS = 10 };
-	uint32_t segments = (uint32_t)r->segments, scan = 0, *zipf = zipf_draws(segments, r->uses, 1, 1);
+	uint32_t segments = (uint32_t)r->segments, scan = 0,
+		 *zipf = zipf_draws(segments, r->uses, 1, 1);
 	struct uses u = { .name = rule };
 
 	for (size_t i = 0; i < r->uses; i++) {
@@ -122,10 +129,12 @@ static struct uses make_uses(const char *rule, const struct replay *r)
 		else if (!strcmp(rule, "loop"))
 			add(&u, i % segments);
 		else if (!strcmp(rule, "scans"))
-			/* A part of the uses go once through segments that nobody else wants, as many as there are of the others. */
+			/* Some accesses scan other segments once, as many as the distribution has.
+			 * */
 			add(&u, turn % SCAN == SCAN - 1 ? segments + scan++ % segments : zipf[i]);
 		else
-			add(&u, (zipf[i] + i / (r->uses / DRIFTS) * (segments / DRIFTS)) % segments);
+			add(&u,
+			    (zipf[i] + i / (r->uses / DRIFTS) * (segments / DRIFTS)) % segments);
 	}
 	free(zipf);
 	return u;
@@ -143,7 +152,8 @@ static uint64_t play(const struct uses *u, size_t seg, const char *policy)
 	attr.seg_size = seg;
 	attr.policy = policy;
 	snprintf(uri, sizeof(uri), "null:%zu?fill=no", u->segments * seg);
-	if (ummap_open(uri, u->segments * seg, 0, PROT_READ, &attr, &addr) || umadvise(addr, u->segments * seg, UMMAP_ADV_RANDOM))
+	if (ummap_open(uri, u->segments * seg, 0, PROT_READ, &attr, &addr) ||
+	    umadvise(addr, u->segments * seg, UMMAP_ADV_RANDOM))
 		die("%s", umerrormsg());
 	m = addr;
 	for (size_t i = 0; i < u->n; i++)
@@ -153,7 +163,7 @@ static uint64_t play(const struct uses *u, size_t seg, const char *policy)
 	return st.read_faults - st.inactive_hits;
 }
 
-/* In a process of its own, whose memory is the room, and nobody else's. */
+/* Runs in its own process and memory group, whose limit is `room`. */
 static size_t play_in_room(const struct uses *u, size_t seg, const char *policy, uint32_t room)
 {
 	uint64_t misses = 0;
@@ -164,20 +174,22 @@ static size_t play_in_room(const struct uses *u, size_t seg, const char *policy,
 	snprintf(limit, sizeof(limit), "%zu", room * seg);
 	snprintf(group, sizeof(group), "replay.%d", (int)getpid());
 	fflush(stdout);
-	if (setenv("UMMAP_MEM_LIMIT", limit, 1) || setenv("UMMAP_GROUP", group, 1) || pipe(ends) || (child = fork()) < 0)
+	if (setenv("UMMAP_MEM_LIMIT", limit, 1) || setenv("UMMAP_GROUP", group, 1) || pipe(ends) ||
+	    (child = fork()) < 0)
 		die("a process for %s: %s", policy, strerror(errno));
 	if (child == 0) {
 		misses = play(u, seg, policy);
 		_exit(write(ends[1], &misses, sizeof(misses)) != sizeof(misses));
 	}
 	close(ends[1]);
-	if (read(ends[0], &misses, sizeof(misses)) != sizeof(misses) || waitpid(child, &status, 0) != child || status)
+	if (read(ends[0], &misses, sizeof(misses)) != sizeof(misses) ||
+	    waitpid(child, &status, 0) != child || status)
 		die("%s: the library's run has failed", policy);
 	close(ends[0]);
 	return misses;
 }
 
-/* ---- All of them ---- */
+/* ---- All policies ---- */
 
 static uint32_t count_used(const struct uses *u)
 {
@@ -194,12 +206,13 @@ static uint32_t count_used(const struct uses *u)
 	return n;
 }
 
-static void report(const struct uses *u, uint32_t used, uint32_t room, const char *whose, const char *policy, size_t misses)
+static void report(const struct uses *u, uint32_t used, uint32_t room, const char *whose,
+		   const char *policy, size_t misses)
 {
 	const char *base = strrchr(u->name, '/');
 
-	printf("%s,%zu,%u,%u,%s%s,%zu,%.4f\n", base ? base + 1 : u->name, u->n, used, room, whose, policy, misses,
-	       (double)misses / (double)u->n);
+	printf("%s,%zu,%u,%u,%s%s,%zu,%.4f\n", base ? base + 1 : u->name, u->n, used, room, whose,
+	       policy, misses, (double)misses / (double)u->n);
 }
 
 static void play_all(const struct uses *u, const struct replay *r)
@@ -211,11 +224,15 @@ static void play_all(const struct uses *u, const struct replay *r)
 		char *policies = strdup(r->policies);
 
 		if (room < 16)
-			die("%s: %u segments are used; a part of them has to have room for 16", u->name, used);
+			die("%s: %u segments are used; a part of them has to have room for 16",
+			    u->name, used);
 		for (int i = 0; simulated_policies[i]; i++)
-			report(u, used, room, "", simulated_policies[i], simulate(simulated_policies[i], u->segment, u->n, u->segments, room));
+			report(u, used, room, "", simulated_policies[i],
+			       simulate(simulated_policies[i], u->segment, u->n, u->segments,
+					room));
 		for (char *policy = strtok(policies, ","); policy; policy = strtok(NULL, ","))
-			report(u, used, room, "ummap:", policy, play_in_room(u, r->seg, policy, room));
+			report(u, used, room, "ummap:", policy,
+			       play_in_room(u, r->seg, policy, room));
 		free(policies);
 	}
 	free(u->segment);
@@ -291,9 +308,15 @@ int main(int argc, char **argv)
 {
 	enum { SEG = 1, PARTS, RULES, SEGMENTS, USES, POLICIES, TRANSFERS, HELP };
 	static const struct option options[] = {
-		{ "seg", 1, 0, SEG }, { "parts", 1, 0, PARTS }, { "rules", 1, 0, RULES }, { "segments", 1, 0, SEGMENTS },
-		{ "uses", 1, 0, USES }, { "policies", 1, 0, POLICIES }, { "transfers", 0, 0, TRANSFERS },
-		{ "help", 0, 0, HELP }, { 0 },
+		{ "seg", 1, 0, SEG },
+		{ "parts", 1, 0, PARTS },
+		{ "rules", 1, 0, RULES },
+		{ "segments", 1, 0, SEGMENTS },
+		{ "uses", 1, 0, USES },
+		{ "policies", 1, 0, POLICIES },
+		{ "transfers", 0, 0, TRANSFERS },
+		{ "help", 0, 0, HELP },
+		{ 0 },
 	};
 	static const char *const all_rules[] = { "zipf", "scans", "loop", "drift" };
 	static char policies[] = "fifo,plru,s3fifo";

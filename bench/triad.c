@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * triad - loads and stores on data that is resident: a[i] = b[i] + s * c[i] on three arrays inside one mapping
- * of the library, and on the same amount of anonymous memory on huge pages, in turn.
+ * Loads and stores of resident data: a[i] = b[i] + s * c[i] on three arrays in one mapping of the
+ * library, and on the same amount of anonymous memory in huge pages, alternately.
  */
 #include <getopt.h>
 #include <limits.h>
@@ -9,15 +9,15 @@
 #include "kit/data.h"
 #include "ummap.h"
 
-static const char help[] =
-"usage: triad [OPTION ...]\n"
-"Bandwidth of a[i] = b[i] + s * c[i] on resident data, of the library and of malloc; CSV on stdout.\n"
-"  --dir DIR      for a scratch file, removed afterwards (./cache)\n"
-"  --size SIZE    of the three arrays together (256M)\n"
-"  --seg SEG      segment of the mapping (2M)\n"
-"  --iters N      the best of these counts (20)\n"
-"  --reps N       pairs (5)\n"
-"  --help\n";
+static const char help[] = "usage: triad [OPTION ...]\n"
+			   "Bandwidth of a[i] = b[i] + s * c[i] on resident data, of the library "
+			   "and of malloc; CSV on stdout.\n"
+			   "  --dir DIR      for a scratch file, removed afterwards (./cache)\n"
+			   "  --size SIZE    of the three arrays together (256M)\n"
+			   "  --seg SEG      segment of the mapping (2M)\n"
+			   "  --iters N      the best of these counts (20)\n"
+			   "  --reps N       pairs (5)\n"
+			   "  --help\n";
 
 struct options {
 	const char *dir;
@@ -34,8 +34,8 @@ __attribute__((noinline)) static void triad(double *restrict a, const double *re
 		a[i] = b[i] + s * c[i];
 }
 
-/* MiB loaded and stored a second by the best of the iterations. */
-static double best(void *memory, const struct options *o)
+/* Returns the MiB per second of loads and stores in the best iteration. */
+static double best_rate(void *memory, const struct options *o)
 {
 	size_t n = o->size / (3 * sizeof(double)), i;
 	double *a = memory, *b = a + n, *c = b + n;
@@ -67,7 +67,7 @@ static double on_library(const struct options *o, int fd)
 
 	if (ummap(o->size, o->seg, PROT_READ | PROT_WRITE, fd, 0, -1, 0, UMMAP_PTYPE_FIFO, &addr))
 		die("ummap: %s", umerrormsg());
-	rate = best(addr, o);
+	rate = best_rate(addr, o);
 	if (umunmap(addr, 0))
 		die("umunmap: %s", umerrormsg());
 	return rate;
@@ -76,13 +76,13 @@ static double on_library(const struct options *o, int fd)
 static double on_memory(const struct options *o)
 {
 	void *memory = huge_memory(o->size);
-	double rate = best(memory, o);
+	double rate = best_rate(memory, o);
 
 	munmap(memory, o->size);
 	return rate;
 }
 
-/* A file without a name, so that nothing is left behind. */
+/* Returns a file without a name, which needs no removal. */
 static int scratch_file(const char *dir)
 {
 	char path[PATH_MAX];
@@ -101,8 +101,9 @@ static int scratch_file(const char *dir)
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		{ "dir", 1, 0, 'd' }, { "size", 1, 0, 's' }, { "seg", 1, 0, 'g' }, { "iters", 1, 0, 'i' },
-		{ "reps", 1, 0, 'r' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "dir", 1, 0, 'd' },   { "size", 1, 0, 's' }, { "seg", 1, 0, 'g' },
+		{ "iters", 1, 0, 'i' }, { "reps", 1, 0, 'r' }, { "help", 0, 0, 'h' },
+		{ 0, 0, 0, 0 },
 	};
 	int c;
 
@@ -125,7 +126,9 @@ static void parse_options(struct options *o, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	struct options o = { .dir = "./cache", .size = 256 * MIB, .seg = 2 * MIB, .iters = 20, .reps = 5 };
+	struct options o = {
+		.dir = "./cache", .size = 256 * MIB, .seg = 2 * MIB, .iters = 20, .reps = 5
+	};
 	double library, memory;
 	char limit[32];
 	unsigned rep;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * umalloc - a heap of libumalloc that fits in memory, against jemalloc by itself, in turn, by two patterns of the field. larson:
- * threads replace blocks of 16 to 1024 bytes at random, and hand all they have to a new thread after each generation, as servers
- * do (P. Larson, M. Krishnan: Memory allocation for long-running server applications, ISMM 1998). scratch: threads free a block
- * that another one has allocated beside those of others, and then allocate, write and free one over and over: those that share
- * cache lines with others are slow (E. Berger et al.: Hoard, ASPLOS 2000). Each side is a process of its own.
+ * A heap of libumalloc that fits into memory, compared with jemalloc, alternately, with two known
+ * patterns. larson: threads replace blocks of 16 to 1024 bytes at random, and pass all blocks to a
+ * new thread after each generation, as servers do (P. Larson, M. Krishnan: Memory allocation for
+ * long-running server applications, ISMM 1998). scratch: each thread frees a block that another
+ * thread has allocated next to blocks of other threads, and then allocates, writes and frees one
+ * block again and again; allocators that place blocks of different threads in one cache line are
+ * slow (E. Berger et al.: Hoard, ASPLOS 2000). Each side runs in its own process.
  */
 #include <dlfcn.h>
 #include <getopt.h>
@@ -23,7 +25,7 @@ static const char help[] =
 "  --quick         a tenth of the work\n"
 "  --help\n";
 
-#define THREADS_MAX 64
+#define MAX_THREADS 64
 #define SLOTS 5000u
 #define GENERATIONS 10u
 #define REPLACEMENTS 400000u
@@ -32,8 +34,8 @@ static const char help[] =
 #define SCRATCH_WRITES 100u
 #define HEAP ((size_t)1 << 30)
 
-static umalloc_heap *heap; /* NULL: malloc */
-static unsigned threads = 2, less = 1;
+static umalloc_heap *heap; /* NULL: the program uses malloc(3) */
+static unsigned threads = 2, divisor = 1;
 
 static void *take(size_t size)
 {
@@ -70,14 +72,14 @@ static void *serve(void *arg)
 {
 	struct server *s = arg;
 
-	for (unsigned i = 0; i < REPLACEMENTS / less; i++) {
+	for (unsigned i = 0; i < REPLACEMENTS / divisor; i++) {
 		void **slot = &s->slots[next_random(&s->random) % SLOTS];
 
 		give(*slot);
 		*slot = take(any_size(&s->random));
 		*(char *)*slot = 1;
 	}
-	/* The next one begins before this one has ended. */
+	/* The next thread begins before this one has ended. */
 	if (++s->generation < GENERATIONS && pthread_create(&s->thread, NULL, serve, s))
 		die("no thread can be started");
 	return NULL;
@@ -87,7 +89,7 @@ static double larson(void)
 {
 	struct server *servers = calloc(threads, sizeof(*servers));
 	uint64_t start;
-	double ops = (double)threads * GENERATIONS * (REPLACEMENTS / less), seconds;
+	double ops = (double)threads * GENERATIONS * (REPLACEMENTS / divisor), seconds;
 
 	if (!servers)
 		die("no memory");
@@ -119,7 +121,7 @@ static double larson(void)
 static void *scratch_one(void *first)
 {
 	give(first);
-	for (unsigned i = 0; i < SCRATCHES / less; i++) {
+	for (unsigned i = 0; i < SCRATCHES / divisor; i++) {
 		volatile char *p = take(SCRATCH_BYTES);
 
 		for (unsigned k = 0; k < SCRATCH_WRITES; k++)
@@ -131,8 +133,8 @@ static void *scratch_one(void *first)
 
 static double scratch(void)
 {
-	pthread_t thread[THREADS_MAX];
-	void *first[THREADS_MAX];
+	pthread_t thread[MAX_THREADS];
+	void *first[MAX_THREADS];
 	uint64_t start = now_ns();
 
 	for (unsigned t = 0; t < threads; t++)
@@ -142,7 +144,7 @@ static double scratch(void)
 			die("no thread can be started");
 	for (unsigned t = 0; t < threads; t++)
 		pthread_join(thread[t], NULL);
-	return (double)threads * (SCRATCHES / less) / ((double)(now_ns() - start) * 1e-9) / 1e6;
+	return (double)threads * (SCRATCHES / divisor) / ((double)(now_ns() - start) * 1e-9) / 1e6;
 }
 
 /* ---- Turns ---- */
@@ -154,7 +156,7 @@ static const struct pattern {
 
 #define PATTERNS (sizeof(patterns) / sizeof(*patterns))
 
-/* In a process of its own, which says the result. */
+/* Runs in its own process, and prints the result. */
 static void side(const struct pattern *p, bool ours)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -177,8 +179,9 @@ static double run_side(char *self, const char *preload, const char *name, bool o
 	double rate = 0;
 	FILE *f;
 
-	snprintf(command, sizeof(command), "LD_PRELOAD='%s' '%s' --threads %u%s --side %s-%s", ours ? "" : preload, self, threads,
-		 less > 1 ? " --quick" : "", ours ? "ours" : "theirs", name);
+	snprintf(command, sizeof(command), "LD_PRELOAD='%s' '%s' --threads %u%s --side %s-%s",
+		 ours ? "" : preload, self, threads, divisor > 1 ? " --quick" : "",
+		 ours ? "ours" : "theirs", name);
 	f = popen(command, "r");
 	if (!f || fscanf(f, "%lf", &rate) != 1 || pclose(f))
 		die("%s: it has failed", command);
@@ -197,8 +200,13 @@ static void run_named_side(const char *name)
 int main(int argc, char **argv)
 {
 	static const struct option known[] = {
-		{ "jemalloc", 1, 0, 'j' }, { "threads", 1, 0, 't' }, { "reps", 1, 0, 'r' }, { "quick", 0, 0, 'q' },
-		{ "side", 1, 0, 's' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "jemalloc", 1, 0, 'j' },
+		{ "threads", 1, 0, 't' },
+		{ "reps", 1, 0, 'r' },
+		{ "quick", 0, 0, 'q' },
+		{ "side", 1, 0, 's' },
+		{ "help", 0, 0, 'h' },
+		{ 0, 0, 0, 0 },
 	};
 	const char *preload = "libjemalloc.so.2", *named = NULL;
 	unsigned reps = 5;
@@ -207,9 +215,9 @@ int main(int argc, char **argv)
 	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
 		switch (c) {
 		case 'j': preload = optarg; break;
-		case 't': threads = parse_count("threads", optarg, THREADS_MAX); break;
+		case 't': threads = parse_count("threads", optarg, MAX_THREADS); break;
 		case 'r': reps = parse_count("reps", optarg, 1000); break;
-		case 'q': less = 10; break;
+		case 'q': divisor = 10; break;
 		case 's': named = optarg; break;
 		case 'h': fputs(help, stdout); return 0;
 		default: die("see --help");
@@ -227,7 +235,8 @@ int main(int argc, char **argv)
 			double theirs = run_side(argv[0], preload, patterns[i].name, false);
 			double ours = run_side(argv[0], preload, patterns[i].name, true);
 
-			printf("%u,%s,%u,%.3f,%.3f,%.3f\n", rep, patterns[i].name, threads, theirs, ours, ours / theirs);
+			printf("%u,%s,%u,%.3f,%.3f,%.3f\n", rep, patterns[i].name, threads, theirs,
+			       ours, ours / theirs);
 			fflush(stdout);
 		}
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * wal - what the filter wal+ costs and saves against the same driver without it, in turn: syncs of a few segments that were
- * changed here and there, writing in order with one sync at the end, reads where nothing is in the log, and opening a store
- * whose log is long.
+ * Costs and savings of the filter wal+, compared with the same driver without it, alternately:
+ * syncs of a few changed segments, sequential writes with one sync at the end, reads of data that
+ * are not in the log, and opening a store with a long log.
  */
 #include <getopt.h>
 #include <limits.h>
@@ -39,7 +39,8 @@ static void *map(const struct options *o, bool wal, const char *keys, size_t seg
 	void *addr;
 
 	attr.seg_size = seg;
-	snprintf(uri, sizeof(uri), "%s%s:%s%s", wal ? "wal+" : "", o->driver, path, wal ? keys : "");
+	snprintf(uri, sizeof(uri), "%s%s:%s%s", wal ? "wal+" : "", o->driver, path,
+		 wal ? keys : "");
 	if (ummap_open(uri, o->size, 0, prot, &attr, &addr))
 		die("%s: %s", uri, umerrormsg());
 	return addr;
@@ -70,7 +71,7 @@ static double ms_since(uint64_t start)
 	return (double)(now_ns() - start) * 1e-6;
 }
 
-/* ---- One figure over one of both: milliseconds, and what it took in the end. ---- */
+/* ---- One measurement: milliseconds of the calls, and with the end ---- */
 
 struct took {
 	double ms, with_end;
@@ -84,9 +85,10 @@ static struct took time_syncs(const struct options *o, bool wal, unsigned rep)
 	struct took took = { 0 };
 
 	for (unsigned i = 0; i < SYNCS; i++) {
-		/* The first one tells whose file it is. */
+		/* The first word identifies the file. */
 		for (unsigned k = 0; k < o->changed; k++)
-			((uint64_t *)(m + (1 + next_random(&seed) % (segments - 1)) * (4 * KIB)))[0]++;
+			((uint64_t *)(m +
+				      (1 + next_random(&seed) % (segments - 1)) * (4 * KIB)))[0]++;
 		start = now_ns();
 		sync_now(m);
 		took.ms += ms_since(start) / SYNCS;
@@ -136,7 +138,7 @@ static struct took time_read(const struct options *o, bool wal, unsigned rep, bo
 	return took;
 }
 
-/* A log of all of the file, by a process that was killed. Commits that can be gone back behind stay in it. */
+/* Leaves a log of the whole file by killing a process. Kept commits stay in the log. */
 static void leave_log(const struct options *o)
 {
 	pid_t child;
@@ -158,7 +160,7 @@ static void leave_log(const struct options *o)
 		die("the process that leaves a log has failed");
 }
 
-/* Out of the page cache, and then with the log there. */
+/* Opens the store with a cold page cache, and then with the log in the page cache. */
 static struct took time_open(const struct options *o)
 {
 	char log[PATH_MAX + 8];
@@ -179,7 +181,7 @@ static struct took time_open(const struct options *o)
 		*(warm ? &took.with_end : &took.ms) = ms_since(start);
 		unmap(m);
 	}
-	/* All of it goes home. */
+	/* All data are written to the store. */
 	unmap(map(o, true, "?wal.keep=1", MIB, PROT_READ | PROT_WRITE));
 	return took;
 }
@@ -201,13 +203,15 @@ static void take_turns(const struct options *o, const char *what, unsigned rep)
 
 	if (!strcmp(what, "open")) {
 		took[0] = time_open(o);
-		printf("%u,open,cold,,%.1f,\n%u,open,cached,,%.1f,\n", rep, took[0].ms, rep, took[0].with_end);
+		printf("%u,open,cold,,%.1f,\n%u,open,cached,,%.1f,\n", rep, took[0].ms, rep,
+		       took[0].with_end);
 		fflush(stdout);
 		return;
 	}
 	for (unsigned i = 0; i < 2; i++)
 		took[(rep + i) % 2] = time_one(o, what, (rep + i) % 2, rep);
-	printf("%u,%s,call,%.2f,%.2f,%.3f\n", rep, what, took[0].ms, took[1].ms, took[0].ms / took[1].ms);
+	printf("%u,%s,call,%.2f,%.2f,%.3f\n", rep, what, took[0].ms, took[1].ms,
+	       took[0].ms / took[1].ms);
 	if (took[0].with_end != took[0].ms)
 		printf("%u,%s,end,%.2f,%.2f,%.3f\n", rep, what, took[0].with_end, took[1].with_end,
 		       took[0].with_end / took[1].with_end);
@@ -229,8 +233,9 @@ static bool is_wanted(const struct options *o, const char *what)
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		{ "dir", 1, 0, 'd' }, { "driver", 1, 0, 'u' }, { "size", 1, 0, 's' }, { "changed", 1, 0, 'c' },
-		{ "only", 1, 0, 'o' }, { "reps", 1, 0, 'r' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "dir", 1, 0, 'd' },     { "driver", 1, 0, 'u' }, { "size", 1, 0, 's' },
+		{ "changed", 1, 0, 'c' }, { "only", 1, 0, 'o' },   { "reps", 1, 0, 'r' },
+		{ "help", 0, 0, 'h' },    { 0, 0, 0, 0 },
 	};
 	int c;
 

@@ -245,6 +245,17 @@ int umsync_range(void *addr, size_t len, int flags);
  */
 int umcommits(const void *addr, uint64_t *oldest, uint64_t *newest);
 
+/*
+ * Makes the store of the mapping that begins at addr at least `size` bytes long, without writing to
+ * it. Bytes that were never written read as zeros. A store that is longer already is unchanged. The
+ * size of the mapping does not change. This gives the file of a mapping with UMMAP_GROWS a length,
+ * whatever bytes were stored.
+ *
+ * Errors: EINVAL (no mapping begins at addr, or size is larger than any file); EACCES (the mapping
+ * is read-only); EOPNOTSUPP (the store has a fixed length); an error of the storage.
+ */
+int umlengthen(void *addr, uint64_t size);
+
 /* Advice for umadvise. */
 enum {
 	UMMAP_ADV_NORMAL = 0,     /* mapping: read ahead when consecutive segments are accessed */

@@ -109,7 +109,7 @@ static int compare_ns(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-struct figure summarise(uint64_t *samples, size_t n, uint64_t cost)
+struct figure summarize(uint64_t *samples, size_t n, uint64_t cost)
 {
 	struct figure f = { .n = n };
 
@@ -130,19 +130,19 @@ uint64_t clock_cost(void)
 		start = now_ns();
 		samples[i] = now_ns() - start;
 	}
-	return summarise(samples, 1001, 0).median;
+	return summarize(samples, 1001, 0).median;
 }
 
 char *huge_memory(size_t len)
 {
 	size_t padded = (len + 2 * HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
-	char *p = mmap(NULL, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-		       -1, 0);
+	char *p = mmap(NULL, padded, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (p == MAP_FAILED)
 		die("no memory for %zu bytes", len);
 	p = (char *)(((uintptr_t)p + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
-	/* To the end of the last huge page: a part of one would be small pages. */
+	/* Up to the end of the last huge page, because a part of one would have small pages. */
 	madvise(p, (len + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1), MADV_HUGEPAGE);
 	memset(p, 0x5a, len);
 	return p;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the benchmarks share: clocks, sizes on the command line, random order, medians, huge pages. */
+/* Functions of all benchmarks: clocks, sizes on the command line, random order, medians, huge
+ * pages. */
 #ifndef BENCH_COMMON_H
 #define BENCH_COMMON_H
 
@@ -17,7 +18,7 @@
 #define GIB ((size_t)1 << 30)
 #define HUGE_PAGE (2 * MIB)
 
-/* Says why on stderr and ends the program. */
+/* Prints the message on standard error and ends the program. */
 __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...);
 
 static inline uint64_t now_ns(void)
@@ -28,21 +29,21 @@ static inline uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* So much of a processor's time, however many share it. */
+/* Uses this much time of a processor. Time of other threads does not count. */
 void spend_ns(uint64_t ns);
 
-/* A file, or a folder with all that is in it, if it is there. */
+/* Removes a file, or a folder with its contents, if it exists. */
 void remove_all(const char *path);
 
-/* "64K", "2M", "3G", "1T", in small letters too, or plain bytes; greater than 0. */
+/* Parses "64K", "2M", "3G", "1T" (or lower case) or a number of bytes; the value must exceed 0. */
 size_t parse_size(const char *option, const char *text);
 
 unsigned parse_count(const char *option, const char *text, unsigned max);
 
-/* A list of sizes with commas between them; returns how many. */
+/* Parses a list of sizes with commas. Returns their number. */
 unsigned parse_sizes(const char *option, const char *text, size_t *sizes, unsigned max);
 
-/* Sorts them. */
+/* Sorts the values and returns their median. */
 double median(double *values, unsigned n);
 
 /* xorshift64*; *state must not be 0. */
@@ -57,22 +58,22 @@ static inline uint64_t next_random(uint64_t *state)
 	return x * 0x2545F4914F6CDD1Dull;
 }
 
-/* Puts n indices in an order that seed alone decides. */
+/* Puts n indices into an order that only the seed determines. */
 void shuffle(uint32_t *index, size_t n, uint64_t seed);
 
-/* What n samples of nanoseconds come to. */
+/* Summary of n samples in nanoseconds. */
 struct figure {
 	size_t n;
 	uint64_t median, p99;
 };
 
-/* Sorts the samples; `cost` is what reading the clock adds to each. */
-struct figure summarise(uint64_t *samples, size_t n, uint64_t cost);
+/* Sorts and summarizes samples. cost: time of a clock reading, which is subtracted. */
+struct figure summarize(uint64_t *samples, size_t n, uint64_t cost);
 
-/* What reading the clock adds to a sample. */
+/* Returns the time that a clock reading adds to a sample. */
 uint64_t clock_cost(void);
 
-/* Memory that starts on a huge page, is asked to be made of them, and is all there. Never unmapped. */
+/* Returns populated memory that begins at a huge page and is advised to use huge pages. */
 char *huge_memory(size_t len);
 
 #endif

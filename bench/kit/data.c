@@ -46,7 +46,8 @@ void read_whole(int fd, void *buf, size_t len, uint64_t off)
 		off += (uint64_t)got;
 	}
 	if (len)
-		die("read at %llu: %s", (unsigned long long)off, got ? strerror(errno) : "end of file");
+		die("read at %llu: %s", (unsigned long long)off,
+		    got ? strerror(errno) : "end of file");
 }
 
 void write_whole(int fd, const void *buf, size_t len, uint64_t off)
@@ -71,7 +72,7 @@ int open_file(const char *path, int flags)
 	return fd;
 }
 
-/* Ends the program if the file does not begin as one that fill_words wrote: it is somebody else's. */
+/* Ends the program if the file does not begin as fill_words writes it: another program owns it. */
 static void check_file(int fd, const char *path, size_t size)
 {
 	uint64_t head[512] = { 0 };
@@ -110,7 +111,7 @@ void make_file(const char *path, size_t size)
 	close(fd);
 }
 
-/* Pages of the file that the page cache holds, by mincore. */
+/* Returns the number of pages of the file that the page cache has, by mincore(2). */
 static size_t resident_pages(int fd, size_t size)
 {
 	size_t pages = (size + 4 * KIB - 1) / (4 * KIB), i, n = 0;
@@ -126,7 +127,7 @@ static size_t resident_pages(int fd, size_t size)
 	return n;
 }
 
-/* The same by cachestat(2), where the kernel has it. */
+/* Returns the same number by cachestat(2), if the kernel supports it. */
 static size_t cached_pages(int fd, size_t size)
 {
 	enum { CACHESTAT = 451 };

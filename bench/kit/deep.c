@@ -4,13 +4,13 @@
 struct deep *deep_create(int fd, size_t seg, unsigned depth)
 {
 	struct deep *d = calloc(1, sizeof(*d));
-	struct iovec iov[DEEP_MOST];
+	struct iovec iov[MAX_DEPTH];
 	int err;
 
 	d->depth = depth;
 	d->seg = seg;
 	d->buffers = huge_memory(depth * seg);
-	err = io_uring_queue_init(DEEP_MOST, &d->ring, 0);
+	err = io_uring_queue_init(MAX_DEPTH, &d->ring, 0);
 	if (err)
 		die("io_uring: %s", strerror(-err));
 	err = io_uring_register_files(&d->ring, &fd, 1);
@@ -20,7 +20,8 @@ struct deep *deep_create(int fd, size_t seg, unsigned depth)
 		iov[i] = (struct iovec){ d->buffers + i * seg, seg };
 	err = io_uring_register_buffers(&d->ring, iov, depth);
 	if (err)
-		fprintf(stderr, "passes: the deep floor goes without registered buffers: %s\n", strerror(-err));
+		fprintf(stderr, "passes: the deep floor goes without registered buffers: %s\n",
+			strerror(-err));
 	d->registered = !err;
 	return d;
 }
@@ -52,7 +53,7 @@ static void deep_send(struct deep *d, size_t turn, size_t off, bool write)
 	d->flying++;
 }
 
-/* Sends what was prepared and waits for at least one of those in flight. */
+/* Submits the prepared requests and waits for at least one completion. */
 static void deep_wait(struct deep *d)
 {
 	struct io_uring_cqe *cqe;
@@ -71,10 +72,12 @@ static void deep_wait(struct deep *d)
 	}
 }
 
-/* Sends the reads of the turns to come, as far as there are buffers. */
+/* Submits the reads of the next turns for which there are free buffers. */
 static void deep_ahead(struct deep *d, const uint32_t *order, size_t turn, size_t turns)
 {
-	for (; d->sent < turns && d->sent < turn + d->depth && d->state[d->sent % d->depth] == DEEP_FREE; d->sent++)
+	for (; d->sent < turns && d->sent < turn + d->depth &&
+	       d->state[d->sent % d->depth] == DEEP_FREE;
+	     d->sent++)
 		deep_send(d, d->sent, order[d->sent] * d->seg, false);
 	io_uring_submit(&d->ring);
 }

@@ -9,9 +9,10 @@ static long page_faults(void)
 	return u.ru_minflt + u.ru_majflt;
 }
 
-/* One load or store in each segment. A fault brings in a page, or some of the page cache that lie around it, for which
- * there is no fault later. */
-static void touch_kernel(struct series *s, char *base, size_t from, size_t to, bool store, enum kind kind)
+/* Loads or stores in each segment. A fault maps a page, or also pages around it that are cached,
+ * for which there is no later fault. */
+static void touch_kernel(struct series *s, char *base, size_t from, size_t to, bool store,
+			 enum kind kind)
 {
 	for (size_t i = from; i < to; i++) {
 		size_t off = s->order[i] * s->seg;
@@ -37,10 +38,12 @@ static char *map_kernel(const struct series *s, const char *path)
 {
 	size_t len = 2 * s->n * s->seg;
 	int fd = path ? open_file(path, O_RDWR) : -1;
-	char *base = mmap(NULL, len, PROT_READ | PROT_WRITE, path ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
+	char *base = mmap(NULL, len, PROT_READ | PROT_WRITE,
+			  path ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
 
 	must(base != MAP_FAILED, "mmap");
-	must(madvise(base, len, MADV_NOHUGEPAGE) == 0 && madvise(base, len, MADV_RANDOM) == 0, "madvise");
+	must(madvise(base, len, MADV_NOHUGEPAGE) == 0 && madvise(base, len, MADV_RANDOM) == 0,
+	     "madvise");
 	if (path)
 		close(fd);
 	return base;
@@ -51,8 +54,10 @@ void kernel_zero(struct series *s)
 	bool file = s->server == MMAP;
 	char *base;
 
-	/* What the library has left there gives way to holes. */
-	must(!file || (truncate(scratch_path, 0) == 0 && truncate(scratch_path, 2 * s->n * s->seg) == 0), "truncate");
+	/* Data that the library has left there are replaced by holes. */
+	must(!file || (truncate(scratch_path, 0) == 0 &&
+		       truncate(scratch_path, 2 * s->n * s->seg) == 0),
+	     "truncate");
 	base = map_kernel(s, file ? scratch_path : NULL);
 	touch_kernel(s, base, 0, s->n, false, ZERO_READ);
 	touch_kernel(s, base, s->n, 2 * s->n, true, ZERO_WRITE);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Faults that the kernel serves: on a file that it has mapped, and on memory. */
+/* Faults that the kernel serves: of a mapped file, and of memory. */
 #ifndef BENCH_KERNEL_FAULTS_H
 #define BENCH_KERNEL_FAULTS_H
 

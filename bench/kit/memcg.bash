@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Sourced by benchmarks that run whole programs, each in a memory cgroup (v1 or v2) of its own of $memory bytes, with a cold page
-# cache. $work is a folder for what they work on, which goes at the end.
+# For benchmarks that run programs, each in its own memory cgroup (v1 or v2) of $memory bytes, with
+# a cold page cache. $work is a folder for data, which is removed at the end.
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/ummap-bench-XXXXXX") || exit 2
 if [ -e /sys/fs/cgroup/memory/memory.limit_in_bytes ]; then
-	group=/sys/fs/cgroup/memory/ummap-bench.$$ bound=memory.limit_in_bytes peak=memory.max_usage_in_bytes
+	group=/sys/fs/cgroup/memory/ummap-bench.$$
+	bound=memory.limit_in_bytes peak=memory.max_usage_in_bytes
 else
 	group=/sys/fs/cgroup/ummap-bench.$$ bound=memory.max peak=memory.peak
 fi
@@ -17,8 +18,8 @@ end_memcg() {
 }
 trap end_memcg EXIT
 
-# SECONDS COMMAND ...: runs it for so long at most. What it says is in $work/said and $work/log afterwards; sets rc, seconds,
-# peak_mib, and result, by which one can see whether two runs have said the same.
+# SECONDS COMMAND ...: runs the command for at most this time. Its output is in $work/said and
+# $work/log. Sets rc, seconds, peak_mib, and result, which is equal for runs with equal output.
 run_in_memcg() {
 	local most=$1 start end
 	shift
@@ -26,7 +27,8 @@ run_in_memcg() {
 	sync
 	echo 3 > /proc/sys/vm/drop_caches
 	start=$(date +%s.%N)
-	(echo "$BASHPID" > "$group/cgroup.procs"; LC_ALL=C timeout "$most" "$@" > "$work/said" 2> "$work/log")
+	(echo "$BASHPID" > "$group/cgroup.procs"
+		LC_ALL=C timeout "$most" "$@" > "$work/said" 2> "$work/log")
 	rc=$?
 	end=$(date +%s.%N)
 	seconds=$(awk "BEGIN { printf \"%.3f\", $end - $start }")

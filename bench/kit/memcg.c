@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "kit/memcg.h"
 
-/* True if /proc/self/cgroup's line has the memory controller (version 1) or is the one of version 2. */
+/* Whether a line of /proc/self/cgroup has the memory controller (version 1) or is of version 2. */
 static bool memcg_line(char *line, bool v2)
 {
 	char *controllers = strchr(line, ':'), *end;
@@ -18,7 +18,7 @@ static bool memcg_line(char *line, bool v2)
 	return false;
 }
 
-/* Our own group inside the hierarchy, "/" if it cannot be told. */
+/* Finds this process's group in the hierarchy; "/" if it is unknown. */
 static void memcg_own(bool v2, char *path, size_t room)
 {
 	FILE *f = fopen("/proc/self/cgroup", "re");
@@ -36,7 +36,7 @@ static void memcg_own(bool v2, char *path, size_t room)
 		fclose(f);
 }
 
-/* Where the hierarchy that limits memory is mounted; false if none is. */
+/* Finds the mount point of the hierarchy that limits memory. false: there is none. */
 static bool memcg_mount(char *dir, size_t room, bool *v2)
 {
 	FILE *f = setmntent("/proc/self/mounts", "re");
@@ -46,7 +46,7 @@ static bool memcg_mount(char *dir, size_t room, bool *v2)
 	while (f && (m = getmntent(f))) {
 		bool one = !strcmp(m->mnt_type, "cgroup") && hasmntopt(m, "memory");
 
-		/* A hybrid set-up mounts both; the controller is then in version 1. */
+		/* A hybrid setup mounts both versions. The controller is in version 1 then. */
 		if (one || (!strcmp(m->mnt_type, "cgroup2") && !found)) {
 			snprintf(dir, room, "%s", m->mnt_dir);
 			*v2 = !one;
@@ -98,7 +98,8 @@ bool memcg_create(struct memcg *g, size_t limit)
 			break;
 		*strrchr(own, '/') = '\0';
 	}
-	snprintf(g->why, sizeof(g->why), "no memory cgroup can be made below %s: %s", mount, strerror(errno));
+	snprintf(g->why, sizeof(g->why), "no memory cgroup can be made below %s: %s", mount,
+		 strerror(errno));
 	g->dir[0] = '\0';
 	return false;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A memory cgroup for one child of a benchmark: a new group below the one that we are in (or the nearest one
- * above it where a limit can be set), version 1 or 2 of the interface.
+ * A memory cgroup for a child of a benchmark: a new group below that of this process, or below the
+ * nearest parent where a limit can be set. Version 1 or 2 of the interface.
  */
 #ifndef BENCH_MEMCG_H
 #define BENCH_MEMCG_H
@@ -16,17 +16,17 @@
 #include "kit/common.h"
 
 struct memcg {
-	char dir[2 * PATH_MAX + 32]; /* the group made; "" if none was */
-	char why[PATH_MAX + 64];      /* why none was */
+	char dir[2 * PATH_MAX + 32]; /* folder of the new group; "": there is none */
+	char why[PATH_MAX + 64];      /* reason why there is none */
 };
 
-/* Makes a group with that limit; false, with g->why, if that is not possible here. */
+/* Creates a group with this limit. false, with g->why: it is not possible. */
 bool memcg_create(struct memcg *g, size_t limit);
 
 /* Moves the calling process into the group. */
 bool memcg_join(const struct memcg *g);
 
-/* Moves it out again, to the group above: what it has touched inside stays charged there. */
+/* Moves the process to the parent group. Its memory stays charged to the group. */
 bool memcg_leave(const struct memcg *g);
 
 void memcg_remove(struct memcg *g);

@@ -40,7 +40,7 @@ static void ummap_open_uri(struct pass *p, int prot)
 	p->view = addr;
 }
 
-/* A sparse file that has no name any more. */
+/* Returns a sparse file without a name. */
 static int sparse_file(const char *beside, size_t size)
 {
 	char *name;
@@ -97,19 +97,20 @@ static void ummap_finish(struct pass *p)
 		die("umsync: %s", umerrormsg());
 }
 
-/* As many segments as make a list, from that turn on. */
+/* Prefetches a list of segments, from this turn on. */
 static void prefetch_list(struct worker *w, size_t turn)
 {
 	static __thread struct iovec list[LIST];
 	int n = 0;
 
 	for (; n < LIST && turn < w->segments; turn++)
-		list[n++] = (struct iovec){ w->pass->view + w->order[turn] * w->pass->seg, w->pass->seg };
+		list[n++] = (struct iovec){ w->pass->view + w->order[turn] * w->pass->seg,
+					    w->pass->seg };
 	if (umprefetch(list, n))
 		die("umprefetch: %s", umerrormsg());
 }
 
-/* There is always the next list under way. */
+/* Always prefetches the next list. */
 static char *listed_enter(struct worker *w, size_t off)
 {
 	if (w->done == 0)
@@ -164,7 +165,8 @@ static void deep_finish_worker(struct worker *w)
 
 static void mmap_begin(struct pass *p)
 {
-	p->view = mmap(NULL, p->size, p->write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, p->fd, 0);
+	p->view = mmap(NULL, p->size, p->write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
+		       p->fd, 0);
 	if (p->view == MAP_FAILED)
 		die("mmap: %s", strerror(errno));
 	if (p->step == 1 && madvise(p->view, p->size, p->random ? MADV_RANDOM : MADV_SEQUENTIAL))
@@ -177,7 +179,7 @@ static void mmap_begin_worker(struct worker *w)
 		w->deadline = now_ns() + w->pass->cap_s * 1000000000ull;
 }
 
-/* The advice that suits blocks here and there: each is read by one request. */
+/* Advice for scattered blocks: each is read with one request. */
 static char *willneed_enter(struct worker *w, size_t off)
 {
 	char *at = view_enter(w, off);
@@ -244,16 +246,18 @@ static void inplace_fault(int sig, siginfo_t *info, void *context)
 
 static void inplace_begin(struct pass *p)
 {
-	struct sigaction action = { .sa_sigaction = inplace_fault, .sa_flags = SA_SIGINFO | SA_RESTART };
+	struct sigaction action = { .sa_sigaction = inplace_fault,
+				    .sa_flags = SA_SIGINFO | SA_RESTART };
 
-	p->view = mmap(NULL, p->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	p->view =
+		mmap(NULL, p->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p->view == MAP_FAILED)
 		die("mmap: %s", strerror(errno));
 	inplace_pass = p;
 	sigaction(SIGSEGV, &action, NULL);
 }
 
-/* Each thread has its own list and share of the budget, so the handler needs no lock. */
+/* Each thread has its own list and a part of the budget, so the handler needs no lock. */
 static void inplace_begin_worker(struct worker *w)
 {
 	w->ring_size = w->pass->budget / w->pass->seg / w->pass->threads;
@@ -281,9 +285,18 @@ const struct method methods[METHODS] = {
 	{ "ummap", ummap_begin, NULL, view_enter, NULL, NULL, ummap_finish, 0, true, false },
 	{ "fresh", fresh_begin, NULL, view_enter, NULL, NULL, ummap_finish, 0, true, false },
 	{ "listed", fresh_begin, NULL, listed_enter, NULL, NULL, ummap_finish, 0, true, false },
-	{ "floor", NULL, floor_begin_worker, floor_enter, floor_leave, NULL, sync_file, 0, false, false },
-	DEEP(1), DEEP(2), DEEP(4), DEEP(8), DEEP(16), DEEP(32),
-	{ "mmap", mmap_begin, mmap_begin_worker, view_enter, NULL, NULL, mmap_finish, 0, false, true },
-	{ "willneed", mmap_begin, mmap_begin_worker, willneed_enter, NULL, NULL, mmap_finish, 0, false, true },
-	{ "inplace", inplace_begin, inplace_begin_worker, inplace_enter, NULL, inplace_finish_worker, sync_file, 0, false, false },
+	{ "floor", NULL, floor_begin_worker, floor_enter, floor_leave, NULL, sync_file, 0, false,
+	  false },
+	DEEP(1),
+	DEEP(2),
+	DEEP(4),
+	DEEP(8),
+	DEEP(16),
+	DEEP(32),
+	{ "mmap", mmap_begin, mmap_begin_worker, view_enter, NULL, NULL, mmap_finish, 0, false,
+	  true },
+	{ "willneed", mmap_begin, mmap_begin_worker, willneed_enter, NULL, NULL, mmap_finish, 0,
+	  false, true },
+	{ "inplace", inplace_begin, inplace_begin_worker, inplace_enter, NULL,
+	  inplace_finish_worker, sync_file, 0, false, false },
 };

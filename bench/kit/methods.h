@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The ways of going over a file segment by segment that bench/passes compares:
+ * The methods of going over a file segment by segment that bench/passes compares:
  *
- *   ummap    the library, its budget set by UMMAP_MEM_LIMIT and full of another mapping's segments, so that
- *            each segment has to make room, in memory that was touched before as the floor's was
- *   fresh    the same with an empty budget: the system clears memory while the clock is running
- *   listed   fresh, which is told of 5000 segments to come by one umprefetch(3), and of as many again when it begins with these
- *   floor    pread and pwrite with O_DIRECT between the file and huge pages, one request at a time
- *   deepN    the same with N requests in flight, by io_uring, ahead of the turns (deep.h)
- *   mmap     the kernel's mmap, in a memory cgroup of the same budget
- *   inplace  how the reference implementation does it: on SIGSEGV mprotect, pread into place, MADV_DONTNEED
+ * ummap    the library. The budget (UMMAP_MEM_LIMIT) is full of another mapping's segments, so that
+ * each segment evicts another one, in memory that was used before, as with the floor fresh    the
+ * library with an empty budget, so that the kernel zeroes memory during the pass listed   fresh
+ * with umprefetch(3): lists of 5000 segments, each one list ahead floor    pread and pwrite with
+ * O_DIRECT between file and huge pages, one request at a time deepN    the same with N requests in
+ * flight, by io_uring, ahead of the turns (deep.h) mmap     the kernel's mmap, in a memory cgroup
+ * with the budget as its limit inplace  the method of the reference implementation: SIGSEGV,
+ * mprotect, pread in place, MADV_DONTNEED
  */
 #ifndef BENCH_METHODS_H
 #define BENCH_METHODS_H
@@ -20,54 +20,54 @@
 #include "kit/deep.h"
 #include "ummap.h"
 
-/* One pass, as the command line asked for it. */
+/* Options of one pass. */
 struct pass {
 	const struct method *method;
 	const char *path;
-	const char *driver; /* scheme and keys of a URI for ummap; NULL: by descriptor */
-	const char *engine; /* of ummap, as in UMMAP_ENGINE */
+	const char *driver; /* scheme and keys of a URI for ummap; NULL: a descriptor is mapped */
+	const char *engine; /* engine of ummap, as in UMMAP_ENGINE */
 	size_t size, seg, budget;
 	unsigned threads, rep;
-	int ptype;          /* of ummap, UMMAP_PTYPE_* */
+	int ptype;          /* policy of ummap, UMMAP_PTYPE_* */
 	bool random, write;
-	bool zipf;          /* random, few segments often */
-	bool modify;        /* read and written */
-	size_t step;        /* every so manyth segment has its turn */
-	unsigned cap_s;     /* mmap at random stops after this many seconds */
-	uint64_t salt;      /* of what a write pass writes */
-	int fd;             /* buffered */
-	int direct;         /* O_DIRECT */
-	char *view;         /* of the methods that map */
+	bool zipf;          /* random accesses with a skewed distribution */
+	bool modify;        /* segments are read and written */
+	size_t step;        /* distance of accessed segments */
+	unsigned cap_s;     /* seconds after which mmap at random stops */
+	uint64_t salt;      /* salt of written data */
+	int fd;             /* descriptor with the page cache */
+	int direct;         /* descriptor with O_DIRECT */
+	char *view;         /* address, for methods that map */
 };
 
-/* One thread's share of it. */
+/* A thread of a pass. */
 struct worker {
 	struct pass *pass;
 	pthread_t thread;
 	uint32_t *order;    /* segments in the order of their turns */
 	size_t segments;
-	size_t done;        /* of them, touched */
-	uint64_t deadline;  /* 0: none */
+	size_t done;        /* number of segments that were accessed */
+	uint64_t deadline;  /* time at which the thread stops; 0: none */
 	char *buffers;      /* floor: a few segments of memory */
 	struct deep *deep;  /* deep: the ring */
-	size_t *ring;       /* inplace: offsets of what is resident, oldest at `oldest` */
+	size_t *ring;       /* inplace: offsets of resident segments, oldest at `oldest` */
 	size_t ring_size, oldest, resident;
 };
 
 struct method {
 	const char *name;
-	void (*begin)(struct pass *);                 /* before the clock starts; may be NULL */
-	void (*begin_worker)(struct worker *);        /* the same, for each thread; may be NULL */
-	char *(*enter)(struct worker *, size_t off);  /* where the segment is to be read or filled */
-	void (*leave)(struct worker *, size_t off, const char *at); /* it has been; may be NULL */
-	void (*finish_worker)(struct worker *);       /* write: the clock is running; may be NULL */
-	void (*finish)(struct pass *);                /* write: makes it durable, the clock is running */
-	unsigned depth;                               /* of the deep floor */
-	bool counts;                                  /* umstat says what was loaded */
-	bool kernel;                                  /* the kernel's paging: it runs in a memory cgroup of the budget */
+	void (*begin)(struct pass *);                 /* called before the time is taken, or NULL */
+	void (*begin_worker)(struct worker *); /* called before that by each thread, or NULL */
+	char *(*enter)(struct worker *, size_t off);  /* returns the address of a segment */
+	void (*leave)(struct worker *, size_t off, const char *at); /* ends its use, or NULL */
+	void (*finish_worker)(struct worker *);       /* writes the rest of a thread, or NULL */
+	void (*finish)(struct pass *);                /* makes written data durable */
+	unsigned depth;                               /* requests in flight of the deep floor */
+	bool counts;                                  /* umstat counts the loads */
+	bool kernel;                                  /* runs in a memory cgroup of the budget */
 };
 
-/* Whether the file's contents are wanted. */
+/* Whether the pass reads the file's contents. */
 bool reads(const struct pass *p);
 
 enum { METHODS = 13 };

@@ -4,8 +4,9 @@
 int parse_policy(const char *name)
 {
 	const char *const names[] = {
-		[UMMAP_PTYPE_FIFO] = "fifo", [UMMAP_PTYPE_LIFO] = "lifo", [UMMAP_PTYPE_PLRU] = "plru",
-		[UMMAP_PTYPE_PRND] = "prnd", [UMMAP_PTYPE_WIRO_F] = "wiro-f", [UMMAP_PTYPE_WIRO_L] = "wiro-l",
+		[UMMAP_PTYPE_FIFO] = "fifo",     [UMMAP_PTYPE_LIFO] = "lifo",
+		[UMMAP_PTYPE_PLRU] = "plru",     [UMMAP_PTYPE_PRND] = "prnd",
+		[UMMAP_PTYPE_WIRO_F] = "wiro-f", [UMMAP_PTYPE_WIRO_L] = "wiro-l",
 		[UMMAP_PTYPE_S3FIFO] = "s3fifo",
 	};
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What leaves memory first, by its name on the command line. */
+/* Eviction policies by their names on the command line. */
 #ifndef BENCH_POLICY_H
 #define BENCH_POLICY_H
 
@@ -8,7 +8,7 @@
 #include "kit/common.h"
 #include "ummap.h"
 
-/* UMMAP_PTYPE_*. */
+/* Returns UMMAP_PTYPE_*. */
 int parse_policy(const char *name);
 
 #endif

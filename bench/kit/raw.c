@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "kit/raw.h"
 
-#ifndef UFFDIO_MOVE /* of Linux 6.8 */
+#ifndef UFFDIO_MOVE /* Linux 6.8 */
 #define UFFD_FEATURE_MOVE (1 << 16)
 struct uffdio_move {
 	__u64 dst, src, len, mode;
@@ -19,11 +19,11 @@ enum { PAUSE_NS = 5000 };
 
 struct raw {
 	size_t seg, n;
-	uint32_t *order;          /* which place of the view frame i goes to */
+	uint32_t *order;          /* segment of the mapping to which frame i is moved */
 	char *pool, *view;
 	int fd;
-	int uffd;                 /* -1: by SIGSEGV */
-	uint64_t *samples[PARTS]; /* n of each */
+	int uffd;                 /* descriptor; -1: faults are reported by SIGSEGV */
+	uint64_t *samples[PARTS]; /* n samples of each part */
 };
 
 void must(bool done, const char *what)
@@ -58,7 +58,8 @@ void step_over(int sig, siginfo_t *info, void *context)
 
 void *reserve(void *at, size_t len)
 {
-	void *p = mmap(at, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
+	void *p = mmap(at, len, PROT_NONE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
 
 	must(p != MAP_FAILED, "mmap");
 	return p;
@@ -90,29 +91,33 @@ static void raw_register(struct raw *r, char *at, size_t len, uint64_t mode)
 {
 	struct uffdio_register g = { .range = { (uintptr_t)at, len }, .mode = mode };
 
-	must(!madvise(at, len, MADV_NOHUGEPAGE) && !mprotect(at, len, PROT_READ | PROT_WRITE), "mprotect");
+	must(!madvise(at, len, MADV_NOHUGEPAGE) && !mprotect(at, len, PROT_READ | PROT_WRITE),
+	     "mprotect");
 	must(!ioctl(r->uffd, UFFDIO_REGISTER, &g), "UFFDIO_REGISTER");
 }
 
 static void raw_open(struct raw *r)
 {
-	struct uffdio_api api = { .api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_MOVE };
+	struct uffdio_api api = { .api = UFFD_API,
+				  .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_MOVE };
 
 	r->uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
 	must(r->uffd >= 0 && !ioctl(r->uffd, UFFDIO_API, &api), "userfaultfd");
-	raw_register(r, r->view, r->n * r->seg, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP);
+	raw_register(r, r->view, r->n * r->seg,
+		     UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP);
 	raw_register(r, r->pool, r->n * r->seg, UFFDIO_REGISTER_MODE_WP);
 	memset(r->pool, 0x5a, r->n * r->seg);
 }
 
-/* Lets each access go on with one call that does next to nothing. */
+/* Ends each access with one cheap call. */
 static void *raw_serve(void *arg)
 {
 	struct raw *r = arg;
 	struct uffd_msg msg;
 
 	while (read(r->uffd, &msg, sizeof(msg)) == sizeof(msg))
-		raw_unprotect(r, (char *)(uintptr_t)(msg.arg.pagefault.address & ~(4 * KIB - 1)), 4 * KIB);
+		raw_unprotect(r, (char *)(uintptr_t)(msg.arg.pagefault.address & ~(4 * KIB - 1)),
+			      4 * KIB);
 	return NULL;
 }
 
@@ -126,7 +131,7 @@ static void raw_event(struct raw *r)
 		raw_copy(r, r->view + r->order[i] * r->seg, r->pool + i * r->seg);
 	must(!pthread_create(&thread, NULL, raw_serve, r), "pthread_create");
 	for (i = 0; i < r->n; i++) {
-		/* The thread falls asleep, as it does between the faults of a program. */
+		/* The thread sleeps, as it does between the faults of a program. */
 		for (start = now_ns(); now_ns() - start < PAUSE_NS;)
 			;
 		start = now_ns();
@@ -176,7 +181,7 @@ static void raw_fill(struct raw *r)
 
 		start = now_ns();
 		memset(home, 0, r->seg);
-		/* The compiler must not take the fill for useless. */
+		/* Otherwise the compiler would remove the fill. */
 		__asm__ volatile("" : : "r"(home) : "memory");
 		r->samples[ZERO][i] = now_ns() - start;
 	}
@@ -191,7 +196,9 @@ static void raw_fill(struct raw *r)
 
 void move(char *from, char *to, size_t len)
 {
-	must(mremap(from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) != MAP_FAILED, "mremap");
+	must(mremap(from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) !=
+		     MAP_FAILED,
+	     "mremap");
 }
 
 static void raw_publish(struct raw *r, enum part part)
@@ -213,7 +220,7 @@ static void raw_publish(struct raw *r, enum part part)
 		r->samples[part][i] = now_ns() - start;
 		load_word(place);
 	}
-	/* What was copied is still at home, too. */
+	/* The copied data are still in the frame, too. */
 	if (r->uffd >= 0 && part == PUBLISH_READ)
 		must(!madvise(r->pool, r->n * r->seg, MADV_DONTNEED), "madvise");
 }
@@ -267,7 +274,7 @@ void raw_measure(struct figure parts[PARTS], size_t seg, size_t n, int fd, uint6
 
 	r.pool = huge_memory(n * seg);
 	r.view = reserve(NULL, n * seg + HUGE_PAGE);
-	/* Where the view starts on a huge page, whole page-table entries of 2 MiB can move. */
+	/* If the view begins at a huge page, page-table entries of 2 MiB can be moved. */
 	r.view = (char *)(((uintptr_t)r.view + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
 	r.order = calloc(n, sizeof(*r.order));
 	for (i = 0; i < n; i++)
@@ -290,7 +297,8 @@ void raw_measure(struct figure parts[PARTS], size_t seg, size_t n, int fd, uint6
 	raw_publish(&r, PUBLISH_WRITE);
 	raw_retract(&r);
 	for (i = 0; i < PARTS; i++) {
-		parts[i] = summarise(r.samples[i], i != POPULATE || populates ? n : 0, clock_cost());
+		parts[i] =
+			summarize(r.samples[i], i != POPULATE || populates ? n : 0, clock_cost());
 		free(r.samples[i]);
 	}
 	free(r.order);

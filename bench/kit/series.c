@@ -6,15 +6,15 @@ const char *const kind_names[KINDS] = {
 	"zero-read", "zero-write", "file-read", "file-write", "upgrade", "standby", "ahead",
 };
 
-/* Of which parts a fault of each kind consists. One with eviction has RETRACT, too; one that takes a frame
- * that had no memory yet has POPULATE, and then no ZERO. */
+/* Parts of each kind of fault. An eviction adds RETRACT. A frame that had no memory yet has
+ * POPULATE instead of ZERO. */
 static const unsigned kind_parts[KINDS] = {
 	[ZERO_READ] = 1u << SEGV | 1u << ZERO | 1u << PUBLISH_READ,
 	[ZERO_WRITE] = 1u << SEGV | 1u << ZERO | 1u << PUBLISH_WRITE,
 	[FILE_READ] = 1u << SEGV | 1u << COPY | 1u << PUBLISH_READ,
 	[FILE_WRITE] = 1u << SEGV | 1u << COPY | 1u << PUBLISH_WRITE,
 	[UPGRADE_WRITE] = 1u << SEGV | 1u << UPGRADE,
-	[STANDBY_READ] = 1u << SEGV | 1u << PUBLISH_WRITE, /* it has its rights already */
+	[STANDBY_READ] = 1u << SEGV | 1u << PUBLISH_WRITE, /* the frame has its rights already */
 	[AHEAD_READ] = 1u << SEGV | 1u << PUBLISH_READ,
 };
 
@@ -26,7 +26,7 @@ uint64_t kind_cost(const struct figure parts[PARTS], enum kind kind, bool evict,
 	unsigned used = kind_parts[kind], part;
 	uint64_t ns = 0;
 
-	/* What stands by has its rights at home; there are none at home that pages would take along. */
+	/* An inactive frame keeps its rights; with userfaultfd, pages have none. */
 	if (uffd && kind == STANDBY_READ)
 		used = 1u << SEGV | 1u << PUBLISH_READ;
 	if (fresh)

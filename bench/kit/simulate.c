@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * FIFO; LRU; 2Q (Johnson and Shasha, VLDB 1994: a quarter of the room for what is new, ghosts of half of it); S3-FIFO (Yang et al.,
- * SOSP 2023: a tenth for what is new, ghosts as many as the main queue has); CLOCK-Pro (Jiang, Chen and Zhang, USENIX ATC 2005); and
- * what nobody can know, the one that is used last (Belady, 1966).
+ * FIFO; LRU; 2Q (Johnson and Shasha, VLDB 1994: a quarter of the room for new segments, ghosts of
+ * half of it); S3-FIFO (Yang et al., SOSP 2023: a tenth for new segments, as many ghosts as the
+ * main queue has); CLOCK-Pro (Jiang, Chen and Zhang, USENIX ATC 2005); and the unattainable
+ * optimum, which evicts the segment whose next use is the latest (Belady, 1966).
  */
 #include "kit/simulate.h"
 
@@ -10,16 +11,16 @@
 
 #include "kit/common.h"
 
-/* ---- Queues: each segment is in one at most ---- */
+/* ---- Queues. Each segment is in one queue at most. ---- */
 
 enum { QUEUES = 4, NOWHERE = QUEUES };
 
 struct sim {
 	uint32_t segments, room;
-	uint32_t *next, *prev;     /* rings; those of queue q begin at segments + q */
+	uint32_t *next, *prev;     /* rings; the ring of queue q begins at segments + q */
 	uint32_t count[QUEUES];
-	uint8_t *where;            /* the queue of a segment */
-	uint8_t *mark;             /* what a policy notes of it */
+	uint8_t *where;            /* queue of each segment */
+	uint8_t *mark;             /* note of the policy about each segment */
 };
 
 static struct sim sim_begin(uint32_t segments, uint32_t room)
@@ -57,7 +58,7 @@ static void take(struct sim *s, uint32_t x)
 	s->where[x] = NOWHERE;
 }
 
-/* As the newest of it. */
+/* Inserts a segment as the newest of its queue. */
 static void put(struct sim *s, uint32_t x, unsigned q)
 {
 	uint32_t ring = s->segments + q;
@@ -99,18 +100,18 @@ static bool lru(struct sim *s, uint32_t x)
 
 /* ---- 2Q ---- */
 
-enum { NEW, GHOSTS, MANY };
+enum { NEW, GHOSTS, MAIN };
 
 static void make_room_2q(struct sim *s)
 {
-	if (s->count[NEW] + s->count[MANY] < s->room)
+	if (s->count[NEW] + s->count[MAIN] < s->room)
 		return;
-	if (s->count[NEW] > s->room / 4 || !s->count[MANY]) {
+	if (s->count[NEW] > s->room / 4 || !s->count[MAIN]) {
 		put(s, oldest(s, NEW), GHOSTS);
 		if (s->count[GHOSTS] > s->room / 2)
 			take(s, oldest(s, GHOSTS));
 	} else {
-		take(s, oldest(s, MANY));
+		take(s, oldest(s, MAIN));
 	}
 }
 
@@ -118,35 +119,35 @@ static bool two_queues(struct sim *s, uint32_t x)
 {
 	bool ghost = s->where[x] == GHOSTS;
 
-	if (s->where[x] == MANY)
-		put(s, x, MANY);
-	if (s->where[x] == MANY || s->where[x] == NEW)
+	if (s->where[x] == MAIN)
+		put(s, x, MAIN);
+	if (s->where[x] == MAIN || s->where[x] == NEW)
 		return true;
 	if (ghost)
 		take(s, x);
 	make_room_2q(s);
-	put(s, x, ghost ? MANY : NEW);
+	put(s, x, ghost ? MAIN : NEW);
 	return false;
 }
 
-/* ---- S3-FIFO: the mark is how often it was used, up to 3 ---- */
+/* ---- S3-FIFO. The mark is the number of uses, up to 3. ---- */
 
 static void make_room_s3(struct sim *s)
 {
-	while (s->count[NEW] + s->count[MANY] >= s->room) {
-		bool small = s->count[NEW] > s->room / 10 || !s->count[MANY];
-		uint32_t x = oldest(s, small ? NEW : MANY);
+	while (s->count[NEW] + s->count[MAIN] >= s->room) {
+		bool small = s->count[NEW] > s->room / 10 || !s->count[MAIN];
+		uint32_t x = oldest(s, small ? NEW : MAIN);
 
 		if (small && s->mark[x] > 1) {
 			s->mark[x] = 0;
-			put(s, x, MANY);
+			put(s, x, MAIN);
 		} else if (small) {
 			put(s, x, GHOSTS);
 			if (s->count[GHOSTS] > s->room - s->room / 10)
 				take(s, oldest(s, GHOSTS));
 		} else if (s->mark[x]) {
 			s->mark[x]--;
-			put(s, x, MANY);
+			put(s, x, MAIN);
 		} else {
 			take(s, x);
 		}
@@ -157,7 +158,7 @@ static bool s3fifo(struct sim *s, uint32_t x)
 {
 	bool ghost = s->where[x] == GHOSTS;
 
-	if (s->where[x] == NEW || s->where[x] == MANY) {
+	if (s->where[x] == NEW || s->where[x] == MAIN) {
 		s->mark[x] += s->mark[x] < 3;
 		return true;
 	}
@@ -165,11 +166,12 @@ static bool s3fifo(struct sim *s, uint32_t x)
 		take(s, x);
 	make_room_s3(s);
 	s->mark[x] = 0;
-	put(s, x, ghost ? MANY : NEW);
+	put(s, x, ghost ? MAIN : NEW);
 	return false;
 }
 
-/* ---- CLOCK-Pro: one ring, in which hot, cold and absent ones (ghosts) have the order of their coming; three hands ---- */
+/* ---- CLOCK-Pro. One ring has hot, cold and absent segments (ghosts) in the order of arrival. ----
+ * */
 
 enum { USED = 1, HOT = 2, COLD = 4, TESTED = 8, ABSENT = 16 };
 
@@ -198,7 +200,7 @@ static void leave(uint32_t x)
 	take(clk.s, x);
 }
 
-/* As the newest, which is right behind the hot hand. */
+/* Inserts a segment as the newest one, right after the hot hand. */
 static void come(uint32_t x, uint8_t mark)
 {
 	struct sim *s = clk.s;
@@ -242,7 +244,7 @@ static void run_test_hand(void)
 		end_test(x);
 }
 
-/* A hot one that was not used for a turn is cold; tests end on the way. */
+/* Makes an unused hot segment cold, and ends tests on the way. */
 static void run_hot_hand(void)
 {
 	struct sim *s = clk.s;
@@ -316,10 +318,10 @@ static bool clock_pro(struct sim *s, uint32_t x)
 	return false;
 }
 
-/* ---- Belady: a heap of those that are there, by their next use ---- */
+/* ---- Belady. A heap of resident segments by their next use. ---- */
 
 struct future {
-	size_t next;               /* the number of the use after that; n: none */
+	size_t next;               /* number of the next use; n: none */
 	uint32_t segment;
 };
 
@@ -346,11 +348,12 @@ static void sift_down(struct future *heap, size_t n)
 	}
 }
 
-/* Entries of uses that have been are older than what `due` says of their segment, and are passed over. */
+/* Entries of past uses, which `due` shows, are skipped. */
 static size_t belady(const uint32_t *uses, size_t n, uint32_t segments, uint32_t room)
 {
 	struct future *heap = malloc((n + 1) * sizeof(*heap));
-	size_t *next = malloc((n + 1) * sizeof(*next)), *due = malloc(segments * sizeof(*due)), entries = 0, there = 0, misses = 0;
+	size_t *next = malloc((n + 1) * sizeof(*next)), *due = malloc(segments * sizeof(*due)),
+	       entries = 0, there = 0, misses = 0;
 	bool *is_there = calloc(segments, sizeof(*is_there));
 
 	if (!heap || !next || !due || !is_there)
@@ -386,16 +389,22 @@ static size_t belady(const uint32_t *uses, size_t n, uint32_t segments, uint32_t
 	return misses;
 }
 
-/* ---- All of them ---- */
+/* ---- All policies ---- */
 
 static const struct {
 	const char *name;
 	bool (*use)(struct sim *s, uint32_t x);
-} policies[] = { { "FIFO", fifo }, { "LRU", lru }, { "2Q", two_queues }, { "S3-FIFO", s3fifo }, { "CLOCK-Pro", clock_pro } };
+} policies[] = { { "FIFO", fifo },
+		 { "LRU", lru },
+		 { "2Q", two_queues },
+		 { "S3-FIFO", s3fifo },
+		 { "CLOCK-Pro", clock_pro } };
 
-const char *const simulated_policies[] = { "FIFO", "LRU", "2Q", "S3-FIFO", "CLOCK-Pro", "Belady", NULL };
+const char *const simulated_policies[] = { "FIFO",      "LRU",    "2Q", "S3-FIFO",
+					   "CLOCK-Pro", "Belady", NULL };
 
-size_t simulate(const char *policy, const uint32_t *uses, size_t n, uint32_t segments, uint32_t room)
+size_t simulate(const char *policy, const uint32_t *uses, size_t n, uint32_t segments,
+		uint32_t room)
 {
 	size_t misses = 0;
 	struct sim s;

@@ -52,8 +52,8 @@ static void use_blocks(struct pattern *p, uint64_t block, uint64_t align, unsign
 	}
 }
 
-/* A part of `part` bytes of each row of an array, and then, `times` times, the part of each row that
- * is `step` bytes farther. */
+/* A part of `part` bytes of each row of an array, and then, `times` times, the part of each row
+ * that is `step` bytes farther. */
 static void use_strided(struct pattern *p, uint64_t row, uint64_t part, uint64_t step,
 			unsigned times)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Patterns of accesses to the pages of a file, and the time that they take with fixed transfer sizes
- * and with the library's adaptation (lib/paging/residency/transfer_size.h). */
+/* Patterns of accesses to the pages of a file, and the time that they take with fixed transfer
+ * sizes and with the library's adaptation (lib/paging/residency/transfer_size.h). */
 #ifndef BENCH_TRANSFERS_H
 #define BENCH_TRANSFERS_H
 
@@ -9,8 +9,8 @@
 
 extern const char *const transfer_patterns[]; /* names of patterns, up to NULL */
 
-/* Returns the pages that a pattern accesses one after the other in a file of `pages` pages; *n: their
- * number. */
+/* Returns the pages that a pattern accesses one after the other in a file of `pages` pages; *n:
+ * their number. */
 uint32_t *make_pattern(const char *pattern, uint32_t pages, size_t *n);
 
 /* Result of a simulation. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The options of benchmarks that turn over segments of a store which costs nothing. */
+/* Options of benchmarks that load segments of a store without cost. */
 #ifndef BENCH_TURNS_H
 #define BENCH_TURNS_H
 
@@ -12,7 +12,7 @@ struct options {
 	unsigned reps;
 };
 
-/* Checks them, too, but not --budget. */
+/* Parses and checks the options, except for --budget. */
 void parse_options(struct options *o, int argc, char **argv, const char *help);
 
 #endif

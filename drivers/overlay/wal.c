@@ -61,8 +61,19 @@ static int wal_push(void *h)
 	return 0;
 }
 
+/* A log without blocks and commits says nothing about the contents of the store. */
+static bool is_empty(struct overlay *o)
+{
+	bool empty;
+
+	futex_lock(&o->lock);
+	empty = overlay_is_empty(o) && o->newest.number == o->head.home;
+	futex_unlock(&o->lock);
+	return empty;
+}
+
 /* The store becomes longer at once, which shows no change of its contents. A store that became
- * shorter would. */
+ * shorter would, and the log may have blocks behind its new end. */
 static int wal_resize(void *h, uint64_t size)
 {
 	struct overlay *o = h;
@@ -70,10 +81,12 @@ static int wal_resize(void *h, uint64_t size)
 
 	if (size == o->size)
 		return 0;
-	if (size < o->size || !o->grows)
+	if (!o->grows || (size < o->size && !is_empty(o)))
 		return -EOPNOTSUPP;
 	err = behind_resize(&o->store, size);
-	if (!err)
+	if (!err && size < o->size)
+		o->size = size;
+	else if (!err)
 		overlay_grow(o, size);
 	return err;
 }

@@ -182,6 +182,41 @@ int umcommits(const void *addr, uint64_t *oldest, uint64_t *newest)
 	return api_leave(&g, err);
 }
 
+static int lengthen_store(struct mapping *map, uint64_t size)
+{
+	struct store *store = map->backings[map->current].store;
+	int err;
+
+	if (!map->writable)
+		return fail(EACCES, "cannot make the store of '%s' longer: the mapping is "
+			    "read-only", map->name);
+	if (size > INT64_MAX)
+		return fail(EINVAL, "cannot make the store of '%s' %ju bytes long: no file is so "
+			    "long", map->name, (uintmax_t)size);
+	err = io_lengthen(store, size);
+	if (!err && io_size(store) < size)
+		err = -EOPNOTSUPP;
+	return err ? fail(-err, "cannot make the store of '%s' %ju bytes long: %s", map->name,
+			  (uintmax_t)size, strerror(-err)) : 0;
+}
+
+/* No other thread uses the mapping during the call, so the store has no requests in flight. */
+int umlengthen(void *addr, uint64_t size)
+{
+	struct guard g;
+	struct mapping *map;
+	int err;
+
+	api_enter(&g);
+	map = map_find_alone(addr);
+	if (!map)
+		return api_leave(&g, api_fail_no_mapping(addr));
+	err = lengthen_store(map, size);
+	map_thaw(map);
+	map_leave(map);
+	return api_leave(&g, err);
+}
+
 /* Discards the segments that lie completely in the range. */
 static int discard_range(const struct range *r)
 {
@@ -331,6 +366,9 @@ static int check_pin(const struct range *r, int prot)
 			    "| PROT_WRITE", prot);
 	if ((prot & PROT_WRITE) && !map->writable)
 		return fail(EACCES, "cannot pin the range for writing: the mapping is read-only");
+	if (r->map->copy)
+		return fail(EOPNOTSUPP, "cannot pin the range: it belongs to a node copy "
+			    "(UMMAP_NODE), and another process may evict it. Try umcopy");
 	if (!fits)
 		return fail(ENOMEM, "cannot pin the range of %zu bytes: it does not fit into the "
 			    "%zu bytes that may be in memory, of which %zu are pinned already. Try "

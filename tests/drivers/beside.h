@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* beside.h - what the programs share that test filters with a file beside the store, and the tools for these files. */
+/* Functions for tests of filters that keep a file beside the store, and for the tools of these
+ * files. */
 #ifndef TESTS_BESIDE_H
 #define TESTS_BESIDE_H
 
@@ -7,8 +8,9 @@
 
 #define COMMAND_MAX 1600
 
-/* The command of a tool; ummap stands beside the folder of this program. */
-static inline void tool_command(const char *name, const char *words, char command[static COMMAND_MAX])
+/* Makes the command of a tool. The program ummap is in the folder above that of this program. */
+static inline void tool_command(const char *name, const char *words,
+				char command[static COMMAND_MAX])
 {
 	char self[320];
 	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -19,7 +21,7 @@ static inline void tool_command(const char *name, const char *words, char comman
 	snprintf(command, COMMAND_MAX, "'%s/../ummap' %s %s", self, name, words);
 }
 
-/* The exit status of a tool. */
+/* Runs a tool. Returns its exit status. */
 static inline int run_tool(const char *name, const char *words)
 {
 	char command[COMMAND_MAX], silent[COMMAND_MAX + 20];
@@ -32,7 +34,7 @@ static inline int run_tool(const char *name, const char *words)
 	return WEXITSTATUS(status);
 }
 
-/* Runs a tool and checks its exit status, and that its output, errors included, has this text. */
+/* Runs a tool, and checks its exit status and that its output, with errors, has this text. */
 static inline void check_tool(const char *name, const char *words, int status, const char *text)
 {
 	char command[COMMAND_MAX], both[COMMAND_MAX + 20], output[4 * KIB];
@@ -47,11 +49,12 @@ static inline void check_tool(const char *name, const char *words, int status, c
 	len = fread(output, 1, sizeof(output) - 1, out);
 	output[len] = '\0';
 	got = pclose(out);
-	check(WIFEXITED(got) && WEXITSTATUS(got) == status && strstr(output, text), "%s: %s", command,
-	      output);
+	check(WIFEXITED(got) && WEXITSTATUS(got) == status && strstr(output, text), "%s: %s",
+	      command, output);
 }
 
-static inline void check_not_dropped(const char *tool, const char *option, const char *file, const char *store)
+static inline void check_not_dropped(const char *tool, const char *option, const char *file,
+				     const char *store)
 {
 	char words[800];
 
@@ -59,8 +62,9 @@ static inline void check_not_dropped(const char *tool, const char *option, const
 	check(run_tool(tool, words) == 2 && access(file, F_OK) == 0, "%s %s", tool, words);
 }
 
-/* Only what is a file of the tool's is removed, and only that of the store which is named. */
-static inline void check_drops_nothing_else(const char *tool, const char *option, const char *file, const char *store)
+/* The tool removes only its own kind of files, and only that of the named store. */
+static inline void check_drops_nothing_else(const char *tool, const char *option, const char *file,
+					    const char *store)
 {
 	char other[320];
 	int fd = temp_named("other", 0, other);
@@ -73,7 +77,7 @@ static inline void check_drops_nothing_else(const char *tool, const char *option
 	unlink(other);
 }
 
-/* How often the log of messages has these words. */
+/* Counts how often the log of messages has these words. */
 static inline unsigned count_lines(int log, const char *words)
 {
 	static char text[64 * KIB];

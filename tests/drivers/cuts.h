@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cuts.h - what the suites share that cut the disk of power.h off at the requests of a workload. */
+/* For test suites that cut off the disk of power.h at the requests of a workload. */
 #ifndef TESTS_CUTS_H
 #define TESTS_CUTS_H
 
@@ -9,7 +9,7 @@
 
 static uint64_t seed;
 
-/* How many cuts there are to be. */
+/* Returns the number of cuts to test. */
 static inline size_t cuts_wanted(void)
 {
 	const char *text = getenv("UMMAP_TEST_CUTS");
@@ -17,7 +17,7 @@ static inline size_t cuts_wanted(void)
 	return text ? strtoull(text, NULL, 10) : 400;
 }
 
-/* Files beside stores are on that disk, too. */
+/* Files beside stores are on the disk of power.h, too. */
 static inline void cuts_begin(void)
 {
 	const char *text = getenv("UMMAP_TEST_SEED");
@@ -30,9 +30,11 @@ static inline void cuts_begin(void)
 	set_group();
 }
 
-/* What was recorded is cut off at each `step`th request, as long as there are cuts left. Returns how many are. */
+/* Cuts off the recorded requests at each `step`th one, until no cuts are left. Returns how many are
+ * left. */
 static inline size_t cuts_at_all(const struct power_record *record, size_t cuts,
-				 void (*check_one)(struct power_replay *replay, size_t k), size_t step)
+				 void (*check_one)(struct power_replay *replay, size_t k),
+				 size_t step)
 {
 	struct power_replay replay;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* faults.h - for suites in which the file beside a store fails, on the disk of power.h, at requests of their choice. */
+/* For test suites in which requests to the file beside a store, on the disk of power.h, fail. */
 #ifndef TESTS_FAULTS_H
 #define TESTS_FAULTS_H
 
@@ -8,10 +8,10 @@
 enum { READS = 1, WRITES = 2, FLUSHES = 4 };
 
 static struct {
-	_Atomic unsigned ops;      /* that are counted */
-	_Atomic uint64_t nth;      /* the first one that fails, from 1 ... */
-	_Atomic uint64_t times;    /* ... and how many do */
-	_Atomic uint64_t from, to; /* of reads and writes: only where they touch these bytes of the file */
+	_Atomic unsigned ops;      /* kinds of requests that are counted */
+	_Atomic uint64_t nth;      /* number of the first request that fails, from 1 on */
+	_Atomic uint64_t times;    /* number of requests that fail */
+	_Atomic uint64_t from, to; /* reads and writes count only if they touch these bytes */
 	_Atomic uint64_t seen, fired;
 } fault;
 
@@ -44,7 +44,7 @@ static inline int faulty_read(void *h, void *buf, size_t len, uint64_t off)
 	return fires(READS, off, len) ? -EIO : power_read(h, buf, len, off);
 }
 
-/* What fails has written half. */
+/* A write that fails has written the first half. */
 static inline int faulty_write(void *h, const void *buf, size_t len, uint64_t off)
 {
 	bool fails = fires(WRITES, off, len) != 0;

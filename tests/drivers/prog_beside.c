@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_beside - what wal+ and cow+ keep beside a store where a real file system is full, and for a block device. Full: umsync
- * says ENOSPC, everything stays readable in memory, a kill then leaves what was durable before, and once there is space the
- * same umsync succeeds. A device: its log, or its changes, are in a file that has to be named; a kill leaves what was durable,
- * and at the end all is on the device, or nothing. Needs root, for loop devices.
+ * The files that wal+ and cow+ keep beside a store, on a full file system and for a block device.
+ * If the file system is full, umsync reports ENOSPC, all data stay readable in memory, a killed
+ * process leaves the durable state, and after space was freed the same umsync succeeds. For a
+ * device, the log or the changes are in a file that has to be named; a killed process leaves the
+ * durable state, and at the end the device has all changes or none. Needs root, for loop devices.
  */
 #include <linux/fs.h>
 
@@ -11,7 +12,7 @@
 
 #define SEG (64 * KIB)
 #define SIZE (4 * MIB)
-#define LEFT (3 * MIB / 2)    /* of the file system */
+#define LEFT (3 * MIB / 2)    /* bytes that the file system has left */
 
 enum { OLD = 1, NEW = 2, LATER = 3 };
 
@@ -49,7 +50,7 @@ static void write_too_much(void *arg)
 	const struct job *j = arg;
 	uint8_t *m;
 
-	/* The stores of this test go beyond the default bound. */
+	/* The stores of this test exceed the default bound. */
 	set_env("UMMAP_OVER_BUDGET", "64M");
 	begin(j);
 	m = map(j);
@@ -62,7 +63,7 @@ static void write_too_much(void *arg)
 	if (j->dies)
 		kill(getpid(), SIGKILL);
 	make_space(j->root);
-	if (umsync(m, 0) != 0)  /* an error of an eviction since then is still to be told, once */
+	if (umsync(m, 0) != 0)  /* may report the error of an eviction, once */
 		check(errno == ENOSPC && umsync(m, 0) == 0);
 	check(stat_of(m).dirty_bytes == 0);
 	check(umunmap(m, 0) == 0);
@@ -78,9 +79,11 @@ static void find(void *arg)
 	if (j->dies && j->wal) {
 		check_bytes(m, SIZE, 0, OLD);
 	} else if (j->dies) {
-		/* Nothing was durable, but each byte is one or the other. */
+		/* Nothing was durable, but each byte has one of the stored values. */
 		for (size_t i = 0; i < SIZE; i++)
-			check(m[i] == pattern(i, OLD) || m[i] == pattern(i, NEW) || m[i] == pattern(i, LATER), "byte %zu", i);
+			check(m[i] == pattern(i, OLD) || m[i] == pattern(i, NEW) ||
+				      m[i] == pattern(i, LATER),
+			      "byte %zu", i);
 	} else {
 		check_bytes(m, SIZE / 2, 0, NEW);
 		check_bytes(m + SIZE / 2, SEG, SIZE / 2, LATER);
@@ -140,7 +143,8 @@ static void find_first(void *arg)
 	begin(j);
 	m = map(j);
 	for (size_t i = 0; i < SIZE; i++)
-		check(m[i] == pattern(i, NEW) || (!j->wal && m[i] == pattern(i, LATER)), "byte %zu", i);
+		check(m[i] == pattern(i, NEW) || (!j->wal && m[i] == pattern(i, LATER)), "byte %zu",
+		      i);
 	fill(m, SIZE, 0, NEW);
 	check(umsync(m, 0) == 0 && umunmap(m, 0) == 0);
 }
@@ -191,7 +195,7 @@ int main(void)
 	for (int i = 0; i < 16; i++) {
 		struct job j = { root, i & 1, drivers[i >> 3], i & 2 ? 4 * SIZE : SIZE / 4, i & 4 };
 
-		/* In a hurry each other one by io_uring. */
+		/* In a short run, each second case uses io_uring. */
 		if (i >> 3 != (i & 1) && !by_time(0, 1))
 			continue;
 		if (!has_driver(j.driver))

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_cow - mappings of a store behind cow+: kill -9 at any moment leaves what the last umsync made durable, and the store as
- * it was; two processes have changes of their own of one store, and nobody writes it meanwhile; `ummap cow` shows, commits and
- * discards, and a commit that was killed is ended by the next one; a store of a tebibyte is there at once.
+ * Mappings of a store behind cow+. SIGKILL at any moment leaves the data of the last umsync, and
+ * the store unchanged. Two processes have their own changes of one store, which no process can
+ * write meanwhile. `ummap cow` lists, commits and discards changes. A commit that was killed is
+ * completed by the next one. A store of 1 TiB opens at once.
  *
  *	prog_cow [ROUNDS [SEED]]
  */
@@ -11,11 +12,11 @@
 
 #define SEG (16 * KIB)
 #define SIZE (64 * SEG)
-#define BIG (64 * MIB)        /* that a commit takes a while for */
+#define BIG (64 * MIB)        /* size of a store whose commit takes a while */
 #define ROUNDS 20
 
 static char store[320], changes[330];
-static int plain;             /* the store */
+static int plain;             /* descriptor of the store */
 static const char *driver;
 
 static void *map(const char *uri, size_t size, size_t seg)
@@ -36,7 +37,7 @@ static uint64_t *map_store(const char *path)
 	return map(uri, SIZE, SEG);
 }
 
-/* Every word says the version. */
+/* Stores the version and the index in each word. */
 static void put_version(uint64_t *words, uint64_t version)
 {
 	for (size_t i = 0; i < SIZE / 8; i++)
@@ -46,11 +47,12 @@ static void put_version(uint64_t *words, uint64_t version)
 static void check_version(const uint64_t *words, uint64_t least, uint64_t most)
 {
 	for (size_t i = 0; i < SIZE / 8; i++)
-		check((uint32_t)words[i] == i && words[i] >> 32 >= least && words[i] >> 32 <= most, "word %zu is %#" PRIx64
-		      ": version %" PRIu64 " was durable", i, words[i], least);
+		check((uint32_t)words[i] == i && words[i] >> 32 >= least && words[i] >> 32 <= most,
+		      "word %zu is %#" PRIx64 ": version %" PRIu64 " was durable", i, words[i],
+		      least);
 }
 
-/* What is in the file itself. */
+/* Checks the contents of the store itself. */
 static void check_plain(uint64_t version)
 {
 	uint64_t *words = malloc(SIZE);
@@ -72,7 +74,7 @@ static void make_store(void)
 	unlink(changes);
 }
 
-/* The command ummap stands beside the folder of this program. */
+/* Executes the program ummap, which is in the folder above that of this program. */
 static void exec_tool(const char *verb, const char *path)
 {
 	char tool[400];
@@ -98,7 +100,7 @@ static void run_tool(void *arg)
 	exec_tool(w->verb, w->path);
 }
 
-/* Its exit status. */
+/* Runs the tool. Returns its exit status. */
 static int tool(const char *verb, const char *path, const char *output)
 {
 	struct words words = { verb, path, output ? output : "/dev/null" };
@@ -108,7 +110,7 @@ static int tool(const char *verb, const char *path, const char *output)
 	return WEXITSTATUS(status);
 }
 
-/* ---- kill -9 ---- */
+/* ---- Kills ---- */
 
 static int said;
 
@@ -155,7 +157,7 @@ static void check_kills(uint64_t *random, unsigned rounds)
 		kill_once(random, &durable);
 }
 
-/* ---- Others ---- */
+/* ---- Other processes ---- */
 
 static void open_busy(const char *uri, int pid)
 {
@@ -168,7 +170,7 @@ static void open_busy(const char *uri, int pid)
 	check(strstr(umerrormsg(), number), "%s", umerrormsg());
 }
 
-/* With changes of its own beside those of `parent`. */
+/* Uses its own changes of the store besides those of `parent`. */
 static void open_beside(void *parent)
 {
 	char uri[1000], path[340];
@@ -184,7 +186,8 @@ static void open_beside(void *parent)
 	open_busy(uri, *(int *)parent);
 	snprintf(uri, sizeof(uri), "%s:%s", driver, store);
 	open_busy(uri, *(int *)parent);
-	check(tool("commit", changes, NULL) == 2 && tool("discard", changes, NULL) == 2, "it is in use");
+	check(tool("commit", changes, NULL) == 2 && tool("discard", changes, NULL) == 2,
+	      "the file is in use");
 	check(tool("commit", path, NULL) == 2, "the store is in use");
 }
 
@@ -200,7 +203,7 @@ static void change(void *arg)
 	check(umsync(words, 0) == 0);
 	check_exits(run_child(open_beside, &self), 0);
 	check_version(words, 5, 5);
-	/* What was not synced is there after the end as what was written is. */
+	/* Changes that were not synced are kept at the end, like those that were written. */
 	check(umunmap(words, 0) == 0);
 }
 
@@ -245,15 +248,15 @@ static void check_others(void)
 	check(tool("commit", changes, NULL) == 0);
 	check_plain(5);
 	check(access(changes, F_OK) < 0);
-	/* The others were of what it was before. */
+	/* The other changes were made for the old contents of the store. */
 	check_list(other, "was written since");
 	check(tool("commit", other, NULL) == 2);
 	check_plain(5);
 	check(tool("discard", other, NULL) == 0 && access(other, F_OK) < 0);
-	check(tool("discard", other, NULL) == 2, "there is none");
+	check(tool("discard", other, NULL) == 2, "there are no changes");
 }
 
-/* ---- A commit that is killed ---- */
+/* ---- Commits that are killed ---- */
 
 static void change_much(void *arg)
 {
@@ -274,7 +277,7 @@ static void commit(void *arg)
 	exec_tool("commit", changes);
 }
 
-/* Newer contents of the store would be lost in the next commit. */
+/* The next commit would overwrite newer contents of the store. */
 static void check_refused(const char *scheme)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -327,7 +330,7 @@ static void kill_commit(uint64_t *random)
 	check_file(plain, BIG - SEG, SEG, BIG - SEG, 1);
 }
 
-/* ---- A tebibyte; TSan leaves a program not so many addresses ---- */
+/* ---- A store of 1 TiB, or less with TSan, which limits the address space ---- */
 
 #ifdef __SANITIZE_THREAD__
 #define MUCH (256 * GIB)
@@ -358,8 +361,9 @@ static void map_tebibyte(void *arg)
 	}
 }
 
-/* umremap_open() from cow+ to the store fails when it has written a part of the changes: every second block has changed, the second
- * write fails. The mapping goes on with the changes, which cannot be discarded or left behind. */
+/* umremap_open() from cow+ to the store fails after a part of the changes was written: each second
+ * block has changed, and the second write fails. The mapping keeps the changes, which cannot be
+ * discarded or left. */
 static void give_up_commit(void *unused)
 {
 	uint64_t *words, *moved = NULL;
@@ -372,7 +376,8 @@ static void give_up_commit(void *unused)
 			words[i] = (uint64_t)1 << 32 | i;
 	}
 	check(umsync(words, 0) == 0, "%s", umerrormsg());
-	snprintf(uri, sizeof(uri), "error+posix:%s?error.op=write&error.nth=2&error.times=7&error.errno=EIO", store);
+	snprintf(uri, sizeof(uri),
+		 "error+posix:%s?error.op=write&error.nth=2&error.times=7&error.errno=EIO", store);
 	check_fails(umremap_open(words, uri, 0, -1, 0, (void **)&moved), EIO);
 	snprintf(uri, sizeof(uri), "posix:%s", store);
 	check_fails(umremap_open(words, uri, 0, -1, UMMAP_SWITCH, (void **)&moved), EUCLEAN);

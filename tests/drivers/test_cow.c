@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The filter cow+ over files: which changes are a store's, what is damaged, how long it is, and what it may not do. */
+/* The filter cow+ with files: which store a file of changes belongs to, damage, sizes, and errors.
+ * */
 #include <criterion/criterion.h>
 
 #include "drivers/overlay/cow.h"
 #include "common.h"
 #include "overlay_file.h"
 
-#define BLOCKS ((uint64_t)600)           /* entries of them are in three pages */
+#define BLOCKS ((uint64_t)600)           /* their entries take three pages */
 #define SIZE (BLOCKS * OVERLAY_BLOCK - 1000)
 
 struct handle {
@@ -101,7 +102,7 @@ Test(cow, leaves_the_store)
 	open_store(&h, 0);
 	expect(&h, 0, SIZE, 1);
 	close_store(&h);
-	check(access(changes, F_OK) < 0, "who only reads makes none");
+	check(access(changes, F_OK) < 0, "a reader creates no file of changes");
 }
 
 Test(cow, two_of_one_store)
@@ -115,14 +116,16 @@ Test(cow, two_of_one_store)
 	for (int i = 0; i < 2; i++) {
 		struct handle *h = i ? &a : &b;
 
-		check(h->driver.lock(h->cow, 0, SIZE, UMMAP_LOCK_EXCLUSIVE, (char [160]){ "" }) == 0);
+		check(h->driver.lock(h->cow, 0, SIZE, UMMAP_LOCK_EXCLUSIVE, (char[160]){ "" }) ==
+		      0);
 		put(h, 40960, 20000, 10 + i);
 	}
 	expect(&a, 40960, 20000, 11);
 	expect(&b, 40960, 20000, 10);
-	/* None may write what both read. */
+	/* No process may write the store that both read. */
 	check(try_open(&plain, UMMAP_O_WRITE, "posix:%s", store) == 0);
-	check(plain.driver.lock(plain.cow, 0, SIZE, UMMAP_LOCK_EXCLUSIVE, (char [160]){ "" }) == -EBUSY);
+	check(plain.driver.lock(plain.cow, 0, SIZE, UMMAP_LOCK_EXCLUSIVE, (char[160]){ "" }) ==
+	      -EBUSY);
 	close_store(&a);
 	close_store(&b);
 	check(plain.driver.lock(plain.cow, 0, SIZE, UMMAP_LOCK_EXCLUSIVE, (char [160]){ "" }) == 0);
@@ -149,7 +152,7 @@ Test(cow, grows)
 	close_store(&h);
 }
 
-/* ---- Which changes are whose ---- */
+/* ---- Changes belong to a store ---- */
 
 Test(cow, are_of_one_store)
 {
@@ -169,11 +172,12 @@ Test(cow, are_of_one_store)
 	check_fails(try_open(&h, 0, "cow+posix:%s?cow.path=%s", other, changes), EINVAL);
 	check(strstr(umerrormsg(), "another store, 'store'"), "%s", umerrormsg());
 	check_fails(try_open(&h, 0, "cow+mem:1M?cow.path=%s", changes), EINVAL);
-	/* The clock of files ticks some hundred times a second. */
+	/* Time stamps of files change some hundred times per second. */
 	pause_ms(50);
 	check(pwrite(fd, "", 1, 9) == 1);
 	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s", store), ESTALE);
-	check(strstr(umerrormsg(), "was written since") && strstr(umerrormsg(), "ummap cow"), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "was written since") && strstr(umerrormsg(), "ummap cow"), "%s",
+	      umerrormsg());
 }
 
 Test(cow, notices_another_size)
@@ -192,18 +196,21 @@ Test(cow, notices_another_size)
 	check_fails(try_open(&h, 0, "cow+posix:%s", store), ESTALE);
 }
 
-/* A store is not written, and so not created. One that is empty is there, and what is beyond its end is a change. */
+/* The store is not written, and therefore not created. It may be empty: bytes beyond its end are
+ * changes. */
 Test(cow, creates_no_store)
 {
 	struct handle h;
 
 	close(make_store());
 	check(unlink(store) == 0);
-	check(try_open(&h, UMMAP_O_WRITE | UMMAP_O_CREATE, "cow+posix:%s", store) == -1 && errno == ENOENT);
+	check(try_open(&h, UMMAP_O_WRITE | UMMAP_O_CREATE, "cow+posix:%s", store) == -1 &&
+	      errno == ENOENT);
 	check(strstr(umerrormsg(), "create it first"), "%s", umerrormsg());
 	check(access(store, F_OK) < 0 && access(changes, F_OK) < 0);
 	close(open(store, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-	check(try_open(&h, UMMAP_O_WRITE | UMMAP_O_CREATE, "cow+posix:%s", store) == 0, "%s", umerrormsg());
+	check(try_open(&h, UMMAP_O_WRITE | UMMAP_O_CREATE, "cow+posix:%s", store) == 0, "%s",
+	      umerrormsg());
 	put(&h, 0, 5000, 1);
 	close_store(&h);
 	open_store(&h, 0);
@@ -228,11 +235,13 @@ Test(cow, without_a_path)
 	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+mem:1M"), EINVAL);
 	check(strstr(umerrormsg(), "by cow.path"), "%s", umerrormsg());
 	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s?cow.path=", store), EINVAL);
-	check_fails(try_open(&h, UMMAP_O_WRITE | UMMAP_O_CREATE, "cow+posix:%s.none", store), ENOENT);
+	check_fails(try_open(&h, UMMAP_O_WRITE | UMMAP_O_CREATE, "cow+posix:%s.none", store),
+		    ENOENT);
 	snprintf(path, sizeof(path), "%s.none", store);
-	check(access(path, F_OK) < 0, "it makes no store");
+	check(access(path, F_OK) < 0, "the store is not created");
 	check_fails(try_open(&h, UMMAP_O_WRITE | UMMAP_O_WRITERS, "cow+posix:%s", store), EINVAL);
-	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s?cow.path=/no-such-folder/x", store), ENOENT);
+	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s?cow.path=/no-such-folder/x", store),
+		    ENOENT);
 	check(strstr(umerrormsg(), "/no-such-folder/x': "), "%s", umerrormsg());
 	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s?cow.path=%s", store, store), EINVAL);
 	check(strstr(umerrormsg(), "is the store itself"), "%s", umerrormsg());
@@ -304,7 +313,7 @@ Test(cow, every_byte)
 
 		check_damaged(fd, at + r % sizeof(struct overlay_record), at);
 	}
-	/* Both slots of the header; and an end that is not there any more. */
+	/* Both slots of the header are damaged; and a file that ends too early. */
 	flip(fd, 100, 1);
 	flip(fd, 100 + HEADER_SLOT, 1);
 	check_fails(try_open(&h, 0, "cow+posix:%s", store), EUCLEAN);
@@ -315,8 +324,8 @@ Test(cow, every_byte)
 	close(fd);
 }
 
-/* Blocks are compared with their checksums when they are read, if the user wishes; and when the
- * file is opened, if the acknowledgment does not say that they are durable. */
+/* Blocks are checked when they are read, if the user requests it, and when the file is opened, if
+ * the acknowledgment does not say that they are durable. */
 Test(cow, verifies_blocks)
 {
 	uint64_t block = file_block_at(10);
@@ -343,7 +352,7 @@ Test(cow, verifies_blocks)
 	open_store(&h, 0);
 	check(h.driver.read(h.cow, bytes, OVERLAY_BLOCK, 10 * OVERLAY_BLOCK) == 0);
 	close_store(&h);
-	/* The commit before it is the store itself: the only commit may be torn. */
+	/* Without the only commit, which may be torn, the store itself remains. */
 	flip(fd, OVERLAY_ACK_AT, 1);
 	open_store(&h, 0);
 	expect(&h, 0, SIZE, 1);
@@ -351,10 +360,12 @@ Test(cow, verifies_blocks)
 	close(fd);
 }
 
-/* A file of the format before this one. */
+/* A file of an earlier format. */
 Test(cow, refuses_other_versions)
 {
-	static const char *const text[] = { "cowhead1", "umovrly2" }, *const want[] = { "earlier version", "version '2'" };
+	static const char *const text[] = { "cowhead1", "umovrly2" }, *const want[] = {
+		"earlier version", "version '2'"
+	};
 	char page[HEADER_SLOT * 3] = "";
 	struct handle h;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_cow_cuts.c - power is lost at every request of a workload over cow+, and of a commit: the store is never written but by
- * the commit, nothing that a flush has acknowledged is lost, a flush happens as a whole or not at all, and a commit that was
- * cut off can be done again. UMMAP_TEST_CUTS says how many cuts there are (400).
+ * Power is lost at each request of a workload over cow+, and of a commit. Only the commit writes
+ * the store. No data that a flush has acknowledged are lost, a flush happens completely or not at
+ * all, and a commit that was cut off can be repeated. UMMAP_TEST_CUTS: number of cuts (400).
  */
 #include <criterion/criterion.h>
 
@@ -10,13 +10,13 @@
 #include "drivers/overlay/cow.h"
 #include "cuts.h"
 
-#define CAP (1200 * KIB + 700)   /* of the store: more blocks than have their entries in one page */
+#define CAP (1200 * KIB + 700)   /* maximum size of the store, whose entries exceed one page */
 #define START (1100 * KIB + 300)
 #define EPOCHS 8
 #define MOMENTS 128
 
 struct image {
-	uint8_t *bytes;              /* CAP of them */
+	uint8_t *bytes;              /* CAP bytes */
 	uint64_t size;
 };
 
@@ -26,24 +26,26 @@ struct handle {
 	struct ummap_geom geom;
 };
 
-/* What the store is after each write. */
+/* The contents of the store after each write. */
 struct moment {
 	struct image image;
-	size_t begun, acked;         /* requests when its write was called, and when a flush after it was back; SIZE_MAX: none was */
-	bool flushed;                /* a flush after it was called before the next write */
+	size_t begun;                /* number of requests when the write was called */
+	size_t acked;                /* number when a later flush returned; SIZE_MAX: none has */
+	bool flushed;                /* a flush was called between this write and the next one */
 };
 
 static struct moment moments[MOMENTS];
 static unsigned nmoments;
 static struct power_record record;
 static struct image found;
-static uint64_t grown;        /* what a recovery may have made the store as long as */
+static uint64_t grown;        /* size to which a recovery may have extended the store */
 
 static void open_store(struct handle *h)
 {
 	memset(h, 0, sizeof(*h));
 	h->driver.struct_size = sizeof(h->driver);
-	check(ummap_driver_open("cow+power:store?cow.path=changes", UMMAP_O_WRITE, &h->driver, &h->cow, &h->geom) == 0);
+	check(ummap_driver_open("cow+power:store?cow.path=changes", UMMAP_O_WRITE, &h->driver,
+				&h->cow, &h->geom) == 0);
 }
 
 static void close_store(struct handle *h)
@@ -90,14 +92,14 @@ static void choose_write(struct write *w)
 
 	w->off = next_random(&seed) % (CAP - 1);
 	w->len = 1 + next_random(&seed) % longest[next_random(&seed) % 5];
-	/* Most of them are whole blocks, as segments are; all kinds of others come, too. */
+	/* Most writes are whole blocks, as segments are. All other kinds occur, too. */
 	if (next_random(&seed) % 3) {
 		w->off &= ~(uint64_t)4095;
 		w->len = (w->len + 4095) & ~(uint64_t)4095;
 	}
 	if (next_random(&seed) % 4 && w->off + w->len > now_image()->size)
 		w->off = next_random(&seed) % 20 * 4096;
-	/* The store grows by little. */
+	/* The store grows in small steps. */
 	if (next_random(&seed) % 4 == 0 && now_image()->size < CAP)
 		*w = (struct write){ now_image()->size, 1 + next_random(&seed) % 300 };
 	w->len = w->len < CAP - w->off ? w->len : CAP - w->off;
@@ -114,7 +116,7 @@ static void store_some(struct handle *h, struct write *w)
 	check(h->driver.write(h->cow, image->bytes + w->off, w->len, w->off) == 0);
 }
 
-/* A flush that failed may have lost what was written: it is written again, as the library does. */
+/* After a flush that failed, writes again what may be lost, as the library does. */
 static void flush_store(struct handle *h, const struct write *writes, unsigned n)
 {
 	moments[nmoments - 1].flushed = true;
@@ -124,7 +126,8 @@ static void flush_store(struct handle *h, const struct write *writes, unsigned n
 		for (int tries = 0; h->driver.flush(h->cow, 0, UINT64_MAX) != 0; tries++) {
 			check(tries == 0);
 			for (unsigned i = 0; i < n; i++)
-				check(h->driver.write(h->cow, now_image()->bytes + writes[i].off, writes[i].len, writes[i].off) == 0);
+				check(h->driver.write(h->cow, now_image()->bytes + writes[i].off,
+						      writes[i].len, writes[i].off) == 0);
 		}
 		power_good_flushes = power_bad_flushes = 0;
 	}
@@ -147,7 +150,8 @@ static void make_store(void)
 	image->size = START;
 	moments[0].acked = 0;
 	moments[0].flushed = true;
-	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
+	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) ==
+	      0);
 	check(power_write(store, image->bytes, START, 0) == 0);
 }
 
@@ -175,7 +179,7 @@ static void run_workload(void)
 	close_store(&h);
 }
 
-/* ---- What is found ---- */
+/* ---- Checks after a cut ---- */
 
 static bool is_found(const struct moment *m)
 {
@@ -183,7 +187,7 @@ static bool is_found(const struct moment *m)
 	       memcmp(found.bytes, m->image.bytes, CAP) == 0;
 }
 
-/* When k requests are done: what was last acknowledged, or what a flush since was called for. */
+/* With k requests done, the store has the last acknowledged contents, or those of a later flush. */
 static void check_found(struct handle *h, size_t k)
 {
 	const struct moment *from = moments, *m;
@@ -197,7 +201,7 @@ static void check_found(struct handle *h, size_t k)
 		if (m->flushed && is_found(m))
 			return;
 	}
-	check(false, "cut at %zu of %zu: %" PRIu64 " bytes, and no flush was for them", k, record.n, found.size);
+	check(false, "cut at %zu of %zu: %" PRIu64 " bytes of no flush", k, record.n, found.size);
 }
 
 static void check_store(const struct image *image)
@@ -207,8 +211,8 @@ static void check_store(const struct image *image)
 	check(store->size == image->size && memcmp(store->bytes, image->bytes, image->size) == 0);
 }
 
-/* What is written after that is there, and nothing else changes. */
-static void go_on(struct handle *h)
+/* Later writes take effect, and nothing else changes. */
+static void write_more(struct handle *h)
 {
 	uint64_t off = next_random(&seed) % (CAP - 5000), len = 1 + next_random(&seed) % 5000;
 	uint8_t *want = malloc(CAP);
@@ -234,12 +238,12 @@ static void check_cut(struct power_replay *replay, size_t k)
 	power_cut(replay, k, seed);
 	open_store(&h);
 	check_found(&h, k);
-	go_on(&h);
+	write_more(&h);
 	close_store(&h);
 	check_store(&moments[0].image);
 }
 
-/* Recovery is cut off itself, over and over, after some of it. */
+/* Recoveries are cut off themselves, again and again. */
 static void check_recoveries(struct power_replay *replay, size_t k)
 {
 	struct handle h;
@@ -260,11 +264,11 @@ static void check_recoveries(struct power_replay *replay, size_t k)
 	}
 	open_store(&h);
 	check_found(&h, k);
-	go_on(&h);
+	write_more(&h);
 	close_store(&h);
 }
 
-/* A process is killed, the next one finds what it has left in memory and adds something, and then power is lost. */
+/* A process is killed, the next one finds its data and writes more, and then power is lost. */
 static void check_killed_before(struct power_replay *replay, size_t k)
 {
 	struct power_record recovery;
@@ -274,9 +278,9 @@ static void check_killed_before(struct power_replay *replay, size_t k)
 
 	open_store(&h);
 	check_found(&h, k);
-	/* As it was found: any of the images may have it. */
+	/* The found contents may be those of any moment. */
 	check(h.driver.write(h.cow, found.bytes, found.size, 0) == 0);
-	/* Longer, so that there is a new head. */
+	/* The store grows, so that the header is written. */
 	check(h.driver.resize(h.cow, CAP) == 0);
 	if (next_random(&seed) % 2)
 		check(h.driver.flush(h.cow, 0, UINT64_MAX) == 0);
@@ -289,13 +293,13 @@ static void check_killed_before(struct power_replay *replay, size_t k)
 	grown = CAP;
 	check_found(&h, k);
 	grown = 0;
-	go_on(&h);
+	write_more(&h);
 	close_store(&h);
 }
 
-/* ---- Committing ---- */
+/* ---- Commits ---- */
 
-/* false: there is nothing to commit any more. */
+/* false: there are no changes. */
 static bool commit(void)
 {
 	const struct overlay_opening how = { .path = "changes", .write = true };
@@ -308,7 +312,8 @@ static bool commit(void)
 		return overlay_close(&o), false;
 	check(err == 0 && overlay_load(&o) == 0, "%s", geom.why);
 	overlay_describe(&base, "store", -1, power_file("store")->size);
-	check(cow_commit(&o, &base, &power_driver, power_file("store"), &geom) == 0, "%s", geom.why);
+	check(cow_commit(&o, &base, &power_driver, power_file("store"), &geom) == 0, "%s",
+	      geom.why);
 	overlay_close(&o);
 	return true;
 }
@@ -320,9 +325,11 @@ static void check_commit(struct power_replay *replay, size_t k)
 	power_cut(replay, k, seed);
 	if (power_file("changes")->size == 0)
 		return check_store(now_image());
-	if (ummap_driver_open("cow+power:store?cow.path=changes", 0, &h.driver, &h.cow, &h.geom) == 0) {
+	if (ummap_driver_open("cow+power:store?cow.path=changes", 0, &h.driver, &h.cow, &h.geom) ==
+	    0) {
 		read_image(&h);
-		check(found.size == now_image()->size && memcmp(found.bytes, now_image()->bytes, CAP) == 0);
+		check(found.size == now_image()->size &&
+		      memcmp(found.bytes, now_image()->bytes, CAP) == 0);
 		close_store(&h);
 		check_store(&moments[0].image);
 	} else {
@@ -333,7 +340,7 @@ static void check_commit(struct power_replay *replay, size_t k)
 	check(!commit());
 }
 
-/* ---- The tests ---- */
+/* ---- Tests ---- */
 
 static void begin(void)
 {
@@ -341,7 +348,8 @@ static void begin(void)
 	found.bytes = malloc(CAP);
 }
 
-static size_t cut_at_all(size_t cuts, void (*check_one)(struct power_replay *replay, size_t k), size_t step)
+static size_t cut_at_all(size_t cuts, void (*check_one)(struct power_replay *replay, size_t k),
+			 size_t step)
 {
 	cuts = cuts_at_all(&record, cuts, check_one, step);
 	power_record_free(&record);
@@ -408,8 +416,8 @@ static int try_write(struct handle *h, struct write *w)
 	return h->driver.write(h->cow, now_image()->bytes + w->off, w->len, w->off);
 }
 
-/* What does not fit fails, and all else stays as it was written; neither does what leads to it, and that is not lost, too. With
- * room again it goes on. */
+/* Writes that do not fit fail, all other data stay as they are, and nothing is lost. After there is
+ * space, writing succeeds. */
 Test(cow_cuts, full)
 {
 	begin();
@@ -425,12 +433,13 @@ Test(cow_cuts, full)
 		while (!err)
 			err = try_write(&h, &w);
 		check(err == -ENOSPC, "%d", err);
-		/* The last one may have been done in part. */
+		/* The last write may have been done in part. */
 		read_image(&h);
 		for (uint64_t at = 0; at < CAP; at++)
-			check(could_be(&moments[nmoments - 2], &moments[nmoments - 1], at), "byte %" PRIu64, at);
+			check(could_be(&moments[nmoments - 2], &moments[nmoments - 1], at),
+			      "byte %" PRIu64, at);
 		power_room = HEADER_BYTES;
-		check(h.driver.flush(h.cow, 0, UINT64_MAX) == ENOSPC, "nothing is lost");
+		check(h.driver.flush(h.cow, 0, UINT64_MAX) == ENOSPC, "no data are lost");
 		power_room = POWER_CAP;
 		check(h.driver.flush(h.cow, 0, UINT64_MAX) == 0);
 		check(h.driver.write(h.cow, now_image()->bytes + w.off, w.len, w.off) == 0);
@@ -475,12 +484,14 @@ static void open_again(struct handle *h)
 {
 	memset(h, 0, sizeof(*h));
 	h->driver.struct_size = sizeof(h->driver);
-	for (int tries = 0; ummap_driver_open("cow+power:store?cow.path=changes", UMMAP_O_WRITE, &h->driver, &h->cow,
-					      &h->geom) < 0; tries++)
+	for (int tries = 0; ummap_driver_open("cow+power:store?cow.path=changes", UMMAP_O_WRITE,
+					      &h->driver, &h->cow, &h->geom) < 0;
+	     tries++)
 		check(tries == 0 && *umerrormsg(), "%s", umerrormsg());
 }
 
-/* One call fails, and is repeated. Then all is there, also after a loss of power. Returns whether a call has failed. */
+/* One call fails and is repeated. Then all data are complete, also after a loss of power. Returns
+ * whether a call has failed. */
 static bool run_with_error(void)
 {
 	bool failed;
@@ -501,7 +512,7 @@ static bool run_with_error(void)
 		image->size = w.off + w.len > image->size ? w.off + w.len : image->size;
 		if (h.driver.write(h.cow, image->bytes + w.off, w.len, w.off) != 0)
 			check(h.driver.write(h.cow, image->bytes + w.off, w.len, w.off) == 0);
-		/* Before the handle ends, too: its own flush could not be repeated. */
+		/* Flushes before the handle is closed, whose own flush could not be repeated. */
 		if (i % 3 == 2 && h.driver.flush(h.cow, 0, UINT64_MAX) != 0)
 			check(h.driver.flush(h.cow, 0, UINT64_MAX) == 0);
 		if (i == 5) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What filters share that keep a file beside a store: the map from blocks to places, and the head of such a file. */
+/* Code of filters that keep a file beside a store: the map from blocks to places, and the header of
+ * the file. */
 #include <criterion/criterion.h>
 
 #include "drivers/blockmap.h"
@@ -15,7 +16,7 @@
 
 #define BLOCKS ((uint64_t)3000)
 
-/* Against an array, with parts of the map that are far apart. */
+/* Compares the map with an array. Parts of the map are far apart. */
 Test(blockmap, does_what_an_array_does)
 {
 	static const uint64_t bases[] = { 0, 511, ((uint64_t)1 << 51) - BLOCKS };
@@ -32,7 +33,8 @@ Test(blockmap, does_what_an_array_does)
 
 			check(blockmap_reserve(&m, base + k, 1) == 0);
 			if (i % 4 == 3) {
-				check(blockmap_drop(&m, base + k, want[k] ? want[k] : 1) == (want[k] != 0));
+				check(blockmap_drop(&m, base + k, want[k] ? want[k] : 1) ==
+				      (want[k] != 0));
 				want[k] = 0;
 			} else {
 				want[k] = 1 + next_random(&seed) % 1000;
@@ -46,11 +48,12 @@ Test(blockmap, does_what_an_array_does)
 			if (!want[k])
 				continue;
 			entries++;
-			check(blockmap_next(&m, &at, &value) && at == base + k && value == want[k], "block %" PRIu64, k);
+			check(blockmap_next(&m, &at, &value) && at == base + k && value == want[k],
+			      "block %" PRIu64, k);
 			at++;
 		}
 		check(m.count == before + entries);
-		/* The next part would be found now; it has to begin with nothing. */
+		/* The next part of the map, which would be found now, must begin empty. */
 		for (uint64_t k = 0; k < BLOCKS; k++)
 			check(!want[k] || blockmap_drop(&m, base + k, want[k]));
 		at = base;
@@ -88,7 +91,7 @@ Test(blockmap, tells_runs)
 	blockmap_free(&m);
 }
 
-/* ---- The head ---- */
+/* ---- The header ---- */
 
 #define MAGIC 0x1234
 
@@ -96,7 +99,9 @@ static void open_side(struct side *s, const char *path)
 {
 	struct ummap_geom geom = { .size = 0 };
 
-	check(side_open(s, path, UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == 0, "%s", geom.why);
+	check(side_open(s, path, UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE,
+			&geom) == 0,
+	      "%s", geom.why);
 }
 
 static const char *side_path(void)
@@ -107,7 +112,8 @@ static const char *side_path(void)
 	return path;
 }
 
-/* Whichever byte is another one, the last number that was settled is found, and that it was damaged. */
+/* If any byte has changed, the last number that was settled is found, and the damage is detected.
+ * */
 Test(head, survives_any_byte)
 {
 	struct header head = side_header(MAGIC), found;
@@ -138,7 +144,7 @@ Test(head, survives_any_byte)
 	side_close(&s);
 }
 
-/* A write of the head that only half happened leaves the one before. */
+/* A write of the header that was cut off leaves the other slot. */
 Test(head, is_written_in_turn)
 {
 	struct header head = side_header(MAGIC), found = head;
@@ -150,15 +156,17 @@ Test(head, is_written_in_turn)
 	check(header_write_both(&head, &s, &body, sizeof(body)) == 0);
 	body = 2;
 	check(header_write(&head, &s, &body, sizeof(body)) == 0);
-	check(side_write(&s, zeros, sizeof(zeros), head.number % 2 * HEADER_SLOT + sizeof(zeros)) == 0);
-	check(header_read(&found, &s, &got, sizeof(got)) == 0 && got == 1 && found.number == head.number - 1);
-	/* The next one goes over the half that is there. */
+	check(side_write(&s, zeros, sizeof(zeros), head.number % 2 * HEADER_SLOT + sizeof(zeros)) ==
+	      0);
+	check(header_read(&found, &s, &got, sizeof(got)) == 0 && got == 1 &&
+	      found.number == head.number - 1);
+	/* The next write overwrites the damaged slot. */
 	check(header_write(&found, &s, &body, sizeof(body)) == 0 && found.number == head.number);
 	check(header_read(&found, &s, &got, sizeof(got)) == 0 && got == 2 && !found.damaged);
 	side_close(&s);
 }
 
-/* The half that is there has to go before anything does that it may speak of. */
+/* A damaged slot must be removed before any data change that it may refer to. */
 Test(head, is_mended)
 {
 	struct header head = side_header(MAGIC), found = head;
@@ -170,18 +178,21 @@ Test(head, is_mended)
 	check(header_write_both(&head, &s, &body, sizeof(body)) == 0);
 	check(header_read(&found, &s, &got, sizeof(got)) == 0 && !found.damaged);
 	header_set_flushed(&found);
-	check(header_mend(&found, &s, &got, sizeof(got)) == 0 && found.number == head.number, "what is whole stays");
+	check(header_mend(&found, &s, &got, sizeof(got)) == 0 && found.number == head.number,
+	      "a valid slot stays");
 	body = 2;
 	check(header_write(&head, &s, &body, sizeof(body)) == 0);
-	check(side_write(&s, zeros, sizeof(zeros), head.number % 2 * HEADER_SLOT + sizeof(zeros)) == 0);
+	check(side_write(&s, zeros, sizeof(zeros), head.number % 2 * HEADER_SLOT + sizeof(zeros)) ==
+	      0);
 	check(header_read(&found, &s, &got, sizeof(got)) == 0 && found.damaged);
 	header_set_flushed(&found);
-	check(header_mend(&found, &s, &got, sizeof(got)) == 0 && found.number == head.number && !found.damaged && !found.is_unflushed);
+	check(header_mend(&found, &s, &got, sizeof(got)) == 0 && found.number == head.number &&
+	      !found.damaged && !found.is_unflushed);
 	check(header_read(&found, &s, &got, sizeof(got)) == 0 && got == 1 && !found.damaged);
 	side_close(&s);
 }
 
-/* A write that failed may have left anything in its slot, and the next one goes there, not to the other one. */
+/* A write that failed may have left anything in its slot, and the next write uses the same slot. */
 Test(head, is_kept_by_a_write_that_failed)
 {
 	const struct rlimit none = { 0, RLIM_INFINITY }, all = { RLIM_INFINITY, RLIM_INFINITY };
@@ -199,7 +210,7 @@ Test(head, is_kept_by_a_write_that_failed)
 	header_repeat(&head);
 	check(header_write(&head, &s, &body, sizeof(body)) == 0 && head.number == 3);
 	check(header_read(&found, &s, &got, sizeof(got)) == 0 && got == 2 && found.number == 3);
-	/* A write flushes the newer slot first, which is durable then, also if the write fails. */
+	/* A write first flushes the newer slot, which is durable then, even if the write fails. */
 	setrlimit(RLIMIT_FSIZE, &none);
 	check(header_write(&head, &s, &body, sizeof(body)) == -EFBIG);
 	setrlimit(RLIMIT_FSIZE, &all);
@@ -208,7 +219,7 @@ Test(head, is_kept_by_a_write_that_failed)
 	side_close(&s);
 }
 
-/* A slot that was not flushed is written over by the next one, and the durable one stays whatever becomes of that. */
+/* The next write overwrites a slot that was not flushed. The durable slot stays in any case. */
 Test(head, is_written_again)
 {
 	struct header head = side_header(MAGIC), found = head;
@@ -240,13 +251,14 @@ static void cut_after(struct power_record *record, size_t from, uint64_t seed, u
 
 		power_cut(&replay, k, seed);
 		open_side(&s, "side");
-		check(header_read(&found, &s, &body, sizeof(body)) == 0 && body >= least, "%" PRIu64, body);
+		check(header_read(&found, &s, &body, sizeof(body)) == 0 && body >= least,
+		      "%" PRIu64, body);
 		side_close(&s);
 	}
 	power_replay_end(&replay);
 }
 
-/* A slot that a failed flush has lost does not count as durable: the other one stays until it is. */
+/* A slot that a failed flush has lost does not count as durable, so the other slot stays. */
 Test(head, survives_a_flush_that_failed)
 {
 	check(ummap_driver_register(&power_driver) == 0);
@@ -286,7 +298,8 @@ Test(side, is_locked_for_others)
 
 	open_side(&a, side_path());
 	check(side_open(&b, side_path(), 0, 0, UMMAP_LOCK_SHARED, &geom) == -EBUSY);
-	check(strstr(geom.why, "is in use by process") && strstr(geom.why, side_path()), "%s", geom.why);
+	check(strstr(geom.why, "is in use by process") && strstr(geom.why, side_path()), "%s",
+	      geom.why);
 	side_close(&a);
 	check(side_open(&a, side_path(), 0, 0, UMMAP_LOCK_SHARED, &geom) == 0);
 	check(side_open(&b, side_path(), 0, 0, UMMAP_LOCK_SHARED, &geom) == 0 && !b.made);
@@ -300,15 +313,17 @@ Test(side, says_why_it_cannot_be)
 	struct ummap_geom geom = { .size = 0 };
 	struct side s;
 
-	check(side_open(&s, "/no-such-folder/side", UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == -ENOENT);
+	check(side_open(&s, "/no-such-folder/side", UMMAP_O_WRITE | UMMAP_O_CREATE, 0600,
+			UMMAP_LOCK_EXCLUSIVE, &geom) == -ENOENT);
 	check(strstr(geom.why, "/no-such-folder/side': "), "%s", geom.why);
 	check(!s.h && side_close(&s) == 0);
 }
 
-/* The store is none of the filter's, also while it is empty. */
+/* A filter refuses the store as its own file, even if the store is empty. */
 Test(side, is_not_the_store)
 {
-	static const char *const filters[] = { "wal+posix:%s?wal.path=%s", "cow+posix:%s?cow.path=%s",
+	static const char *const filters[] = { "wal+posix:%s?wal.path=%s",
+					       "cow+posix:%s?cow.path=%s",
 					       "cache+posix:%s?cache.path=%s&cache.size=2M" };
 	char path[320], uri[800];
 	struct stat st;
@@ -337,7 +352,7 @@ static void make_named(const char *path, const char *text)
 	close(fd);
 }
 
-/* The process goes to another folder, where there is a file of that name, too. */
+/* The process changes to another folder, which has a file of the same name. */
 Test(side, removes_its_own_file)
 {
 	struct ummap_geom geom = { .size = 0 };
@@ -346,13 +361,15 @@ Test(side, removes_its_own_file)
 	check(chdir(temp_dir()) == 0 && mkdir("one", 0700) == 0 && mkdir("two", 0700) == 0);
 	make_named("two/name", "precious");
 	check(chdir("one") == 0);
-	check(side_open(&s, "name", UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == 0, "%s", geom.why);
+	check(side_open(&s, "name", UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE,
+			&geom) == 0,
+	      "%s", geom.why);
 	check(chdir("../two") == 0);
 	check(side_remove(&s) == 0 && access("../one/name", F_OK) < 0 && access("name", F_OK) == 0);
 	side_close(&s);
 }
 
-/* In place of the C library's: what had this name when its folder was made durable. */
+/* Replacements of the C library's functions: check the name when its folder becomes durable. */
 static const char *watched;
 static int folders, with_name;
 
@@ -367,7 +384,7 @@ int fsync(int fd)
 	return (int)syscall(SYS_fsync, fd);
 }
 
-/* A name is there, and gone, for good. */
+/* Creation and removal of the name are durable. */
 Test(side, has_a_durable_name)
 {
 	struct ummap_geom geom = { .size = 0 };
@@ -375,25 +392,30 @@ Test(side, has_a_durable_name)
 
 	watched = side_path();
 	unlink(watched);
-	check(side_open(&s, watched, UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == 0, "%s", geom.why);
+	check(side_open(&s, watched, UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE,
+			&geom) == 0,
+	      "%s", geom.why);
 	check(folders == 1 && with_name == 1);
 	check(side_remove(&s) == 0);
 	check(folders == 2 && with_name == 1);
 	side_close(&s);
 }
 
-/* Somebody gives it another name, and its own to another file. */
+/* Another process renames the file, and gives its name to another file. */
 Test(side, removes_no_other_file)
 {
 	struct ummap_geom geom = { .size = 0 };
 	struct side s;
 
 	check(chdir(temp_dir()) == 0);
-	check(side_open(&s, "name", UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == 0, "%s", geom.why);
+	check(side_open(&s, "name", UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE,
+			&geom) == 0,
+	      "%s", geom.why);
 	check(rename("name", "moved") == 0);
 	check(side_remove(&s) == -ENOENT);
 	make_named("name", "precious");
-	check(side_remove(&s) == -ENOENT && access("name", F_OK) == 0 && access("moved", F_OK) == 0);
+	check(side_remove(&s) == -ENOENT && access("name", F_OK) == 0 &&
+	      access("moved", F_OK) == 0);
 	side_close(&s);
 }
 
@@ -404,7 +426,7 @@ static void keep_notice(void *arg, const char *sentence)
 	snprintf(arg, 512, "%s", sentence);
 }
 
-/* A thread of the driver's may have something to say before anybody has said where. */
+/* A thread of the driver may give a notice before a listener is set. */
 Test(notice, waits_for_a_listener)
 {
 	struct notice n = { .give = NULL };

@@ -409,6 +409,20 @@ Test(sum_cuts, after_a_kill)
 	cut_workloads(cuts_wanted() / 2, check_killed_before, 1);
 }
 
+/* The process that makes the file of checksums is killed. */
+Test(sum_cuts, killed_in_creation)
+{
+	begin();
+	for (size_t cuts = cuts_wanted() / 2; cuts > 0;) {
+		make_store(false);
+		power_record_begin(&record);
+		open_store();
+		close_store();
+		cuts = cuts_at_all(&record, cuts, check_killed_before, 1);
+		power_record_free(&record);
+	}
+}
+
 /* ---- A write during the flush that removes doubt ---- */
 
 static bool writes_in_flush;

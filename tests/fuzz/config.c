@@ -11,7 +11,7 @@
 
 #include <ummap.h>
 
-#define MOST 32
+#define MAX_VARIABLES 32
 
 static void check_config(void)
 {
@@ -26,12 +26,12 @@ static void check_config(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	char *text = malloc(size + 1), *line, *next, *names[MOST], *equals;
+	char *text = malloc(size + 1), *line, *next, *names[MAX_VARIABLES], *equals;
 	unsigned n = 0;
 
 	memcpy(text, data, size);
 	text[size] = '\0';
-	for (line = text; line && n < MOST; line = next) {
+	for (line = text; line && n < MAX_VARIABLES; line = next) {
 		next = strchr(line, '\n');
 		if (next)
 			*next++ = '\0';

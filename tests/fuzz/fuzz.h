@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the fuzzers share: an input is a stream of choices, and where it ends all that follow are zeros. Zero is always the
- * choice of what is right, so that each byte of an input can make one thing wrong. */
+/*
+ * Functions of all fuzzers. An input is a sequence of choices; after its end, all choices are
+ * zeros. Zero always chooses a valid value, so that each byte of an input can make one value
+ * invalid.
+ */
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -17,8 +20,14 @@ struct input {
 	const uint8_t *at, *end;
 };
 
-/* What must hold whatever the input is. */
-#define must(cond) do { if (!(cond)) { fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #cond); abort(); } } while (0)
+/* Checks a condition that must hold for each input. */
+#define must(cond) \
+	do { \
+		if (!(cond)) { \
+			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #cond); \
+			abort(); \
+		} \
+	} while (0)
 
 static inline uint8_t take(struct input *in)
 {
@@ -31,7 +40,7 @@ static inline void take_bytes(struct input *in, void *to, size_t len)
 		((uint8_t *)to)[i] = take(in);
 }
 
-/* Small ones, those around the ends of types, powers of two, any. */
+/* Returns a number: small, near the limits of types, a power of two, or any. */
 static inline uint64_t take_number(struct input *in)
 {
 	uint8_t kind = take(in);
@@ -47,7 +56,7 @@ static inline uint64_t take_number(struct input *in)
 	}
 }
 
-/* The right number, mostly. */
+/* Returns the right number, in most cases. */
 static inline uint64_t take_or(struct input *in, uint64_t right)
 {
 	uint8_t choice = take(in);

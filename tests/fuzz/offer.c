@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Offers of other processes, and the memory that they lead to: they are refused with a sentence, or give as much as is there. */
+/* Exports of other processes, and the memory that they describe: an import fails with a message, or
+ * transfers as many bytes as there are. */
 #include "fuzz.h"
 
 #include "base/log.h"
@@ -14,7 +15,7 @@
 
 #define SEGS 16
 
-/* A memory object that the offer may name. Its length is one that the maker chose. */
+/* Creates a memory object that an export may name. The other process chooses its length. */
 static int make_object(uint64_t len, bool sealed)
 {
 	int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -36,7 +37,8 @@ static void put_segs(int fd, struct input *in)
 		seg.lock = take(in) % 4 == 3;
 		seg.head = SEG_VALID | SEG_DIRTY | take_number(in);
 		seg.frame = (uint32_t)take_number(in);
-		if (pwrite(fd, &seg, sizeof(seg), (off_t)(export_segs_at() + i * sizeof(seg))) != sizeof(seg))
+		if (pwrite(fd, &seg, sizeof(seg), (off_t)(export_segs_at() + i * sizeof(seg))) !=
+		    sizeof(seg))
 			return;
 	}
 }
@@ -54,7 +56,7 @@ static int make_control(struct input *in)
 	head.seg_size = take_or(in, 4096);
 	head.count = take_or(in, SEGS);
 	head.size = take_or(in, SEGS * 4096);
-	/* What is sealed does not shrink, but must not be made longer by us either. */
+	/* The length of a sealed object must not change. */
 	must(fstat(fd, &st) == 0);
 	if (st.st_size >= (off_t)sizeof(head))
 		must(pwrite(fd, &head, sizeof(head), 0) == sizeof(head));
@@ -71,7 +73,8 @@ static void copy(struct umimport *peer, struct input *in)
 		uint64_t at = take_number(in);
 		size_t len = take_number(in) % sizeof(buf), got;
 
-		got = take(in) % 2 ? import_get(peer, buf, len, at) : import_put(peer, buf, len, at);
+		got = take(in) % 2 ? import_get(peer, buf, len, at) :
+				     import_put(peer, buf, len, at);
 		must(got <= len);
 	}
 }
@@ -79,8 +82,12 @@ static void copy(struct umimport *peer, struct input *in)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = { data, data + size };
-	int control = make_control(&in), pool = make_object(take_or(&in, (uint64_t)SHARED_POOL_SPANS << SHARED_POOL_SPAN_SHIFT), take(&in) < 240);
-	struct export_description o = { .magic = (uint32_t)EXPORT_MAGIC, .pid = getpid(), .control = control, .pool = pool };
+	int control = make_control(&in),
+	    pool = make_object(take_or(&in, (uint64_t)SHARED_POOL_SPANS << SHARED_POOL_SPAN_SHIFT),
+			       take(&in) < 240);
+	struct export_description o = {
+		.magic = (uint32_t)EXPORT_MAGIC, .pid = getpid(), .control = control, .pool = pool
+	};
 	struct stat control_file, pool_file;
 	struct umexport offer;
 	struct umimport *peer;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The registry of a node in /dev/shm, as something else may have left it there: the library joins it or says why not, looks on
- * while it is changed, and leaves; umtop shows it. */
+/* The registry of a node in /dev/shm as other programs may have left it: the library joins it or
+ * logs the reason, reads it while it changes, and leaves; umtop shows it. */
 #include "fuzz.h"
 
 #include "tools/top/top.h"
@@ -22,7 +22,12 @@ static void put(int fd, const void *bytes, size_t len, size_t at)
 
 static void put_head(int fd, struct input *in)
 {
-	struct registry_head head = { REGISTRY_MAGIC, REGISTRY_VERSION, REGISTRY_SLOTS, sizeof(struct registry_slot), sizeof(struct registry_page), { 0 } };
+	struct registry_head head = { REGISTRY_MAGIC,
+				      REGISTRY_VERSION,
+				      REGISTRY_SLOTS,
+				      sizeof(struct registry_slot),
+				      sizeof(struct registry_page),
+				      { 0 } };
 
 	head.magic = take_or(in, head.magic);
 	head.version = (uint32_t)take_or(in, head.version);
@@ -45,7 +50,8 @@ static void put_slot(int fd, struct input *in, unsigned i)
 	struct registry_slot slot = { .owner = 0 };
 
 	slot.owner = take_owner(in);
-	slot.thread = take(in) % 2 ? take_number(in) : registry_thread(slot.owner, (uint32_t)getpid());
+	slot.thread =
+		take(in) % 2 ? take_number(in) : registry_thread(slot.owner, (uint32_t)getpid());
 	slot.asks = (uint32_t)take_number(in);
 	slot.dynamic = take(in);
 	slot.limit = take_number(in);
@@ -71,7 +77,7 @@ static void put_page(int fd, struct input *in, unsigned i)
 	put(fd, &page, sizeof(page), offsetof(struct registry, page) + i * sizeof(page));
 }
 
-/* Whatever is changed there in the middle of things. */
+/* Changes something in the registry while it is used. */
 static void change(struct input *in)
 {
 	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -110,7 +116,8 @@ static void make_file(struct input *in)
 		return;
 	}
 	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kind == 253 ? 0644 : 0600);
-	must(fd >= 0 && ftruncate(fd, (off_t)(take_or(in, sizeof(struct registry)) % (4 * sizeof(struct registry)))) == 0);
+	must(fd >= 0 && ftruncate(fd, (off_t)(take_or(in, sizeof(struct registry)) %
+					      (4 * sizeof(struct registry)))) == 0);
 	put_head(fd, in);
 	for (unsigned n = take(in) % SLOTS; n > 0; n--)
 		put_slot(fd, in, take(in) % SLOTS);

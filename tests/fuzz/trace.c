@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Files that `ummap trace` reads: it sums them up, or says why not, and nothing but itself says anything. */
+/* Files that `ummap trace` reads: the tool summarizes them, or prints the reason why it cannot. */
 #include "fuzz.h"
 
 #include <ctype.h>
@@ -17,7 +17,8 @@ static void put(int fd, const void *bytes, size_t len)
 	must(write(fd, bytes, len) == (ssize_t)len);
 }
 
-/* What it printed on stderr has its name before each line, and nothing that a terminal would obey. */
+/* Checks that each line on standard error begins with the tool's name and has no control
+ * characters. */
 static void check_words(int fd)
 {
 	static char text[1 << 16];
@@ -37,7 +38,8 @@ static void check_words(int fd)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	extern char **environ;
-	int in = memfd_create("trace", 0), out = memfd_create("out", 0), words = memfd_create("words", 0), status;
+	int in = memfd_create("trace", 0), out = memfd_create("out", 0),
+	    words = memfd_create("words", 0), status;
 	posix_spawn_file_actions_t actions;
 	char path[64];
 	char *argv[] = { "tools/trace", "--summary", path, NULL };
@@ -53,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	posix_spawn_file_actions_adddup2(&actions, words, 2);
 	must(posix_spawn(&pid, argv[0], &actions, NULL, argv, environ) == 0);
 	posix_spawn_file_actions_destroy(&actions);
-	/* The fuzzer's own clock interrupts. */
+	/* The fuzzer's timer interrupts calls. */
 	while (waitpid(pid, &status, 0) < 0)
 		must(errno == EINTR);
 	must(WIFEXITED(status) && WEXITSTATUS(status) <= 1);

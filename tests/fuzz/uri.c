@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* URIs: what is parsed holds together, and drivers that open nothing of the machine's take their keys or refuse them with a
- * sentence. */
+/* URIs: the result of parsing is consistent, and drivers that open no files accept their keys or
+ * refuse them with a message. */
 #include "fuzz.h"
 
 #include "base/log.h"
@@ -21,7 +21,9 @@ static bool is_one_of(const char *name, const char *const *names)
 
 static bool may_open(const struct uri *u)
 {
-	static const char *const harmless[] = { "null", "error", NULL }, *const writing[] = { "count", "size", NULL };
+	static const char *const harmless[] = { "null", "error", NULL }, *const writing[] = {
+		"count", "size", NULL
+	};
 
 	for (unsigned i = 0; i < u->layers; i++) {
 		if (!is_one_of(u->layer[i].scheme, harmless))
@@ -65,7 +67,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			must(*u.layer[i].scheme && u.layer[i].nkeys <= URI_KEYS);
 			must(strlen(u.layer[i].path) <= (size_t)(u.room_end - u.room));
 			for (unsigned k = 0; k < u.layer[i].nkeys; k++)
-				must(strlen(u.layer[i].keys[k].name) + strlen(u.layer[i].keys[k].value) < SIZE_MAX);
+				must(strlen(u.layer[i].keys[k].name) +
+					     strlen(u.layer[i].keys[k].value) <
+				     SIZE_MAX);
 		}
 		uri_default(&u, 0, "direct", "never");
 		open = may_open(&u);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Exit status 0: the engine uffd can be had on this kernel. 1: it cannot; a sentence on standard output tells why. */
+/* Exit status 0: this kernel supports the engine uffd. 1: it does not, and standard output has the
+ * reason. */
 #include <stdio.h>
 
 #include "uffd.h"

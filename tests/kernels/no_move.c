@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Preloaded, makes the kernel look older than Linux 6.8: userfaultfd does not offer UFFDIO_MOVE, and refuses it. The
- * function stands in for the ioctl(3) of the C library and calls the next one.
+ * A library to preload that makes the kernel look older than Linux 6.8: userfaultfd does not offer
+ * UFFDIO_MOVE, and refuses it. It replaces ioctl(3) of the C library, which it calls.
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A read-only store of which byte n is n modulo 251, as long as its path says. */
+/* A read-only store whose size is its path, and whose byte n is n modulo 251. */
 #ifndef TESTS_PLUGINS_COUNT_H
 #define TESTS_PLUGINS_COUNT_H
 
@@ -7,7 +7,8 @@
 
 #include <stdlib.h>
 
-static inline int count_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+static inline int count_open(const struct ummap_uri *uri, int oflags, void **h,
+			     struct ummap_geom *geom)
 {
 	static char handle;
 

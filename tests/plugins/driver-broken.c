@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * broken - a filter that breaks one promise of a driver, which `how` names: a fault that `ummap conform` has to find.
- * With how=none it keeps them all, and does asynchronous requests by a thread. A driver as its author would
- * write it: it sees ummap-driver.h only. tests/conform-broken says which check is to find what.
+ * A filter that breaks one rule of drivers, named by the key `how`, which `ummap conform` has to
+ * detect. With how=none it keeps all rules, and a thread executes asynchronous requests. Like other
+ * authors' drivers, it includes ummap-driver.h only. tests/conform-broken has the checks that
+ * detect each fault.
  */
 #include "ummap-driver.h"
 
@@ -15,22 +16,88 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define DEPTH 8        /* requests that fit */
+#define DEPTH 8        /* maximum number of requests */
 #define BLOCK 4096
 
 enum bug {
-	NONE, SHORT, GARBAGE_END, CRASH, MALLOC, VECTOR, ODD, RMW, GROW_PAGE, SIZE, CUT, FLUSH_PART, STALE,
-	EMPTIES, READ_ONLY, LEAK, IDS, ALIGN, ERRNO, KEYS, FORK, FORK_ASYNC, LOSE, TWICE, MIXED,
-	BLOCKS, FULL, LATE, PAGECACHE_NEXT, PAGECACHE_PART, PAGECACHE_COPY, LOCK_ALL, LOCK_LAX, LOCK_KEPT,
-	DATA_LATE, DATA_KEPT, SHIFT, BUGS
+	NONE,
+	SHORT,
+	GARBAGE_END,
+	CRASH,
+	MALLOC,
+	VECTOR,
+	ODD,
+	RMW,
+	GROW_PAGE,
+	SIZE,
+	CUT,
+	FLUSH_PART,
+	STALE,
+	EMPTIES,
+	READ_ONLY,
+	LEAK,
+	IDS,
+	ALIGN,
+	ERRNO,
+	KEYS,
+	FORK,
+	FORK_ASYNC,
+	LOSE,
+	TWICE,
+	MIXED,
+	BLOCKS,
+	FULL,
+	LATE,
+	PAGECACHE_NEXT,
+	PAGECACHE_PART,
+	PAGECACHE_COPY,
+	LOCK_ALL,
+	LOCK_LAX,
+	LOCK_KEPT,
+	DATA_LATE,
+	DATA_KEPT,
+	SHIFT,
+	BUGS
 };
 
 static const char *const names[BUGS] = {
-	"none", "short", "garbage-end", "crash", "malloc", "vector", "odd", "rmw", "grow-page", "size", "cut",
-	"flush-part", "stale", "empties", "read-only", "leak", "ids", "align", "errno", "keys", "fork",
-	"fork-async", "lose", "twice", "mixed", "blocks", "full", "late",
-	"pagecache-next", "pagecache-part", "pagecache-copy", "lock-all", "lock-lax", "lock-kept",
-	"data-late", "data-kept", "shift",
+	"none",
+	"short",
+	"garbage-end",
+	"crash",
+	"malloc",
+	"vector",
+	"odd",
+	"rmw",
+	"grow-page",
+	"size",
+	"cut",
+	"flush-part",
+	"stale",
+	"empties",
+	"read-only",
+	"leak",
+	"ids",
+	"align",
+	"errno",
+	"keys",
+	"fork",
+	"fork-async",
+	"lose",
+	"twice",
+	"mixed",
+	"blocks",
+	"full",
+	"late",
+	"pagecache-next",
+	"pagecache-part",
+	"pagecache-copy",
+	"lock-all",
+	"lock-lax",
+	"lock-kept",
+	"data-late",
+	"data-kept",
+	"shift",
 };
 
 /* A request, and the thread that has submitted it and will reap it. */
@@ -43,12 +110,12 @@ struct broken {
 	struct ummap_driver next;
 	void *h;
 	enum bug bug;
-	uint64_t size;               /* as opened */
+	uint64_t size;               /* size when the store was opened */
 	bool writable;
-	pid_t pid;                   /* of the process that has the thread */
-	char *page;                  /* the first block, kept too long */
-	uint64_t hole;               /* where data began once behind a hole at the begin, kept too long */
-	bool *closed;                /* shared with forked children */
+	pid_t pid;                   /* process that has the thread */
+	char *page;                  /* first block, kept too long */
+	uint64_t hole;               /* beginning of data after a first hole, kept too long */
+	bool *closed;                /* flag that is shared with forked children */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -108,10 +175,11 @@ static int broken_readv(void *h, const struct iovec *iov, int n, uint64_t off)
 
 /* ---- Writing ---- */
 
-/* Read, change, write: another thread's bytes of the same block are lost. */
+/* Reads, changes and writes blocks: bytes that other threads write meanwhile are lost. */
 static int write_blocks(struct broken *b, const void *buf, size_t len, uint64_t off)
 {
-	uint64_t first = off & ~(uint64_t)(BLOCK - 1), end = (off + len + BLOCK - 1) & ~(uint64_t)(BLOCK - 1);
+	uint64_t first = off & ~(uint64_t)(BLOCK - 1),
+		 end = (off + len + BLOCK - 1) & ~(uint64_t)(BLOCK - 1);
 	char *blocks = malloc(end - first);
 	int err = b->next.read(b->h, blocks, end - first, first);
 
@@ -166,7 +234,7 @@ static int broken_size(void *h, uint64_t *size)
 	return 0;
 }
 
-/* ---- Asynchronous requests: a thread does them in their order ---- */
+/* ---- Asynchronous requests, which a thread executes in order ---- */
 
 static void finish(struct broken *b, struct entry e)
 {
@@ -223,7 +291,7 @@ static int broken_submit(void *h, struct ummap_io **io, unsigned n)
 	return taken == 0 && b->bug == FULL ? -EAGAIN : (int)taken;
 }
 
-/* Takes up to max of what this thread has submitted. */
+/* Takes up to max requests that this thread has submitted. */
 static unsigned take(struct broken *b, struct ummap_io **done, unsigned max)
 {
 	unsigned n = 0, left = 0;
@@ -258,12 +326,14 @@ static int broken_reap(void *h, struct ummap_io **done, unsigned max, unsigned m
 static int broken_map_pagecache(void *h, void *addr, size_t len, uint64_t off)
 {
 	struct broken *b = h;
-	int got = b->next.map_pagecache(b->h, addr, len, b->bug == PAGECACHE_NEXT ? off + BLOCK : off);
+	int got = b->next.map_pagecache(b->h, addr, len,
+					b->bug == PAGECACHE_NEXT ? off + BLOCK : off);
 
 	if (addr && b->bug == PAGECACHE_PART && got == 0)
 		b->next.read(b->h, addr, len, off);
 	if (addr && b->bug == PAGECACHE_COPY && got == 1) {
-		mmap(addr, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+		mmap(addr, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+		     0);
 		b->next.read(b->h, addr, len, off);
 	}
 	return got;
@@ -316,7 +386,8 @@ static int parse(struct broken *b, const struct ummap_uri *uri, struct ummap_geo
 			b->bug++;
 	}
 	if (b->bug == BUGS)
-		return snprintf(geom->why, sizeof(geom->why), "there is no such value of how"), -EINVAL;
+		return snprintf(geom->why, sizeof(geom->why), "there is no such value of how"),
+		       -EINVAL;
 	if (b->bug != KEYS && strcmp(level, "low") != 0 && strcmp(level, "high") != 0)
 		return snprintf(geom->why, sizeof(geom->why), "level must be low or high"), -EINVAL;
 	return 0;
@@ -324,7 +395,7 @@ static int parse(struct broken *b, const struct ummap_uri *uri, struct ummap_geo
 
 static void break_geometry(struct broken *b, struct ummap_geom *geom)
 {
-	/* The thread and its lock are nothing for a signal handler. */
+	/* A signal handler must not use the thread and its lock. */
 	if (b->bug == MALLOC)
 		geom->caps |= UMMAP_CAP_FAULTSAFE;
 	else
@@ -337,8 +408,9 @@ static void break_geometry(struct broken *b, struct ummap_geom *geom)
 		geom->id[1] = (uintptr_t)b;
 }
 
-/* fd: -1 for what uri names. */
-static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
+/* fd -1: opens the store that uri names. */
+static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h,
+		       struct ummap_geom *geom)
 {
 	struct broken *b = calloc(1, sizeof(*b));
 	int err = parse(b, uri, geom);
@@ -374,7 +446,8 @@ static int broken_open(const struct ummap_uri *uri, int oflags, void **h, struct
 	return open_either(uri, -1, oflags, h, geom);
 }
 
-static int broken_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
+static int broken_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
+			  struct ummap_geom *geom)
 {
 	return open_either(uri, fd, oflags, h, geom);
 }

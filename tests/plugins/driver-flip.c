@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* flip - a filter that turns over the bits of every byte, on the way to the next driver and back. */
+/* A filter that inverts the bits of each byte, in both directions. */
 #include <ummap-driver.h>
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* newer - built when a table had more than this library knows. */
+/* A driver whose table has more fields than this library knows. */
 #include "count.h"
 
 extern const struct newer {

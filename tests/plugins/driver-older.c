@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* older - built when a table ended behind `flush`: what follows there is no part of it. */
+/* A driver whose table ends after `flush`, as in an older release. Further fields are ignored. */
 #include "count.h"
 
 #include <stddef.h>
 
-static int nobody_calls_me(void *h, uint64_t *size)
+static int unused_size(void *h, uint64_t *size)
 {
 	(void)h;
 	(void)size;
 	abort();
 }
 
-static void nobody_tells_me(void *h, ummap_notice *notice, void *arg)
+static void unused_set_notice(void *h, ummap_notice *notice, void *arg)
 {
 	(void)h;
 	(void)notice;
@@ -26,7 +26,7 @@ const struct ummap_driver ummap_driver = {
 	.open = count_open,
 	.close = count_close,
 	.read = count_read,
-	.size = nobody_calls_me,
+	.size = unused_size,
 	.filter = 1,
-	.set_notice = nobody_tells_me,
+	.set_notice = unused_set_notice,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* plain - a filter that must not run in a signal handler: it allocates, and takes its time. Its
- * table has no help, which is optional. */
+/* A filter that must not run in a signal handler, because it allocates and is slow. Its table has
+ * no help, which is optional. */
 #include <ummap-driver.h>
 
 #include <errno.h>

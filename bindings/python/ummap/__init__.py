@@ -6,7 +6,8 @@ memory than a limit allows. The package has these names:
 
 - `memmap`: an array in a file, with the arguments of `numpy.memmap`
 - `load`: an array in a file of `numpy.save`, as `numpy.load` with `mmap_mode`
-- `open`: a file as bytes, a `Mapping`
+- `open`: a file as bytes, a `Mapping`; with ``grows=True`` a file object that can grow
+- `h5py_file`: an HDF5 file that survives a crash, an `h5py.File`
 - `limit`: the memory limit of this process
 - `stat`: the counters of this process
 
@@ -31,18 +32,19 @@ Three problems of large files have a solution in one line:
   ``a = ummap.memmap(path, "f4", "r", policy="lifo", advice="random", limit="4G")``
 
 ``python3 -m ummap`` shows the engines and drivers that work on this machine. Without NumPy, the
-package has only `open`, `limit` and `stat`.
+package has only `open`, `h5py_file`, `limit` and `stat`.
 """
 import os as _os
 import sys as _sys
 from typing import Optional as _Optional, Union as _Union
 
 from . import _arguments, _mapping, _ummap
+from ._hdf5 import h5py_file
 from ._mapping import Mapping
 from ._open import open  # noqa: A001 - as in mmap, io and gzip
 
 __version__: str = _ummap.version
-__all__ = ["Mapping", "limit", "open", "stat"]
+__all__ = ["Mapping", "h5py_file", "limit", "open", "stat"]
 
 if hasattr(_ummap, "Array"):
     from ._load import load

@@ -19,7 +19,7 @@ def _try_to_map(**options: object) -> str:
 def _try_driver(scheme: str) -> str:
     """Open a file that does not exist: a missing driver is reported before the missing file."""
     try:
-        _ummap.store_size(f"{scheme}:/nonexistent/x", False, False, False)
+        _ummap.store_size(f"{scheme}:/nonexistent/x", False, False, -1)
     except OSError as error:
         no_file = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EINVAL)
         if not no_file or "no driver" in error.strerror:

@@ -10,7 +10,8 @@ from ._mapping import Mapping
 class MappingFile(io.RawIOBase):
     """A raw file object that reads and writes the bytes of a mapping.
 
-    The file object cannot make the mapping longer. Closing it leaves the mapping open.
+    The file object cannot make the mapping longer; that of ``ummap.open(..., grows=True)`` can.
+    Closing it leaves the mapping open.
 
     >>> import ummap, tempfile
     >>> f = tempfile.NamedTemporaryFile()
@@ -39,7 +40,7 @@ class MappingFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Change the position, as io.RawIOBase.seek does, and return it in bytes."""
         self._checkClosed()
-        origins = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._mapping)}
+        origins = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._end()}
         if whence not in origins:
             raise ValueError(f"whence is {whence}: it must be 0, 1 or 2")
         position = offset + origins[whence]
@@ -53,8 +54,12 @@ class MappingFile(io.RawIOBase):
         self._checkClosed()
         return self._position
 
+    def _end(self) -> int:
+        """Return the end of the file, in bytes."""
+        return len(self._mapping)
+
     def _available(self, size: int) -> int:
-        return max(0, min(size, len(self._mapping) - self._position))
+        return max(0, min(size, self._end() - self._position))
 
     def readinto(self, buffer: Any) -> int:
         """Read into a writable buffer, and return the bytes read; 0 at the end of the mapping.
@@ -69,6 +74,11 @@ class MappingFile(io.RawIOBase):
         self._position += size
         return size
 
+    def _check_writable(self) -> None:
+        if not self._mapping.writable:
+            raise io.UnsupportedOperation("cannot write: the mapping is read-only. Open it with "
+                                          "mode 'r+'")
+
     def write(self, data: Any) -> int:
         """Store data, and return the bytes stored; fewer if the mapping ends before.
 
@@ -76,10 +86,8 @@ class MappingFile(io.RawIOBase):
         if the position is at the end of the mapping (ENOSPC).
         """
         self._checkClosed()
+        self._check_writable()
         view = memoryview(data).cast("B")
-        if not self._mapping.writable:
-            raise io.UnsupportedOperation("cannot write: the mapping is read-only. Open it with "
-                                          "mode 'r+'")
         size = self._available(view.nbytes)
         if view.nbytes and not size:
             raise OSError(errno.ENOSPC, f"cannot write at byte {self._position}: the mapping has "

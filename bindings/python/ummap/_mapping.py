@@ -221,7 +221,8 @@ class Mapping(_ummap.Mapping):
         """Return a raw file object (`io.RawIOBase`) that reads and writes the mapped bytes.
 
         Libraries that expect a file object, such as h5py and zipfile, can use it. The file object
-        cannot make the mapping longer. Closing the file object leaves the mapping open.
+        cannot make the mapping longer; that of ``ummap.open(..., grows=True)`` can. Closing the
+        file object leaves the mapping open.
 
         >>> import io, ummap
         >>> m = ummap.open("mem:1M", "r+", size=100)

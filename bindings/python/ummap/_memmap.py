@@ -92,7 +92,8 @@ class memmap(_ummap.Array):
     node_cache : bool
         Share the memory of the array with all processes of this user that map the same bytes of
         the same file with this argument: together they read the file once, and `limit` of the first
-        of them counts for all. For mode 'r' and files without filters (ummap-node(7)).
+        of them counts for all. For mode 'r' and files without filters (ummap-node(7)). System
+        calls that take the array as plain bytes raise OSError (EOPNOTSUPP): give them a copy.
 
     Attributes
     ----------

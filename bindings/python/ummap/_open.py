@@ -45,7 +45,8 @@ class Store:
             self.filename: Any = store
             self.uri: Optional[str] = store
             is_new = mode == "w+"
-            self.size = _ummap.store_size(store, mode in ("r+", "w+"), is_new, is_new)
+            self.size = _ummap.store_size(store, mode in ("r+", "w+"), is_new,
+                                          0 if is_new else -1)
             return
         self.uri = None
         if hasattr(store, "read"):
@@ -218,7 +219,7 @@ def open(store: Any, mode: str = "r", offset: int = 0, size: Size = None,  # noq
          *, limit: Size = None, segment: Size = None, policy: Optional[str] = None,
          advice: Optional[str] = None, writers: bool = False, kernel: bool = False,
          engine: Optional[str] = None, on_full: Optional[str] = None,
-         node_cache: bool = False) -> Mapping:
+         node_cache: bool = False, grows: bool = False) -> Any:
     """Map a file, or the store that a URI names, as bytes.
 
     Parameters
@@ -234,6 +235,12 @@ def open(store: Any, mode: str = "r", offset: int = 0, size: Size = None,  # noq
         writable mapping makes a shorter file longer.
     limit, segment, policy, advice, writers, kernel, engine, on_full, node_cache
         As for `ummap.memmap`.
+    grows : bool
+        True: return a file object (`io.RawIOBase`) instead, which can become longer and shorter.
+        `mode` is then 'r', 'r+', 'w+', or 'a', which creates a missing file and begins at its end.
+        `flush` and `close` make all changes durable, with the filter wal+ in one commit. With
+        wal+, 'w+' keeps the former contents until then. `offset`, `size`, `advice`, `writers`,
+        `kernel` and `node_cache` cannot be given.
 
     Returns
     -------
@@ -261,7 +268,20 @@ def open(store: Any, mode: str = "r", offset: int = 0, size: Size = None,  # noq
     ...     with ummap.open(f.name, limit="1M") as m:
     ...         len(m), m[100:105], m[0]
     (10000, b'hello', 0)
+    >>> import os
+    >>> uri = "wal+posix:" + os.path.join(tempfile.mkdtemp(), "log")
+    >>> with ummap.open(uri, "a", grows=True) as f:
+    ...     f.write(b"one line\\n"), f.seek(0), f.read()
+    (9, 0, b'one line\\n')
     """
+    if grows:
+        from ._growing import GrowingFile
+
+        if offset or size is not None or advice is not None or writers or kernel or node_cache:
+            raise ValueError("offset, size, advice, writers, kernel and node_cache cannot be given "
+                             "with grows=True")
+        return GrowingFile(store, mode, Options(limit, segment, policy, None, False, False, engine,
+                                                on_full))
     mode = parse_mode(mode)
     options = Options(limit, segment, policy, advice, writers, kernel, engine, on_full,
                       node_cache)

@@ -217,6 +217,25 @@ static PyObject *mapping_sync(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
+/* _lengthen(size) */
+static PyObject *mapping_lengthen(PyObject *self, PyObject *args)
+{
+	struct mapping *m = to_mapping(self);
+	Py_ssize_t size;
+	int failed;
+
+	if (!PyArg_ParseTuple(args, "n", &size) || !check_own_mapping(self))
+		return NULL;
+	m->busy++;
+	Py_BEGIN_ALLOW_THREADS
+	failed = umlengthen(m->base, (uint64_t)size);
+	Py_END_ALLOW_THREADS
+	m->busy--;
+	if (failed)
+		return raise_library_error();
+	Py_RETURN_NONE;
+}
+
 static int advise_piece(struct mapping *m, size_t at, size_t len, void *advice)
 {
 	return umadvise(m->base + at, len, *(int *)advice);
@@ -939,6 +958,7 @@ static PyObject *get_max_copy_bytes(PyObject *self, void *unused)
 
 static PyMethodDef methods[] = {
 	{ "_sync", mapping_sync, METH_VARARGS, NULL },
+	{ "_lengthen", mapping_lengthen, METH_VARARGS, NULL },
 	{ "_advise", mapping_advise, METH_VARARGS, NULL },
 	{ "_load", mapping_load, METH_VARARGS, NULL },
 	{ "_pin", mapping_pin, METH_VARARGS, NULL },

@@ -194,17 +194,20 @@ static PyObject *refuse_to_empty(const char *uri, int error)
 	return raise_os_error(error, message);
 }
 
-/* store_size(uri, write, create, empty): returns the bytes of a store, and 0 with `empty`. */
+/* store_size(uri, write, create, max): returns the bytes of a store. If `max` is not negative, a
+ * longer store is made so short. */
 static PyObject *module_store_size(PyObject *module, PyObject *args)
 {
 	struct ummap_driver driver = { .struct_size = sizeof(driver) };
-	int write, create, empty, flags, error = 0, failed;
+	int write, create, flags, error = 0, failed;
 	struct ummap_geom geom;
+	Py_ssize_t max;
 	const char *uri;
+	bool is_long;
 	void *handle;
 
 	(void)module;
-	if (!PyArg_ParseTuple(args, "sppp", &uri, &write, &create, &empty))
+	if (!PyArg_ParseTuple(args, "sppn", &uri, &write, &create, &max))
 		return NULL;
 	flags = (write ? UMMAP_O_WRITE : 0) | (create ? UMMAP_O_CREATE : 0);
 	Py_BEGIN_ALLOW_THREADS
@@ -212,14 +215,15 @@ static PyObject *module_store_size(PyObject *module, PyObject *args)
 	Py_END_ALLOW_THREADS
 	if (failed)
 		return raise_library_error();
+	is_long = max >= 0 && geom.size > (uint64_t)max;
 	Py_BEGIN_ALLOW_THREADS
-	if (empty && geom.size > 0)
-		error = driver.resize ? driver.resize(handle, 0) : -EOPNOTSUPP;
+	if (is_long)
+		error = driver.resize ? driver.resize(handle, (uint64_t)max) : -EOPNOTSUPP;
 	driver.close(handle);
 	Py_END_ALLOW_THREADS
 	if (error)
 		return refuse_to_empty(uri, -error);
-	return PyLong_FromUnsignedLongLong(empty ? 0 : geom.size);
+	return PyLong_FromUnsignedLongLong(is_long ? (uint64_t)max : geom.size);
 }
 
 /* ---- Sizes ---- */
@@ -297,6 +301,7 @@ static int add_all(PyObject *module)
 	} constants[] = {
 		{ "CREATE", UMMAP_CREATE }, { "KERNEL", UMMAP_KERNEL },
 		{ "WRITERS", UMMAP_WRITERS }, { "NODE", UMMAP_NODE }, { "BLANK", UMMAP_BLANK },
+		{ "GROWS", UMMAP_GROWS },
 	};
 	PyObject *type = make_mapping_type(module);
 	int failed = !type || PyModule_AddObjectRef(module, "Mapping", type) == -1;

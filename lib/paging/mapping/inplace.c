@@ -169,9 +169,6 @@ int inplace_pin(struct mapping *map, size_t i)
 	struct seg *s = map_seg(map, i);
 	int err = 0;
 
-	/* Another process may evict what a node copy has. */
-	if (map->copy)
-		return -EOPNOTSUPP;
 	seg_lock(s);
 	if (seg_pins(s) == SEG_PINS_MAX)
 		err = -EAGAIN;

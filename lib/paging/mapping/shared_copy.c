@@ -223,8 +223,10 @@ static void give_buffer(struct shared_copy *c, unsigned k)
 static size_t choose_window(struct mapping *map, size_t i)
 {
 	struct shared_copy *c = map->copy;
-	size_t most = min_size(c->load_bytes >> map->shift, map->segs - i);
+	/* Segments that are loaded ahead must not evict one another. */
+	size_t most = min_size(c->load_bytes >> map->shift, c->node.view.table->slots / 4);
 
+	most = min_size(most, map->segs - i);
 	if (!readahead_is_wanted(map))
 		return 1;
 	if (readahead_is_in_order(map))

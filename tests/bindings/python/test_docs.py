@@ -11,6 +11,7 @@ import unittest
 
 import ummap
 import ummap._file
+import ummap._hdf5
 import ummap._memmap
 import ummap._load
 import ummap._mapping
@@ -29,7 +30,8 @@ def name_of(node):
 class Docs(unittest.TestCase):
     def test_examples(self):
         tried = 0
-        for module in (ummap, ummap._open, ummap._mapping, ummap._memmap, ummap._load, ummap._file):
+        for module in (ummap, ummap._open, ummap._mapping, ummap._memmap, ummap._load, ummap._file,
+                       ummap._hdf5):
             failed, attempted = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
             self.assertEqual(failed, 0, module.__name__)
             tried += attempted

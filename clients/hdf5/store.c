@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A mapping that grows with an HDF5 file. The file may be longer than HDF5 needs, because HDF5
+ * finds the end in the superblock. Therefore the store becomes longer before the commit that needs
+ * the length, and shorter after the mapping has ended, when no log has blocks behind the new end.
+ */
+#include "hdf5/store.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <ummap-driver.h>
+
+#include "common/minmax.h"
+
+/* Addresses that a mapping reserves at a time, if there are as many. Headers of segments take 16
+ * bytes of address space for each 64 KiB, and memory only if they are used. */
+#define RESERVE_STEP ((uint64_t)64 << 30)
+#define RESERVE_STEP_MIN ((uint64_t)1 << 20)
+
+static struct hdf5_store *open_stores;
+
+/* ---- Addresses ---- */
+
+/* The size of a mapping that has to contain byte `end` - 1. It at least doubles, because a mapping
+ * can grow only a limited number of times. */
+static uint64_t size_for(const struct hdf5_store *s, uint64_t end)
+{
+	uint64_t least = max_u64(max_u64(end, 1), s->reserved ? 2 * s->reserved : 0);
+
+	return s->grows ? (least + s->step - 1) / s->step * s->step : max_u64(end, 1);
+}
+
+/* Makes smaller steps if addresses are scarce (RLIMIT_AS). Returns whether to try again. */
+static bool can_step_less(struct hdf5_store *s)
+{
+	if (errno != ENOMEM || !s->grows || s->step <= RESERVE_STEP_MIN)
+		return false;
+	s->step /= 2;
+	return true;
+}
+
+static int reserve(struct hdf5_store *s, uint64_t end)
+{
+	void *base = s->base;
+	uint64_t size;
+	int err;
+
+	if (end <= s->reserved)
+		return 0;
+	do {
+		size = size_for(s, end);
+		err = umremap(s->base, size, -1, -1, 0, &base);
+	} while (err && can_step_less(s));
+	if (err)
+		return -1;
+	s->base = base;
+	s->reserved = size;
+	return 0;
+}
+
+/* ---- Opening ---- */
+
+static struct hdf5_store *find_store(const char *uri, bool write)
+{
+	struct hdf5_store *s = open_stores;
+
+	while (s && (strcmp(s->uri, uri) != 0 || s->writable < write))
+		s = s->next;
+	return s;
+}
+
+static int open_handle(const char *uri, unsigned how, struct ummap_driver *driver, void **h,
+		       struct ummap_geom *geom)
+{
+	int oflags = how & HDF5_WRITE ? UMMAP_O_WRITE : 0;
+
+	driver->struct_size = sizeof(*driver);
+	if (how & HDF5_EXCLUSIVE) {
+		if (ummap_driver_open(uri, 0, driver, h, geom) == 0) {
+			driver->close(*h);
+			return umseterror(EEXIST, "cannot create '%s': it exists", uri);
+		}
+		if (errno != ENOENT)
+			return -1;
+	}
+	if (how & HDF5_CREATE)
+		oflags |= UMMAP_O_CREATE;
+	return ummap_driver_open(uri, oflags, driver, h, geom);
+}
+
+static int map_handle(struct hdf5_store *s, const struct ummap_driver *driver, void *h,
+		      const struct ummap_geom *geom, const struct ummap_attr *attr)
+{
+	int prot = s->writable ? PROT_READ | PROT_WRITE : PROT_READ, err;
+	uint64_t size;
+	void *base;
+
+	do {
+		size = size_for(s, geom->size);
+		err = ummap_open_handle(driver, h, geom, size, 0, prot, attr, &base);
+	} while (err && can_step_less(s));
+	if (err)
+		return -1;
+	s->base = base;
+	s->reserved = size;
+	return 0;
+}
+
+static int open_store(struct hdf5_store *s, unsigned how, const struct ummap_attr *attr)
+{
+	struct ummap_driver driver;
+	struct ummap_geom geom;
+	int error;
+	void *h;
+
+	if (open_handle(s->uri, how, &driver, &h, &geom) == -1)
+		return -1;
+	s->writable = how & HDF5_WRITE;
+	s->step = RESERVE_STEP;
+	s->grows = s->writable && geom.caps & UMMAP_CAP_GROW;
+	s->stored = geom.size;
+	if (map_handle(s, &driver, h, &geom, attr) == -1) {
+		error = errno;
+		driver.close(h);
+		errno = error;
+		return -1;
+	}
+	s->eof = how & HDF5_TRUNCATE ? 0 : s->stored;
+	return 0;
+}
+
+struct hdf5_store *hdf5_store_open(const char *uri, unsigned how, const struct ummap_attr *attr)
+{
+	struct hdf5_store *s = find_store(uri, how & HDF5_WRITE);
+
+	if (s && !(how & (HDF5_TRUNCATE | HDF5_EXCLUSIVE))) {
+		s->users++;
+		return s;
+	}
+	s = calloc(1, sizeof(*s));
+	if (s)
+		s->uri = strdup(uri);
+	if (!s || !s->uri) {
+		free(s);
+		umseterror(ENOMEM, "cannot open '%s': no memory", uri);
+		return NULL;
+	}
+	if (open_store(s, how, attr) == -1) {
+		free(s->uri);
+		free(s);
+		return NULL;
+	}
+	s->users = 1;
+	s->next = open_stores;
+	open_stores = s;
+	return s;
+}
+
+/* ---- Transfers ---- */
+
+int hdf5_store_read(struct hdf5_store *s, void *buf, size_t len, uint64_t off)
+{
+	size_t have = off < s->eof ? (size_t)min_u64(len, s->eof - off) : 0;
+
+	memset((char *)buf + have, 0, len - have);
+	if (have == 0)
+		return 0;
+	if (s->writable && reserve(s, off + have) == -1)
+		return -1;
+	return umcopy(buf, s->base + off, have);
+}
+
+int hdf5_store_write(struct hdf5_store *s, const void *buf, size_t len, uint64_t off)
+{
+	if (len == 0)
+		return 0;
+	if (!s->grows && off + len > s->stored)
+		return umseterror(ENOSPC, "cannot write to byte %ju of '%s': the store has %ju "
+				  "bytes and cannot grow", (uintmax_t)(off + len), s->uri,
+				  (uintmax_t)s->stored);
+	if (reserve(s, off + len) == -1)
+		return -1;
+	s->top = max_u64(s->top, off + len);
+	if (umcopy(s->base + off, buf, len) == -1) {
+		s->failed = errno;
+		return -1;
+	}
+	s->eof = max_u64(s->eof, off + len);
+	return 0;
+}
+
+/* Without the call of umlengthen, the store would end at the last byte that is not zero. */
+static int prepare_commit(struct hdf5_store *s, uint64_t size)
+{
+	if (s->failed)
+		return umseterror(s->failed, "cannot commit changes of '%s': an earlier write has "
+				  "failed: %s. The file stays as it was at its last flush. Try to "
+				  "close it and to open it again", s->uri, strerror(s->failed));
+	if (size > s->stored) {
+		if (umlengthen(s->base, size) == -1)
+			return -1;
+		s->stored = size;
+	}
+	s->eof = size;
+	return 0;
+}
+
+int hdf5_store_commit(struct hdf5_store *s, uint64_t size)
+{
+	if (!s->writable)
+		return 0;
+	return prepare_commit(s, size) == -1 ? -1 : umsync(s->base, 0);
+}
+
+/* ---- Closing ---- */
+
+/* Cuts off the bytes behind the end of the file. Some filters cannot make a store shorter, so the
+ * result does not matter. */
+static void shorten(const char *uri, uint64_t size)
+{
+	struct ummap_driver driver = { .struct_size = sizeof(driver) };
+	struct ummap_geom geom;
+	void *h;
+
+	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) == -1)
+		return;
+	if (driver.resize && geom.size > size)
+		driver.resize(h, size);
+	driver.close(h);
+}
+
+/* Ends the mapping after a failed commit, whose changes are lost. */
+static int drop_changes(struct hdf5_store *s)
+{
+	char message[UMMAP_WHY_BYTES];
+	int error = errno;
+
+	/* The mapping has ended, and the log has all changes. */
+	if (error == EUCLEAN)
+		return -1;
+	snprintf(message, sizeof(message), "%s", umerrormsg());
+	umunmap(s->base, 0);
+	return umseterror(error, "%s", message);
+}
+
+static int end_mapping(struct hdf5_store *s, bool commits, uint64_t size)
+{
+	if (!commits || !s->writable)
+		return umunmap(s->base, 0);
+	if (prepare_commit(s, size) == 0 && umunmap(s->base, 1) == 0)
+		return 0;
+	return drop_changes(s);
+}
+
+int hdf5_store_close(struct hdf5_store *s, bool commits, uint64_t size)
+{
+	bool is_longer = commits && s->grows && max_u64(s->stored, s->top) > size;
+	struct hdf5_store **at = &open_stores;
+	int err;
+
+	if (--s->users > 0)
+		return 0;
+	err = end_mapping(s, commits, size);
+	if (!err && is_longer)
+		shorten(s->uri, size);
+	while (*at != s)
+		at = &(*at)->next;
+	*at = s->next;
+	free(s->uri);
+	free(s);
+	return err;
+}

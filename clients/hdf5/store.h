@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The store of an HDF5 file: a mapping that grows with the file. Its size is a reservation of
+ * addresses, which takes no memory and says nothing about the length of the file. Functions return
+ * 0, or -1 after they have set errno and the message of umerrormsg(3). HDF5 serializes all calls.
+ */
+#ifndef HDF5_STORE_H
+#define HDF5_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ummap.h>
+
+/* A store. It is opened once in a process, even if HDF5 opens its file again: HDF5 then compares
+ * the two handles, and closes one of them. */
+struct hdf5_store {
+	struct hdf5_store *next; /* next open store of the process */
+	unsigned users;          /* number of handles */
+	char *uri;               /* URI with which the store was opened */
+	bool writable;
+	bool grows;              /* writes make the store longer */
+	int failed;              /* errno of the first write that failed, or 0: there are no commits
+				    from then on, because HDF5 may have lost what it wrote */
+	char *base;              /* address of the mapping */
+	uint64_t reserved;       /* bytes of the mapping */
+	uint64_t step;           /* unit of `reserved`, in bytes */
+	uint64_t stored;         /* bytes of the store, at least */
+	uint64_t top;            /* end of the farthest write */
+	uint64_t eof;            /* end of the file as HDF5 sees it; bytes behind it are garbage */
+};
+
+/* How a store is opened. */
+enum { HDF5_WRITE = 1, HDF5_CREATE = 2, HDF5_TRUNCATE = 4, HDF5_EXCLUSIVE = 8 };
+
+/* Opens the store that a URI names, or returns the one that is open; NULL on failure. */
+struct hdf5_store *hdf5_store_open(const char *uri, unsigned how, const struct ummap_attr *attr);
+/* Ends a use of the store. The last use makes the file `size` bytes long, and either commits or
+ * drops the changes since the last commit. */
+int hdf5_store_close(struct hdf5_store *s, bool commits, uint64_t size);
+/* Bytes that the store does not have read as zeros. */
+int hdf5_store_read(struct hdf5_store *s, void *buf, size_t len, uint64_t off);
+int hdf5_store_write(struct hdf5_store *s, const void *buf, size_t len, uint64_t off);
+/* Makes all changes durable, in a file of at least `size` bytes. */
+int hdf5_store_commit(struct hdf5_store *s, uint64_t size);
+
+#endif

@@ -1,0 +1,670 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* prog_hdf5 - the virtual file driver for HDF5: its promises and its errors. Each test is a child,
+ * and so is each process of a test that ends without closing its file. */
+#include <ummap-hdf5.h>
+
+#include "../common.h"
+#include "../small_fs.h"
+
+#define ROWS 5000
+
+static const char *path_of(const char *name)
+{
+	return in_dir(name);
+}
+
+static hid_t access_to(const char *uri, bool latest)
+{
+	hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
+
+	check(H5Pset_fapl_ummap(fapl, uri, NULL) >= 0);
+	if (latest)
+		check(H5Pset_libver_bounds(fapl, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST) >= 0);
+	return fapl;
+}
+
+static hid_t create_file(const char *uri, const char *path)
+{
+	hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access_to(uri, false));
+
+	check(file >= 0, "%s", path);
+	return file;
+}
+
+static hid_t open_by(const char *uri, const char *path, unsigned flags)
+{
+	hid_t fapl = uri ? access_to(uri, false) : H5Pcreate(H5P_FILE_ACCESS);
+
+	return H5Fopen(path, flags, fapl);
+}
+
+/* A chunked dataset of numbers from `first` on. */
+static hid_t create_rows(hid_t file, const char *name, int first)
+{
+	hsize_t rows = ROWS, most = H5S_UNLIMITED, chunk = 500;
+	hid_t space = H5Screate_simple(1, &rows, &most), how = H5Pcreate(H5P_DATASET_CREATE), set;
+	int data[ROWS];
+
+	for (int i = 0; i < ROWS; i++)
+		data[i] = first + i;
+	check(H5Pset_chunk(how, 1, &chunk) >= 0);
+	set = H5Dcreate2(file, name, H5T_NATIVE_INT, space, H5P_DEFAULT, how, H5P_DEFAULT);
+	check(set >= 0);
+	check(H5Dwrite(set, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0);
+	return set;
+}
+
+static void put_rows(hid_t file, const char *name, int first)
+{
+	check(H5Dclose(create_rows(file, name, first)) >= 0);
+}
+
+static bool has_rows(hid_t file, const char *name, int first)
+{
+	static int data[ROWS];
+	hid_t set = H5Lexists(file, name, H5P_DEFAULT) > 0 ? H5Dopen2(file, name, H5P_DEFAULT) : -1;
+	bool same = set >= 0 &&
+		    H5Dread(set, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0;
+
+	for (int i = 0; i < ROWS && same; i++)
+		same = data[i] == first + i;
+	if (set >= 0)
+		H5Dclose(set);
+	return same;
+}
+
+static void flush(hid_t file)
+{
+	check(H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0);
+}
+
+static void close_file(hid_t file)
+{
+	check(H5Fclose(file) >= 0);
+}
+
+/* Ends the process without any call of HDF5 or of the library, like a crash. */
+static void crash(void)
+{
+	kill(getpid(), SIGKILL);
+}
+
+static void run_crashing(void (*body)(void *))
+{
+	check_killed(run_child(body, NULL), SIGKILL);
+}
+
+static bool error_says(const char *words);
+
+/* Checks that a call of HDF5 fails, and that its stack of errors has these words. */
+#define refused(call, words) check((call) < 0 && error_says(words), "%s: no error with \"%s\"", \
+				   #call, words)
+
+static herr_t find_words(unsigned n, const H5E_error2_t *error, void *words)
+{
+	(void)n;
+	return strstr(error->desc, words) != NULL;
+}
+
+static bool error_says(const char *words)
+{
+	return H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, find_words, (void *)(uintptr_t)words) > 0;
+}
+
+static uint64_t size_of(const char *path)
+{
+	struct stat st;
+
+	check(stat(path, &st) == 0, "%s", path);
+	return (uint64_t)st.st_size;
+}
+
+/* ---- Names ---- */
+
+static void test_names(void *unused)
+{
+	const char *path = path_of("names.h5");
+	char uri[400];
+	hid_t file;
+
+	(void)unused;
+	snprintf(uri, sizeof(uri), "wal+posix:%s", path);
+	file = create_file("wal+posix:", path);
+	put_rows(file, "a", 1);
+	close_file(file);
+	file = open_by(uri, "names.h5", H5F_ACC_RDONLY);
+	check(file >= 0 && has_rows(file, "a", 1));
+	close_file(file);
+	file = open_by("null:", uri, H5F_ACC_RDONLY);
+	check(file >= 0 && has_rows(file, "a", 1), "the name is a URI");
+	close_file(file);
+	file = open_by(NULL, path, H5F_ACC_RDONLY);
+	check(file >= 0 && has_rows(file, "a", 1), "the default driver reads the file");
+	close_file(file);
+	refused(open_by(uri, "other.h5", H5F_ACC_RDONLY), "URI without a path");
+	refused(open_by("none", path, H5F_ACC_RDONLY), "no URI");
+	refused(open_by("wal+none:", path, H5F_ACC_RDONLY), "none");
+	refused(open_by("wal+posix:", path_of("no.h5"), H5F_ACC_RDONLY), "No such file");
+	/* Characters that mean something in a URI. */
+	path = path_of("50% {rank}?a=b&c.h5");
+	file = create_file("posix:", path);
+	close_file(file);
+	check(size_of(path) > 0);
+}
+
+static void test_access(void *unused)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char policy[] = "lifo";
+	hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), copy, file;
+
+	(void)unused;
+	attr.policy = policy;
+	attr.seg_size = 8192;
+	check(H5Pset_fapl_ummap(fapl, "posix:", &attr) >= 0);
+	memset(policy, 'x', 4);
+	copy = H5Pcopy(fapl);
+	check(H5Pclose(fapl) >= 0);
+	file = H5Fcreate(path_of("access.h5"), H5F_ACC_EXCL, H5P_DEFAULT, copy);
+	check(file >= 0, "the policy was copied");
+	fapl = H5Fget_access_plist(file);
+	check(H5Pget_driver(fapl) == H5FD_UMMAP);
+	refused(H5Fcreate(path_of("access.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, fapl), "already open");
+	close_file(file);
+	refused(H5Fcreate(path_of("access.h5"), H5F_ACC_EXCL, H5P_DEFAULT, fapl), "exists");
+	attr.struct_size = 4;
+	refused(H5Pset_fapl_ummap(fapl, "posix:", &attr), "struct_size");
+}
+
+/* The same file twice in one process: HDF5 uses one handle for both. */
+static void test_twice(void *unused)
+{
+	const char *path = path_of("twice.h5");
+	hid_t one, other;
+
+	(void)unused;
+	one = create_file("wal+posix:", path);
+	other = open_by("wal+posix:", path, H5F_ACC_RDWR);
+	check(other >= 0);
+	put_rows(one, "a", 3);
+	check(has_rows(other, "a", 3));
+	close_file(one);
+	put_rows(other, "b", 4);
+	close_file(other);
+	one = open_by("wal+posix:", path, H5F_ACC_RDONLY);
+	check(has_rows(one, "a", 3) && has_rows(one, "b", 4));
+	other = open_by("wal+posix:", path, H5F_ACC_RDONLY);
+	check(has_rows(other, "b", 4));
+}
+
+/* ---- Length ---- */
+
+static uint64_t size_after_deletion(const char *uri, const char *path)
+{
+	hid_t fapl = uri ? access_to(uri, false) : H5P_DEFAULT;
+	hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
+
+	put_rows(file, "a", 1);
+	put_rows(file, "b", 1);
+	flush(file);
+	check(H5Ldelete(file, "b", H5P_DEFAULT) >= 0);
+	close_file(file);
+	return size_of(path);
+}
+
+/* The file becomes as long as with the default driver, also if it was longer. */
+static void test_length(void *unused)
+{
+	uint64_t plain = size_after_deletion(NULL, path_of("plain.h5"));
+
+	(void)unused;
+	check(size_after_deletion("posix:", path_of("posix.h5")) == plain);
+	check(size_after_deletion("wal+posix:", path_of("wal.h5")) == plain);
+	check(size_after_deletion("wal+posix:", path_of("wal.h5")) == plain);
+	check(access(path_of("wal.h5.wal"), F_OK) == -1, "no log is left");
+}
+
+/* Space that HDF5 allocates and does not write. */
+static hid_t create_unwritten(hid_t file, hsize_t bytes)
+{
+	hid_t space = H5Screate_simple(1, &bytes, NULL), how = H5Pcreate(H5P_DATASET_CREATE), set;
+
+	check(H5Pset_alloc_time(how, H5D_ALLOC_TIME_EARLY) >= 0);
+	check(H5Pset_fill_time(how, H5D_FILL_TIME_NEVER) >= 0);
+	set = H5Dcreate2(file, "space", H5T_NATIVE_CHAR, space, H5P_DEFAULT, how, H5P_DEFAULT);
+	check(set >= 0);
+	return set;
+}
+
+static void leave_unwritten(void *unused)
+{
+	hid_t file = create_file("wal+posix:", path_of("unwritten.h5"));
+
+	(void)unused;
+	create_unwritten(file, 10 * MIB);
+	flush(file);
+	crash();
+}
+
+static void test_unwritten(void *unused)
+{
+	hid_t file;
+
+	(void)unused;
+	run_crashing(leave_unwritten);
+	file = open_by("wal+posix:", path_of("unwritten.h5"), H5F_ACC_RDWR);
+	check(file >= 0, "the store is as long as the superblock says");
+	check(H5Lexists(file, "space", H5P_DEFAULT) > 0);
+	close_file(file);
+	check(size_of(path_of("unwritten.h5")) >= 10 * MIB);
+}
+
+/* More than the addresses that are reserved at first. */
+static void write_far(hsize_t bytes)
+{
+	hid_t file = create_file("posix:", path_of("far.h5")), set = create_unwritten(file, bytes);
+	hsize_t at = bytes - 1, one = 1;
+	hid_t space = H5Dget_space(set), memory = H5Screate_simple(1, &one, NULL);
+	char byte = 77;
+
+	check(H5Sselect_elements(space, H5S_SELECT_SET, 1, &at) >= 0);
+	check(H5Dwrite(set, H5T_NATIVE_CHAR, memory, space, H5P_DEFAULT, &byte) >= 0);
+	H5Dclose(set);
+	put_rows(file, "a", 5);
+	close_file(file);
+	file = open_by("posix:", path_of("far.h5"), H5F_ACC_RDWR);
+	set = H5Dopen2(file, "space", H5P_DEFAULT);
+	byte = 0;
+	check(H5Dread(set, H5T_NATIVE_CHAR, memory, space, H5P_DEFAULT, &byte) >= 0 && byte == 77);
+	check(has_rows(file, "a", 5));
+	H5Dclose(set);
+	close_file(file);
+	unlink(path_of("far.h5"));
+}
+
+static void test_far(void *unused)
+{
+	(void)unused;
+	write_far((hsize_t)200 * GIB);
+}
+
+static void test_few_addresses(void *unused)
+{
+	struct rlimit limit = { 4 * GIB, 4 * GIB };
+
+	(void)unused;
+	check(setrlimit(RLIMIT_AS, &limit) == 0);
+	write_far(100 * MIB);
+}
+
+/* ---- Crashes ---- */
+
+static void crash_unflushed(void *unused)
+{
+	hid_t file = create_file("wal+posix:", path_of("crash.h5"));
+
+	(void)unused;
+	put_rows(file, "a", 1);
+	flush(file);
+	put_rows(file, "b", 2);
+	check(H5Ldelete(file, "a", H5P_DEFAULT) >= 0);
+	crash();
+}
+
+static void test_crash(void *unused)
+{
+	hid_t file;
+
+	(void)unused;
+	run_crashing(crash_unflushed);
+	refused(open_by("posix:", path_of("crash.h5"), H5F_ACC_RDONLY), "ummap wal");
+	file = open_by("wal+posix:", path_of("crash.h5"), H5F_ACC_RDONLY);
+	check(has_rows(file, "a", 1) && !has_rows(file, "b", 2));
+}
+
+/* H5Dflush must not commit: the links and the other objects are not written yet. */
+static void crash_after_dflush(void *unused)
+{
+	hid_t file = create_file("wal+posix:", path_of("dflush.h5")), set;
+
+	(void)unused;
+	put_rows(file, "a", 1);
+	flush(file);
+	for (int i = 0; i < 50; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "new%d", i);
+		set = create_rows(file, name, i);
+		check(H5Dflush(set) >= 0);
+	}
+	crash();
+}
+
+static void test_dflush(void *unused)
+{
+	H5G_info_t info;
+	hid_t file;
+
+	(void)unused;
+	run_crashing(crash_after_dflush);
+	file = open_by("wal+posix:", path_of("dflush.h5"), H5F_ACC_RDWR);
+	check(file >= 0 && has_rows(file, "a", 1));
+	check(H5Gget_info(file, &info) >= 0 && info.nlinks == 1);
+}
+
+/* ---- A writer with readers (SWMR) ---- */
+
+static void append(hid_t set, hsize_t rows)
+{
+	hsize_t start = rows - 1, one = 1;
+	hid_t space, memory = H5Screate_simple(1, &one, NULL);
+	int value = (int)rows;
+
+	check(H5Dset_extent(set, &rows) >= 0);
+	space = H5Dget_space(set);
+	check(H5Sselect_hyperslab(space, H5S_SELECT_SET, &start, NULL, &one, NULL) >= 0);
+	check(H5Dwrite(set, H5T_NATIVE_INT, memory, space, H5P_DEFAULT, &value) >= 0);
+	H5Sclose(space);
+	H5Sclose(memory);
+}
+
+static void crash_swmr(void *how)
+{
+	hid_t fapl = access_to("wal+posix:", true);
+	hid_t file = H5Fcreate(path_of("swmr.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, fapl), set;
+
+	set = create_rows(file, "a", 1);
+	if (how) {
+		H5Dclose(set);
+		close_file(file);
+		file = H5Fopen(path_of("swmr.h5"), H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE, fapl);
+		set = H5Dopen2(file, "a", H5P_DEFAULT);
+		check(set >= 0);
+	} else {
+		check(H5Fstart_swmr_write(file) >= 0);
+	}
+	for (hsize_t rows = ROWS + 1; rows <= 3 * ROWS; rows++)
+		append(set, rows);
+	check(H5Dflush(set) >= 0);
+	append(set, 3 * ROWS + 1);
+	crash();
+}
+
+/* The log is applied as by `ummap wal apply`. */
+static void apply_log(const char *path)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[400];
+	void *base;
+
+	snprintf(uri, sizeof(uri), "wal+posix:%s", path);
+	check(ummap_open(uri, 1, 0, READ_WRITE, &attr, &base) == 0 && umunmap(base, 0) == 0);
+}
+
+static void check_swmr(const char *uri)
+{
+	hid_t file = open_by(uri, path_of("swmr.h5"), H5F_ACC_RDWR), set, space;
+	static int data[3 * ROWS + 1];
+	hsize_t rows;
+
+	check(file >= 0, "%s", uri ? uri : "the default driver");
+	set = H5Dopen2(file, "a", H5P_DEFAULT);
+	space = H5Dget_space(set);
+	check(H5Sget_simple_extent_dims(space, &rows, NULL) == 1 && rows == 3 * ROWS);
+	check(H5Dread(set, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0);
+	for (int i = 0; i < 3 * ROWS; i++)
+		check(data[i] == i + 1, "row %d is %d", i, data[i]);
+	H5Dclose(set);
+	/* Another test opens the file in the same state. */
+	if (!uri)
+		close_file(file);
+}
+
+static void test_swmr(void *how)
+{
+	check_killed(run_child(crash_swmr, how), SIGKILL);
+	apply_log(path_of("swmr.h5"));
+	check_swmr(NULL);
+	check_killed(run_child(crash_swmr, how), SIGKILL);
+	check_swmr("wal+posix:");
+}
+
+/* ---- Commits ---- */
+
+static void crash_after_commits(void *unused)
+{
+	hid_t file = create_file("wal+posix:?wal.keep=8", path_of("commits.h5"));
+	char name[2] = "a";
+
+	(void)unused;
+	for (int i = 0; i < 5; i++, name[0]++) {
+		put_rows(file, name, i);
+		flush(file);
+	}
+	crash();
+}
+
+/* Each flush is one commit, and opens by its number. */
+static void test_commits(void *unused)
+{
+	char uri[64], name[2];
+	hid_t file;
+
+	(void)unused;
+	run_crashing(crash_after_commits);
+	for (int commit = 5; commit > 0; commit--) {
+		snprintf(uri, sizeof(uri), "wal+posix:?wal.commit=%d", commit);
+		file = open_by(uri, path_of("commits.h5"), H5F_ACC_RDONLY);
+		check(file >= 0, "%s", uri);
+		for (int i = 0; i < 5; i++) {
+			snprintf(name, sizeof(name), "%c", 'a' + i);
+			check(has_rows(file, name, i) == (i < commit), "%s in commit %d", name,
+			      commit);
+		}
+		close_file(file);
+	}
+	refused(open_by("wal+posix:?wal.commit=6", path_of("commits.h5"), H5F_ACC_RDONLY),
+		"commit 6");
+}
+
+/* ---- Other stores ---- */
+
+static void test_cow(void *unused)
+{
+	const char *path = path_of("cow.h5");
+	hid_t file = create_file("posix:", path);
+
+	(void)unused;
+	put_rows(file, "a", 1);
+	close_file(file);
+	file = open_by("cow+posix:", path, H5F_ACC_RDWR);
+	put_rows(file, "b", 2);
+	check(H5Ldelete(file, "a", H5P_DEFAULT) >= 0);
+	close_file(file);
+	file = open_by("posix:", path, H5F_ACC_RDONLY);
+	check(has_rows(file, "a", 1) && !has_rows(file, "b", 2));
+	close_file(file);
+	file = open_by("cow+posix:", path, H5F_ACC_RDONLY);
+	check(!has_rows(file, "a", 1) && has_rows(file, "b", 2));
+	close_file(file);
+}
+
+static void test_fixed(void *unused)
+{
+	hid_t file = create_file("mem:4M", "4M");
+
+	(void)unused;
+	put_rows(file, "a", 1);
+	check(has_rows(file, "a", 1));
+	create_unwritten(file, 8 * MIB);
+	refused(H5Fflush(file, H5F_SCOPE_GLOBAL), "mem");
+}
+
+/* ---- Errors of the storage ---- */
+
+static void test_failed_flush(void *unused)
+{
+	const char *path = path_of("failed.h5");
+	hid_t file = create_file("wal+posix:", path);
+
+	(void)unused;
+	put_rows(file, "a", 1);
+	close_file(file);
+	file = open_by("error+wal+posix:?error.op=flush&error.nth=1", path, H5F_ACC_RDWR);
+	put_rows(file, "b", 2);
+	refused(H5Fflush(file, H5F_SCOPE_GLOBAL), "Input/output error");
+	close_file(file);
+	file = open_by("wal+posix:", path, H5F_ACC_RDONLY);
+	check(has_rows(file, "a", 1));
+}
+
+#define NUMBERS (256 * KIB)
+
+static int numbers[NUMBERS];
+
+static void write_numbers(hid_t set, int first)
+{
+	for (size_t i = 0; i < NUMBERS; i++)
+		numbers[i] = first + (int)i;
+	H5Dwrite(set, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, numbers);
+}
+
+static bool has_numbers(hid_t file, int first)
+{
+	hid_t set = H5Dopen2(file, "a", H5P_DEFAULT);
+	size_t i = 0;
+
+	check(H5Dread(set, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, numbers) >= 0);
+	while (i < NUMBERS && numbers[i] == first + (int)i)
+		i++;
+	H5Dclose(set);
+	return i == NUMBERS;
+}
+
+/* Overwrites the dataset of a store whose reads fail from a certain one on. */
+static void overwrite_numbers(const char *path, int nth, int first)
+{
+	char uri[100];
+	hid_t file, set;
+
+	snprintf(uri, sizeof(uri), "error+wal+posix:?error.op=read&error.times=always&"
+		 "error.nth=%d", nth);
+	H5E_BEGIN_TRY {
+		file = open_by(uri, path, H5F_ACC_RDWR);
+		set = H5Dopen2(file, "a", H5P_DEFAULT);
+		write_numbers(set, first);
+		H5Dclose(set);
+		H5Fflush(file, H5F_SCOPE_GLOBAL);
+		H5Fclose(file);
+	} H5E_END_TRY;
+}
+
+/* HDF5 may have lost the bytes of a write that failed, so there is no commit after it. */
+static void test_failed_write(void *unused)
+{
+	const char *path = path_of("write.h5");
+	hsize_t count = NUMBERS;
+	hid_t file = create_file("wal+posix:", path), space = H5Screate_simple(1, &count, NULL);
+	hid_t set = H5Dcreate2(file, "a", H5T_NATIVE_INT, space, H5P_DEFAULT, H5P_DEFAULT,
+			       H5P_DEFAULT);
+	int first = 0;
+
+	(void)unused;
+	write_numbers(set, 0);
+	H5Dclose(set);
+	close_file(file);
+	for (int nth = 1; nth < 26; nth++) {
+		overwrite_numbers(path, nth, first + 1000);
+		file = open_by("wal+posix:", path, H5F_ACC_RDONLY);
+		check(file >= 0, "nth %d", nth);
+		if (has_numbers(file, first + 1000))
+			first += 1000;
+		check(has_numbers(file, first), "nth %d", nth);
+		close_file(file);
+	}
+	check(first > 0, "the last rounds have no errors");
+}
+
+static void crash_on_full_disk(void *root)
+{
+	char path[64];
+	hid_t file;
+	char name[16];
+	int i;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d/full.h5", *(int *)root);
+	file = create_file("wal+posix:", path);
+	put_rows(file, "a", 1);
+	flush(file);
+	for (i = 0; i < 3000; i++) {
+		snprintf(name, sizeof(name), "b%d", i);
+		put_rows(file, name, i);
+		if (i % 50 == 49 && H5Fflush(file, H5F_SCOPE_GLOBAL) < 0)
+			break;
+	}
+	check(i < 3000 && error_says("No space left"), "the disk becomes full");
+	crash();
+}
+
+static void test_full_disk(void *root)
+{
+	char path[64];
+	H5G_info_t info;
+	hid_t file;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d/full.h5", *(int *)root);
+	check_killed(run_child(crash_on_full_disk, root), SIGKILL);
+	file = open_by("wal+posix:", path, H5F_ACC_RDONLY);
+	check(file >= 0 && has_rows(file, "a", 1));
+	check(H5Gget_info(file, &info) >= 0 && info.nlinks % 50 == 1, "%ju links",
+	      (uintmax_t)info.nlinks);
+	for (int i = 0; i < (int)info.nlinks - 1; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "b%d", i);
+		check(has_rows(file, name, i), "%s", name);
+	}
+	close_file(file);
+}
+
+/* Words of the names of the tests that run; NULL: all tests. */
+static const char *wanted;
+
+static void run(const char *name, void (*test)(void *), void *arg)
+{
+	int status;
+
+	if (wanted && !strstr(name, wanted))
+		return;
+	status = run_child(test, arg);
+	check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s: status %#x", name, status);
+}
+
+int main(int argc, char **argv)
+{
+	int root;
+
+	(void)argc;
+	wanted = argv[1];
+	set_group();
+	run("names", test_names, NULL);
+	run("access", test_access, NULL);
+	run("twice", test_twice, NULL);
+	run("length", test_length, NULL);
+	run("unwritten", test_unwritten, NULL);
+	run("far", test_far, NULL);
+	run("few addresses", test_few_addresses, NULL);
+	run("crash", test_crash, NULL);
+	run("dflush", test_dflush, NULL);
+	run("swmr", test_swmr, NULL);
+	run("swmr by flag", test_swmr, "flag");
+	run("commits", test_commits, NULL);
+	run("cow", test_cow, NULL);
+	run("fixed", test_fixed, NULL);
+	run("failed flush", test_failed_flush, NULL);
+	run("failed write", test_failed_write, NULL);
+	root = small_file_system();
+	if (root >= 0)
+		run("full disk", test_full_disk, &root);
+	return 0;
+}
