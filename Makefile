@@ -127,6 +127,7 @@ IOCACHE = $Ciocache
 IOCACHE_OBJ = $B/tools/iocache/main.o $B/clients/iocache/head.o $B/clients/iocache/part.o
 $(CAF_OBJ) $(IOCACHE_OBJ): override CPPFLAGS += -Iclients
 
+CP = $Ccp
 INFO = $Cinfo
 INFO_OBJ = $B/tools/info/main.o
 $(INFO_OBJ): $B/plugindir
@@ -134,7 +135,7 @@ $(INFO_OBJ): override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"' \
 	-DMULTIARCH='"$(shell $(CC) -print-multiarch 2> /dev/null)"'
 
 SCRIPTS = $Ctrace $Ctimeline $Ccafrun
-COMMANDS = $(CONFORM) $(TOP) $(BESIDE) $(CAF) $(IOCACHE) $(INFO) $(SCRIPTS)
+COMMANDS = $(CONFORM) $(TOP) $(BESIDE) $(CAF) $(IOCACHE) $(CP) $(INFO) $(SCRIPTS)
 TOOLS = $(MAIN) $B/umtop $(COMMANDS)
 
 .DEFAULT_GOAL := all
@@ -204,7 +205,8 @@ $(CAF): $(CAF_OBJ)
 $(IOCACHE): $(IOCACHE_OBJ)
 $(INFO): $(INFO_OBJ)
 $(BESIDE): $C%: $B/tools/%/main.o
-$(CONFORM) $(TOP) $(CAF) $(IOCACHE) $(INFO) $(BESIDE): $(ROOMS)
+$(CP): $B/tools/cp/main.o
+$(CONFORM) $(TOP) $(CAF) $(IOCACHE) $(CP) $(INFO) $(BESIDE): $(ROOMS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ROOMS) $(LIBS)
 
@@ -336,15 +338,15 @@ ASAN = -fsanitize=address,$(UBSAN) -fno-omit-frame-pointer
 check-asan:
 	$(MAKE) B=build/asan SANITIZE='$(ASAN)' tests
 	tests/run build/asan
-# TSan runs all programs except four: prog_faults takes minutes for its hundreds of forks,
-# prog_locked has threads whose stacks are too small for TSan, prog_object_rados uses librados,
-# which has no sanitizer, and prog_segments needs more memory than there is for its million
-# segments.
+# TSan runs all programs except six: prog_faults takes minutes for its hundreds of forks,
+# prog_locked has threads whose stacks are too small for TSan, prog_http and prog_http_hostile use
+# libcurl and prog_object_rados uses librados, which have no sanitizer, and prog_segments needs more
+# memory than there is for its million segments.
 # Criterion does not start under TSan. The memory hooks of MPI are off, because they call TSan from
 # threads that have ended. Barriers, of which -Wtsan warns, are for other processes, which TSan does
 # not see.
-TSAN_PROGS = $(filter-out prog_faults prog_locked prog_object_rados prog_segments, \
-	$(notdir $(PROGS)))
+TSAN_PROGS = $(filter-out prog_faults prog_http prog_http_hostile prog_locked \
+	prog_object_rados prog_segments,$(notdir $(PROGS)))
 check-tsan:
 	$(MAKE) B=build/tsan SANITIZE='-fsanitize=thread -Wno-tsan' SUITES= tests
 	UCX_MEM_EVENTS=no OMPI_MCA_memory=^patcher tests/run build/tsan $(TSAN_PROGS) mpi
@@ -524,7 +526,8 @@ clean:
 	rm -rf build
 
 -include $(SETTINGS_OBJ:.o=.d) $(CONFORM_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TOP_OBJ:.o=.d) \
-	$(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(IOCACHE_OBJ:.o=.d) $(INFO_OBJ:.o=.d)
+	$(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(IOCACHE_OBJ:.o=.d) $(INFO_OBJ:.o=.d) \
+	$B/tools/cp/main.d
 -include $(LIB_OBJ:.o=.d) $(FUZZERS:=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) \
 	$(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tools completions tests check check-long check-layers check-style check-calls \

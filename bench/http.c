@@ -34,7 +34,7 @@ static const char help[] =
 "UMMAP_DRIVER_PATH must name the folder of the driver.\n"
 "  --dir DIR        for the object (.)\n"
 "  --size SIZE      of the object (1G)\n"
-"  --seg SIZE       of segments, in order (1M)\n"
+"  --seg SIZE       of segments, in order (2M)\n"
 "  --delays LIST    in ms (0,20,50)\n"
 "  --keys KEYS      of the URI (none)\n"
 "  --reps N         turns (3)\n";
@@ -266,7 +266,7 @@ int main(int argc, char *argv[])
 		{ "delays", 1, NULL, 'l' }, { "keys", 1, NULL, 'k' }, { "reps", 1, NULL, 'r' },
 		{ "help", 0, NULL, 'h' }, { 0 },
 	};
-	struct options o = { .dir = ".", .keys = "", .size = GIB, .seg = MIB,
+	struct options o = { .dir = ".", .keys = "", .size = GIB, .seg = 2 * MIB,
 			     .delays = { 0, 20, 50 }, .ndelays = 3, .reps = 3 };
 	char *text;
 	int c;

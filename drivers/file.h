@@ -92,12 +92,12 @@ struct lock_group;
 struct lock_group *lock_group_join(int fd, bool writable);
 /* Drops the locks of `owner`. true: the group keeps fd, which the caller must not close. */
 bool lock_group_leave(struct lock_group *g, const void *owner, int fd);
-/* If `offered` is true, handles of the same file that this thread opens from now on join the group.
- * If it is false, the offer ends. */
-void lock_group_offer(struct lock_group *g, const void *owner, bool offered);
-/* Whether this thread offers a group for the file. */
+/* Handles of the same file that this thread opens from now on join the group. `how` is the step of
+ * the handover; UMMAP_HANDOVER_CANCEL ends the offer. */
+void lock_group_offer(struct lock_group *g, const void *owner, int how);
+/* The step of the handover in which this thread offers a group for the file; 0: it does not. */
 struct stat;
-bool lock_group_is_offered(const struct stat *st);
+int lock_group_find_offer(const struct stat *st);
 int lock_group_lock(struct lock_group *g, const void *owner, uint64_t off, uint64_t len, int how,
 		    char why[160]);
 

@@ -192,6 +192,7 @@ struct lock_group {
 	pid_t pid;               /* process that has the locks; a child only frees memory */
 	pid_t offered;           /* thread whose new handles join; 0: none */
 	const void *offerer;     /* handle that offers the group to the thread */
+	int offer;               /* UMMAP_HANDOVER_KEEP or _SWITCH, while it is offered */
 	struct range *ranges;    /* locks of all members */
 };
 
@@ -361,14 +362,16 @@ static struct lock_group *find_offered_locked(const struct stat *st)
 	return g;
 }
 
-bool lock_group_is_offered(const struct stat *st)
+int lock_group_find_offer(const struct stat *st)
 {
-	bool offered;
+	const struct lock_group *g;
+	int how;
 
 	futex_lock(&groups.lock);
-	offered = find_offered_locked(st) != NULL;
+	g = find_offered_locked(st);
+	how = g ? g->offer : 0;
 	futex_unlock(&groups.lock);
-	return offered;
+	return how;
 }
 
 struct lock_group *lock_group_join(int fd, bool writable)
@@ -436,11 +439,12 @@ bool lock_group_leave(struct lock_group *g, const void *owner, int fd)
 	return keeps;
 }
 
-void lock_group_offer(struct lock_group *g, const void *owner, bool offered)
+void lock_group_offer(struct lock_group *g, const void *owner, int how)
 {
 	futex_lock(&groups.lock);
-	g->offered = offered ? (pid_t)syscall(SYS_gettid) : 0;
+	g->offered = how == UMMAP_HANDOVER_CANCEL ? 0 : (pid_t)syscall(SYS_gettid);
 	g->offerer = owner;
+	g->offer = how;
 	futex_unlock(&groups.lock);
 }
 
@@ -459,6 +463,6 @@ int file_hand_over(void *h, struct ummap_handover *to)
 	struct file *f = h;
 
 	if (to->how != UMMAP_HANDOVER_FINISH)
-		lock_group_offer(f->locks, f, to->how != UMMAP_HANDOVER_CANCEL);
+		lock_group_offer(f->locks, f, to->how);
 	return 0;
 }

@@ -91,7 +91,7 @@
 	    "Seconds after which a load fails, including all its repetitions.")                    \
 	KEY("retries", "a number from 0 to 100", "8", "Repetitions of a failed request.")          \
 	KEY("requests", "a number from 1 to 128", "64", "Requests that are in flight at a time.")  \
-	KEY("range", A_SIZE " from 4K to 1G", "1M", "Longest range that one request reads.")     \
+	KEY("range", A_SIZE " from 4K to 1G", "2M", "Longest range that one request reads.")     \
 	KEY("version", "auto, 1.1 or 2", "auto", "Version of HTTP.")                               \
 	KEY("validator", "required or none", "required",                                           \
 	    "Whether an object without ETag and Last-Modified is refused.")                        \

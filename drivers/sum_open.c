@@ -79,8 +79,8 @@ static bool is_sound(const struct sum_head *head)
 
 static int refuse_missing(const struct opening *how)
 {
-	return keys_refuse(how->geom, ENOENT, "cannot compare checksums: '%.140s' has none. Try "
-			   "`ummap sum make`", how->path);
+	return keys_refuse(how->geom, ENOENT, "cannot open the store: '%.140s' has no checksums "
+			   "of it. Try `ummap sum make`", how->path);
 }
 
 /* 0, also if the file is new. */

@@ -48,6 +48,10 @@
 #define COW_OPTIONS(ROW) \
 	ROW(FILE, 0, "changes", "CHANGES", "STORE.cow", "path of the file of changes")
 
+#define CP_OPTIONS(ROW) \
+	ROW(FORCE, 'f', "force", "", "", "overwrite a destination that has data") \
+	ROW(QUIET, 'q', "quiet", "", "", "show no progress")
+
 #define INFO_OPTIONS(ROW) \
 	ROW(JSON, 'j', "json", "", "", "print JSON: objects of strings")
 
@@ -151,6 +155,7 @@
 	COMMAND(cafrun, CAFRUN_OPTIONS) \
 	COMMAND(conform, CONFORM_OPTIONS) \
 	COMMAND(cow, COW_OPTIONS) \
+	COMMAND(cp, CP_OPTIONS) \
 	COMMAND(info, INFO_OPTIONS) \
 	COMMAND(object, OBJECT_OPTIONS) \
 	COMMAND(overlay, OVERLAY_OPTIONS) \

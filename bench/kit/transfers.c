@@ -262,7 +262,7 @@ struct transfers play_adaptive(const uint32_t *uses, size_t n, uint32_t pages, u
 		if (m.where[uses[i]] == RESIDENT)
 			continue;
 		if (sampled)
-			transfer_touch(&t, uses[i], room);
+			transfer_touch(&t, uses[i]);
 		if (m.where[uses[i]] == AHEAD) {
 			return_block(&m, uses[i], t.resolution);
 			transfer_count_return(&t);

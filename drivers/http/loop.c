@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The loop. Requests come from threads that may be in a signal handler: they take a request from a
- * fixed table, push it onto a list by compare-and-swap, and write to an eventfd. The thread of the
- * loop takes the whole list, so no thread ever waits for a lock. Everything else belongs to the
- * thread of the loop alone.
- *
- * A thread that waits for its requests waits on one of a few words, which it may share with other
- * threads. The word changes after the state of a request.
+ * The thread of the loop, which has all sockets. It takes the requests that other threads have sent
+ * (requests.c), divides them into transfers, and ends them. All of its state belongs to the thread
+ * alone.
  *
  * Lock: `starting`, for the number of open handles and the start of the thread. It is held during
  * fork(2). In the child, there is no loop; its first open handle starts another one. The library
@@ -18,26 +14,21 @@
 #include "common/futex.h"
 #include "common/minmax.h"
 #include "../thread.h"
+#include "requests.h"
 #include "sockets.h"
 #include "transfer.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define MAX_REQUESTS 256
 #define MAX_STREAMS 128L        /* exchanges in one HTTP/2 connection */
-#define MAX_WORDS 16            /* words that threads wait on; power of two */
+#define FEW_REQUESTS_PART 4     /* this part of the requests is few; part of the range for them */
+#define MIN_RANGE_BYTES 4096
 #define MAX_POLL_MS 1000        /* longest wait of the thread while requests wait for a time */
 #define IDLE_POLL_MS 600000     /* longest wait of the thread without requests */
-#define FREE_WAIT_MS 10         /* wait for a free request */
-#define EXIT_WAIT_MS 2000       /* time after which loads fail while the process ends */
 
-static struct request requests[MAX_REQUESTS];
-static _Atomic uint32_t words[MAX_WORDS];
-static struct request *_Atomic sent;     /* requests that threads have sent, the last one first */
 static int wake_fd = -1;                 /* eventfd that the thread polls */
 
 static _Atomic uint32_t starting;
@@ -45,8 +36,7 @@ static unsigned open_count;              /* open handles */
 static bool is_running;                  /* whether there is a thread */
 static pthread_t thread;
 static _Atomic bool must_end;            /* whether the thread must end */
-static _Atomic bool has_ended;           /* whether it has ended, because the process exits */
-static pthread_t exit_thread;            /* thread that called exit(3) */
+static bool has_exited;                  /* whether it has ended, because the process exits */
 
 /* The loop's own state. */
 static CURLM *multi;
@@ -61,38 +51,6 @@ int64_t loop_now(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* ---- Requests of other threads ---- */
-
-static _Atomic uint32_t *word_of(pthread_t owner)
-{
-	/* Addresses of threads differ in these bits. */
-	return &words[((uintptr_t)owner >> 12 ^ (uintptr_t)owner >> 20) % MAX_WORDS];
-}
-
-struct request *loop_take(void)
-{
-	for (unsigned i = 0; i < MAX_REQUESTS; i++) {
-		uint32_t is_free = REQUEST_FREE;
-
-		if (requests[i].state == REQUEST_FREE &&
-		    atomic_compare_exchange_strong(&requests[i].state, &is_free, REQUEST_TAKEN)) {
-			requests[i].owner = pthread_self();
-			requests[i].begun = requests[i].active = 0;
-			requests[i].res = 0;
-			return &requests[i];
-		}
-	}
-	return NULL;
-}
-
-void loop_send(struct request *request)
-{
-	request->state = REQUEST_BUSY;
-	request->next = sent;
-	while (!atomic_compare_exchange_weak(&sent, &request->next, request))
-		;
-}
-
 void loop_wake(void)
 {
 	uint64_t one = 1;
@@ -103,144 +61,14 @@ void loop_wake(void)
 	(void)n;
 }
 
-void loop_end(struct request *request, int res)
-{
-	_Atomic uint32_t *word = word_of(request->owner);
-
-	request->res = res;
-	request->state = REQUEST_DONE;
-	++*word;
-	futex_wake(word, INT32_MAX);
-}
-
-/* A waiting thread misses no wake: loop_await_free is called in a loop. */
-void loop_await_free(void)
-{
-	_Atomic uint32_t *word = word_of(pthread_self());
-
-	futex_wait(word, *word, FREE_WAIT_MS);
-}
-
-/* Waits until a request of the thread may have ended; seen: the value of its word before it looked
- * at its requests. */
-static void await_word(_Atomic uint32_t *word, uint32_t seen)
-{
-	futex_wait(word, seen, has_ended ? EXIT_WAIT_MS : -1);
-}
-
-/* Ends the thread's requests if the loop cannot. Another thread than the one that called exit(3)
- * waits first: the process will probably be gone before its loads must fail. */
-static void end_abandoned(struct request *request)
-{
-	static _Atomic uint32_t never;
-
-	if (!has_ended || request->state != REQUEST_BUSY)
-		return;
-	if (!pthread_equal(pthread_self(), exit_thread))
-		futex_wait(&never, 0, EXIT_WAIT_MS);
-	loop_end(request, -EIO);
-}
-
-static bool is_own(const struct request *r, const struct remote *remote)
-{
-	return r->state >= REQUEST_BUSY && pthread_equal(r->owner, pthread_self()) &&
-	       r->remote == remote && r->io;
-}
-
-/* Collects finished requests. *busy: the number of others. */
-static unsigned collect_now(const struct remote *remote, struct ummap_io **done, unsigned max,
-			    unsigned *busy)
-{
-	unsigned n = 0;
-
-	*busy = 0;
-	for (struct request *r = requests; r < requests + MAX_REQUESTS; r++) {
-		if (!is_own(r, remote))
-			continue;
-		end_abandoned(r);
-		if (r->state != REQUEST_DONE || n == max) {
-			++*busy;
-			continue;
-		}
-		r->io->res = r->res;
-		done[n++] = r->io;
-		r->state = REQUEST_FREE;
-	}
-	return n;
-}
-
-unsigned loop_collect(const struct remote *remote, struct ummap_io **done, unsigned max,
-		      unsigned min)
-{
-	_Atomic uint32_t *word = word_of(pthread_self());
-	unsigned n = 0, busy;
-
-	min = min < max ? min : max;
-	for (;;) {
-		uint32_t seen = *word;
-
-		n += collect_now(remote, done + n, max - n, &busy);
-		if (n >= min || busy == 0)
-			return n;
-		await_word(word, seen);
-	}
-}
-
-/* Waits until a request is done. */
-static void await(struct request *request)
-{
-	_Atomic uint32_t *word = word_of(request->owner);
-
-	for (;;) {
-		uint32_t seen = *word;
-
-		end_abandoned(request);
-		if (request->state == REQUEST_DONE)
-			return;
-		await_word(word, seen);
-	}
-}
-
-int loop_await(struct request *request)
-{
-	int res;
-
-	await(request);
-	res = request->res;
-	request->state = REQUEST_FREE;
-	return res;
-}
-
-void loop_drain(const struct remote *remote)
-{
-	for (struct request *r = requests; r < requests + MAX_REQUESTS; r++) {
-		if (r->state < REQUEST_BUSY || r->remote != remote)
-			continue;
-		await(r);
-		r->state = REQUEST_FREE;
-	}
-}
-
 /* ---- The thread: requests and their transfers ---- */
 
-/* Appends all sent requests to the queue, in the order in which they were sent. */
+/* Appends all sent requests to the queue. */
 static void take_sent(void)
 {
-	struct request *r = atomic_exchange(&sent, NULL), *in_order = NULL;
-
-	while (r) {
-		struct request *next = r->next;
-
-		r->next = in_order;
-		in_order = r;
-		r = next;
-	}
-	while (in_order) {
-		*queue_end = in_order;
-		queue_end = &in_order->next;
-		in_order = in_order->next;
-	}
-	*queue_end = NULL;
+	*queue_end = requests_take_sent();
+	while (*queue_end)
+		queue_end = &(*queue_end)->next;
 }
 
 static void unqueue(struct request **place)
@@ -302,6 +130,16 @@ static bool run_transfer(struct transfer *t)
 	return !err;
 }
 
+/* While few transfers are in flight, a load is divided among more of them, because a new connection
+ * is slow at first. */
+static size_t longest_range(const struct remote *remote)
+{
+	bool are_few = remote->active <= remote->keys.requests / FEW_REQUESTS_PART;
+
+	return are_few ? max_size(remote->keys.range / FEW_REQUESTS_PART, MIN_RANGE_BYTES) :
+			 remote->keys.range;
+}
+
 /* Adds a transfer for the next bytes of a request. Returns false if the request has failed. */
 static bool begin_transfer(struct request *r)
 {
@@ -313,7 +151,7 @@ static bool begin_transfer(struct request *r)
 	}
 	t->request = r;
 	t->at = r->begun;
-	t->len = min_size(r->len - r->begun, r->remote->keys.range);
+	t->len = min_size(r->len - r->begun, longest_range(r->remote));
 	r->begun += t->len;
 	r->active++;
 	t->next = transfers;
@@ -492,13 +330,9 @@ static void end_at_exit(void)
 {
 	if (!is_running)
 		return;
-	exit_thread = pthread_self();
 	end_thread();
-	has_ended = true;
-	for (unsigned i = 0; i < MAX_WORDS; i++) {
-		++words[i];
-		futex_wake(&words[i], INT32_MAX);
-	}
+	has_exited = true;
+	requests_give_up();
 }
 
 static void forget_parent(void)
@@ -509,12 +343,11 @@ static void forget_parent(void)
 	wake_fd = -1;
 	open_count = 0;
 	is_running = false;
-	sent = NULL;
 	queue = NULL;
 	queue_end = &queue;
 	transfers = NULL;
 	multi = NULL;
-	memset(requests, 0, sizeof(requests));
+	requests_reset();
 }
 
 static int start_locked(void)
@@ -527,7 +360,7 @@ static int start_locked(void)
 	if (!is_initialized && atexit(end_at_exit) != 0)
 		return -ENOMEM;
 	is_initialized = true;
-	if (has_ended)
+	if (has_exited)
 		return -EIO;
 	wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (wake_fd < 0)

@@ -60,7 +60,7 @@ int options_parse_keys(const struct ummap_uri *uri, struct http_keys *keys,
 	static const struct key_type types[] = { HTTP_KEYS(KEY_TYPE) KEY_TYPES_END };
 
 	*keys = (struct http_keys){ .timeout = 60, .retries = 8, .requests = 64,
-				    .range = 1 << 20, .version = CURL_HTTP_VERSION_2TLS,
+				    .range = 2 << 20, .version = CURL_HTTP_VERSION_2TLS,
 				    .needs_validator = true };
 	for (unsigned i = 0; i < uri->nkeys; i++) {
 		if (!parse_key(&uri->keys[i], keys))

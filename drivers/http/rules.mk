@@ -19,7 +19,7 @@ $(HTTP_DRIVERS): $B/plugins/ummap-driver-%.so: $B/drivers/http/scheme_%.o $(HTTP
 
 HTTP_TESTS = $(if $(CURL),$(patsubst tests/http/%.c,$B/tests/%,$(wildcard \
 	tests/http/prog_*.c)))
-$(HTTP_TESTS): | $(HTTP_DRIVERS)
+$(HTTP_TESTS): | $(HTTP_DRIVERS) $(MAIN) $(CP)
 $(HTTP_TESTS): override CPPFLAGS += -Itests/http \
 	-DHTTP_PLUGINS='"$(abspath $B)/plugins"'
 

@@ -465,7 +465,7 @@ int overlay_check_store(const char *store, struct ummap_geom *geom)
 				   "that are not in it yet. Try wal+ with this log, or "
 				   "`ummap wal apply`", path);
 	/* This is no error. The user gets a message, unless a handle is being handed over. */
-	if (!lock_group_is_offered(&st))
+	if (!lock_group_find_offer(&st))
 		keys_refuse(geom, 0, "the log '%.140s' is beside the store, but has no commits",
 			    path);
 	return overlay_check_store_cow(store, geom);

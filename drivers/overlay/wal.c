@@ -11,6 +11,7 @@
 
 #include "common/futex.h"
 #include "common/minmax.h"
+#include "../file.h"
 #include "../keys.h"
 
 #include <errno.h>
@@ -116,6 +117,7 @@ struct keys {
 	mode_t mode;                   /* permissions of a new log */
 	uint64_t size, keep, commit;
 	bool goes_back;                /* to `commit` */
+	bool keeps;                    /* whether the contents of a mapping continue */
 	bool verifies;
 };
 
@@ -176,6 +178,7 @@ static int choose_path(struct keys *k, const struct ummap_uri *uri, int fd,
 	behind_way(uri, k->way);
 	if (*uri->path)
 		stat(uri->path, &st);
+	k->keeps = lock_group_find_offer(&st) == UMMAP_HANDOVER_KEEP;
 	k->mode = S_ISREG(st.st_mode) ? st.st_mode & 0666 : 0600;
 	if (*k->path)
 		return 0;
@@ -210,6 +213,14 @@ static int make_log(struct overlay *o, const struct keys *k, const struct ummap_
 	return overlay_create(o);
 }
 
+/* Whether the log has the commits of the handle that is replaced. */
+static bool is_handed_over(const struct overlay *o)
+{
+	struct stat st;
+
+	return stat(o->file.path, &st) == 0 && lock_group_find_offer(&st);
+}
+
 static int check_log(const struct overlay *o, const struct keys *k, struct ummap_geom *geom)
 {
 	const struct overlay_head *head = &o->head;
@@ -223,6 +234,10 @@ static int check_log(const struct overlay *o, const struct keys *k, struct ummap
 		return keys_refuse(geom, EINVAL, "cannot use '%.140s': its commits are for "
 				   "wal+%.20s:, not wal+%.16s:. Try the former URI", o->file.path,
 				   head->way, k->way);
+	if (k->keeps && o->newest.number > head->home && !is_handed_over(o))
+		return keys_refuse(geom, EINVAL, "cannot use '%.140s': it has commits that the "
+				   "mapping does not show. Try another wal.path, or `ummap wal` to "
+				   "remove it", o->file.path);
 	if (o->damaged_at && !(k->goes_back && k->commit <= o->newest.number))
 		return overlay_refuse_damaged(o, geom);
 	return 0;

@@ -17,7 +17,7 @@
 #define CALL_THREADS 4
 /* Threads for jobs of readahead, each of which waits for requests of 2 MiB, so that all of the
  * readahead for a store behind a network can be in flight. */
-#define REMOTE_WORKERS 32
+#define REMOTE_WORKERS 64
 
 /* Whether `word` is in `list`, whose words are separated by blanks. */
 static bool has_word(const char *list, const char *word)

@@ -258,11 +258,10 @@ static const struct way logged = { "wal+posix", "", NO_CHANGES, true };
 static const struct way cached = { "cache+wal+posix", "cache.path={store}.near2&cache.size=2M",
 				   NO_CHANGES, false };
 
-static void commit_and_die(void *unused)
+static void commit_and_die(void *way)
 {
-	uint64_t *m = open_way(&logged, READ_WRITE);
+	uint64_t *m = open_way(way, READ_WRITE);
 
-	(void)unused;
 	for (size_t third = 0; third < 3; third++)
 		put_version(m, 2, third);
 	check(umsync(m, 0) == 0, "%s", umerrormsg());
@@ -307,7 +306,7 @@ static void apply_below_cache(void)
 	for (size_t third = 0; third < 3; third++)
 		put_version(shared->synced, 1, third);
 	make_store();
-	check_killed(run_child(commit_and_die, NULL), SIGKILL);
+	check_killed(run_child(commit_and_die, (void *)&logged), SIGKILL);
 	check_killed(run_child(await_apply_and_die, NULL), SIGKILL);
 	check_exits(run_child(look_at_applied, NULL), 0);
 }
@@ -345,6 +344,20 @@ static void try_in_vain(const struct way *from, const struct way *to, int sync)
 	for (size_t third = 0; third < 3; third++)
 		put_version(shared->synced, 1, third);
 	make_store();
+	check_killed(run_child(remap_in_vain, &t), SIGKILL);
+	check_exits(run_child(look_again, &back), 0);
+}
+
+/* The other log has commits of a killed process, which the mapping does not show. */
+static void try_log_with_commits(const struct way *from)
+{
+	static const struct way other = { "wal+posix", "wal.path={store}.log", NO_CHANGES, true };
+	struct trial t = { from, &other, 0, UINT64_MAX }, back = { from, from, 0, 0 };
+
+	for (size_t third = 0; third < 3; third++)
+		put_version(shared->synced, 1, third);
+	make_store();
+	check_killed(run_child(commit_and_die, (void *)&other), SIGKILL);
 	check_killed(run_child(remap_in_vain, &t), SIGKILL);
 	check_exits(run_child(look_again, &back), 0);
 }
@@ -584,6 +597,10 @@ int main(int argc, char **argv)
 			try_all(&ways[from], step);
 	if (!only || strcmp(only, "applied") == 0)
 		apply_below_cache();
+	if (!only || strcmp(only, "commits") == 0) {
+		try_log_with_commits(&ways[0]);
+		try_log_with_commits(&logged);
+	}
 	if (only)
 		return 0;
 	check_exits(run_child(go_back, NULL), 0);

@@ -6,6 +6,8 @@
  *
  *	prog_sum [ROUNDS [SEED]]
  */
+#include <pthread.h>
+
 #include "common.h"
 #include "ummap-driver.h"
 
@@ -103,6 +105,47 @@ static void check_kills(uint64_t *random, unsigned rounds)
 		kill_once(random, &durable);
 }
 
+/* ---- Threads ---- */
+
+#define THREADS 4
+#define ROUNDS_OF_THREADS 30
+
+static uint64_t *shared;
+
+/* Stores to words of its own, which are in the same segments as those of other threads. The library
+ * may copy the words meanwhile, as a device would. */
+__attribute__((no_sanitize("thread"))) static void *use_own_words(void *number)
+{
+	size_t own = (size_t)(uintptr_t)number;
+
+	for (uint64_t round = 1; round <= ROUNDS_OF_THREADS; round++) {
+		for (size_t i = own; i < SIZE / 8; i += THREADS * 31) {
+			check(shared[i] >> 32 == round - 1 && (uint32_t)shared[i] == i);
+			shared[i] = round << 32 | i;
+		}
+		if (own == 0)
+			check(umsync(shared, 0) == 0, "%s", umerrormsg());
+	}
+	return NULL;
+}
+
+static void run_threads(void *unused)
+{
+	pthread_t threads[THREADS];
+
+	(void)unused;
+	set_budget(SIZE / 4);
+	shared = map_store(READ_WRITE);
+	for (uintptr_t i = 0; i < THREADS; i++)
+		check(pthread_create(&threads[i], NULL, use_own_words, (void *)i) == 0);
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	check(umunmap(shared, 1) == 0, "%s", umerrormsg());
+	shared = map_store(PROT_READ);
+	check_version(shared, 0, ROUNDS_OF_THREADS);
+	check(umunmap(shared, 0) == 0);
+}
+
 /* ---- Damage ---- */
 
 /* The command ummap stands beside the folder of this program. */
@@ -164,6 +207,8 @@ int main(int argc, char **argv)
 	check_damage();
 	for (int i = 0; i <= uring; i++) {
 		filters = i ? "sum+uring" : "sum+posix";
+		make_store();
+		check_exits(run_child(run_threads, NULL), 0);
 		check_kills(&seed, rounds / (2 + uring));
 	}
 	filters = "sum+wal+posix";

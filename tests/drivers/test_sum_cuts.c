@@ -11,7 +11,7 @@
 #include "cuts.h"
 
 #define CAP (1100 * KIB + 700)   /* bytes of the store: two windows */
-#define START (1030 * KIB + 300)
+#define START (1000 * KIB + 300) /* its first length: one window */
 #define EPOCHS 6
 #define MOMENTS 64
 #define URI "sum+power:store?sum.path=sums"
@@ -139,8 +139,10 @@ static void choose_write(struct write *w)
 		w->off &= ~(uint64_t)4095;
 		w->len = (w->len + 4095) & ~(uint64_t)4095;
 	}
-	if (next_random(&seed) % 8)
+	if (next_random(&seed) % 6)
 		w->off %= START;
+	else
+		w->off = START + w->off % (CAP - START);
 	w->len = w->len < CAP - w->off ? w->len : CAP - w->off;
 }
 

@@ -340,6 +340,18 @@ static void crash_after_dflush(void *unused)
 	crash();
 }
 
+static uint64_t newest_commit(const char *path)
+{
+	uint64_t oldest, newest;
+	char uri[400];
+	void *base;
+
+	snprintf(uri, sizeof(uri), "wal+posix:%s", path);
+	check(ummap_open(uri, 1, 0, PROT_READ, NULL, &base) == 0);
+	check(umcommits(base, &oldest, &newest) == 0 && umunmap(base, 0) == 0);
+	return newest;
+}
+
 static void test_dflush(void *unused)
 {
 	H5G_info_t info;
@@ -347,6 +359,7 @@ static void test_dflush(void *unused)
 
 	(void)unused;
 	run_crashing(crash_after_dflush);
+	check(newest_commit(path_of("dflush.h5")) == 1);
 	file = open_by("wal+posix:", path_of("dflush.h5"), H5F_ACC_RDWR);
 	check(file >= 0 && has_rows(file, "a", 1));
 	check(H5Gget_info(file, &info) >= 0 && info.nlinks == 1);

@@ -140,6 +140,32 @@ static void check_tls(void)
 	check_not_open(url("https", nginx_tls_port, "insecure"), EIO, "http");
 }
 
+/* ---- The command cp ---- */
+
+static void check_copy(void)
+{
+	const char *command = HTTP_PLUGINS "/../ummap cp";
+	char copy[320];
+	int fd;
+
+	snprintf(copy, sizeof(copy), "%s", in_dir("copy"));
+	url("http", nginx_port, "object");
+	check(shell("%s %s '%s'", command, uri, copy) == 0);
+	fd = open(copy, O_RDWR | O_CLOEXEC);
+	check(fd >= 0 && file_size(fd) == SIZE);
+	check_file(fd, 0, SIZE, 0, SEED);
+	/* A destination with data stays as it is; --force also makes it as short as the source. */
+	check(shell("%s %s '%s' 2> /dev/null", command, uri, copy) == 2);
+	check(ftruncate(fd, SIZE + 5000) == 0 && pwrite(fd, "x", 1, 0) == 1);
+	check(shell("%s --force %s '%s'", command, uri, copy) == 0);
+	check(file_size(fd) == SIZE);
+	check_file(fd, 0, SIZE, 0, SEED);
+	close(fd);
+	check(shell("%s '%s' '%s' 2> /dev/null", command, copy, copy) == 2);
+	check(shell("%s %sx '%s-new' 2> /dev/null", command, uri, copy) == 2);
+	unlink(copy);
+}
+
 /* ---- A near file ---- */
 
 /* The second mapping asks the server for the first byte, and at most for the end, unless the object
@@ -323,6 +349,7 @@ int main(void)
 	check_write();
 	check_prefetch();
 	check_tls();
+	check_copy();
 	check_cache();
 	check_node_copy();
 	check_change();

@@ -52,11 +52,12 @@ static bool is_mostly_huge(const uint8_t *m)
 }
 
 /* Most resident segments of a scan are in huge pages. Some are not if the scan or the workers got
- * no processor. Then the next scan, which leaves the workers time, must have them. */
+ * no processor. Then a later scan must have them: each scan leaves the workers more time, because
+ * they wait longer for a processor the more processes there are. */
 static void expect_huge(const uint8_t *m)
 {
 	for (int pass = 0; pass < MAX_PASSES && !is_mostly_huge(m); pass++)
-		read_with_pauses(m, 500);
+		read_with_pauses(m, 500 * (1 + (unsigned)pass));
 	/* Up to half of the budget may be readahead, and some segments are inactive. */
 	cr_expect_geq(stat_of(m).resident_bytes, BUDGET / 4);
 	cr_expect(is_mostly_huge(m), "%zu of %lu", huge_bytes(m, SIZE),

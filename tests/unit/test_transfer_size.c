@@ -62,7 +62,7 @@ static void use(struct play *p, size_t i)
 	if (is_loaded(p, i) && !p->ahead[i])
 		return;
 	if (sampled)
-		transfer_touch(&p->t, i, MEMORY);
+		transfer_touch(&p->t, i);
 	if (!is_loaded(p, i)) {
 		load(p, i, sampled);
 		return;
@@ -156,7 +156,7 @@ Test(transfer_size, small)
 		check(transfer_is_sampled(&t, i), "segment %zu", i);
 	check(!transfer_is_sampled(&t, 100), "a segment that the mapping got later");
 	for (size_t k = 0; k < 100000; k++)
-		transfer_touch(&t, k % 100, 16);
+		transfer_touch(&t, k % 100);
 	check(1u << t.level <= 2, "%u", t.level);
 	free(stamps);
 }

@@ -18,6 +18,8 @@ _MODE_NAMES = {"readonly": "r", "copyonwrite": "c", "readwrite": "r+", "write": 
 _ENGINES = {None: 0, "auto": 1, "segv": 2, "uffd": 3, "sigbus": 4}
 _ON_FULL = {None: 0, "wait": 1, "sigbus": 2}
 _DEFAULT_SEGMENT_BYTES = 2 << 20
+# UMMAP_SEG_AUTO: segments are pages, and the library finds how many of them are loaded together.
+_SEGMENT_AUTO = 1
 # If no segment size is given, a limit has room for this number of segments.
 _SEGMENTS_PER_LIMIT = 32
 _URI = re.compile(r"[a-z][a-z0-9-]*(\+[a-z][a-z0-9-]*)*:")
@@ -171,7 +173,13 @@ def check_offset(offset: int) -> None:
 
 def default_segment_bytes() -> int:
     """Return the segment size of a mapping whose caller gives none."""
-    return parse_size(os.environ.get("UMMAP_SEG_SIZE") or _DEFAULT_SEGMENT_BYTES, "UMMAP_SEG_SIZE")
+    return parse_segment(os.environ.get("UMMAP_SEG_SIZE") or _DEFAULT_SEGMENT_BYTES,
+                         "UMMAP_SEG_SIZE")
+
+
+def parse_segment(segment: Size, name: str) -> int:
+    """Return the bytes of a segment size, and UMMAP_SEG_AUTO for "auto"."""
+    return _SEGMENT_AUTO if segment == "auto" else parse_size(segment, name)
 
 
 def choose_segment_bytes(segment: Size, limit: int, advice: Optional[str], row: int) -> int:
@@ -181,7 +189,7 @@ def choose_segment_bytes(segment: Size, limit: int, advice: Optional[str], row: 
     segments of a row (`row` bytes; 0: unknown), and the limit has room for `_SEGMENTS_PER_LIMIT`.
     """
     if segment is not None:
-        return parse_size(segment, "segment")
+        return parse_segment(segment, "segment")
     default = default_segment_bytes()
     wanted = default
     if advice == "random" and row:
@@ -208,7 +216,7 @@ class Options:
     def __post_init__(self) -> None:
         """Raise ValueError or TypeError before a store is opened, which may empty it."""
         parse_limit(self.limit, "limit")
-        parse_size(self.segment, "segment")
+        parse_segment(self.segment, "segment")
         parse_engine(self.engine)
         parse_on_full(self.on_full)
         if self.advice is not None:

@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import Any, Optional
 
 from . import _ummap
-from ._arguments import Options, is_uri, parse_engine, parse_limit, parse_on_full, parse_size
+from ._arguments import (PAGE_BYTES, Options, is_uri, parse_engine, parse_limit, parse_on_full,
+                         parse_segment)
 from ._file import MappingFile
 from ._mapping import Mapping, register
 
@@ -68,12 +69,12 @@ class GrowingFile(MappingFile):
     def _map_size(self, size: int, options: Options) -> Mapping:
         """Return a mapping that ends without a sync: only `flush` and `close` commit."""
         flags = _ummap.CREATE | _ummap.GROWS if self._is_writer else 0
-        segment = parse_size(options.segment, "segment") or _SEGMENT_BYTES
+        segment = parse_segment(options.segment, "segment") or _SEGMENT_BYTES
         mapping = Mapping(self._name, size, 0, self._is_writer, False, flags, segment,
                           options.policy, parse_limit(options.limit, "limit"),
                           parse_engine(options.engine), -1,
                           parse_on_full(options.on_full or "sigbus"), self._name)
-        mapping._segment = segment
+        mapping._segment = max(segment, PAGE_BYTES)
         register(mapping, dict(store=self._name, mode="a", offset=0, size=size, options=options))
         return mapping
 

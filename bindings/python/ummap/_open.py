@@ -126,7 +126,7 @@ class Store:
                 if second.errno != EBUSY:
                     raise
                 raise self._explain_busy(second) from None
-        mapping._segment = segment or default_segment_bytes()
+        mapping._segment = max(segment or default_segment_bytes(), PAGE_BYTES)
         register(mapping, dict(store=self.uri if self.uri is not None else self.path,
                                mode=self.mode, offset=offset, size=size,
                                options=replace(options, segment=segment or None)))

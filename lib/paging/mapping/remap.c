@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "paging/sync/flush.h"
 #include "paging/mapping/inplace.h"
+#include "paging/residency/neighbors.h"
 #include "paging/residency/pagecache.h"
 #include "paging/mapping/lock.h"
 #include "base/log.h"
@@ -103,6 +104,7 @@ static void finish_growth(struct mapping *map, const struct growth *g)
 		seg_set_backing(map_seg(map, i), map->current);
 	map->life.stored = max_size(map->life.stored,
 				    map_stored_in(t->store, t->offset, map->size));
+	neighbors_grow(map);
 	map_move(map);
 }
 

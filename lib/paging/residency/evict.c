@@ -372,11 +372,17 @@ static int drop_batch(struct mapping *wanted, struct account *giver)
 	return deactivate_batch(wanted, giver, bytes, DROP_BATCH, true);
 }
 
+/* Whether neighbors that the program has not accessed have so much memory that they leave first. */
+static bool has_unused_neighbors(const struct mapping *wanted, const struct account *giver)
+{
+	return neighbors_come(wanted) && giver->ahead > account_frames(giver) / MAX_AHEAD_PART;
+}
+
 /* Whether resident segments are dropped before an inactive one gives its frame: inactive segments
  * keep their second chance until there are enough of them. */
 static bool should_drop_first(const struct mapping *wanted, const struct account *giver)
 {
-	return should_drop_clean(wanted, giver) &&
+	return should_drop_clean(wanted, giver) && !has_unused_neighbors(wanted, giver) &&
 	       giver->clean < account_frames(giver) / INACTIVE_PART &&
 	       account_frames(giver) / DROP_PART >= wanted->seg_size && !has_backlog(giver);
 }
@@ -429,9 +435,7 @@ static bool make_room(struct request *r, struct account *giver)
 {
 	unsigned most = frames_are_whole(r->map->frames) ? EVICTION_BATCH : 1;
 
-	/* Neighbors that were loaded for nothing go first. */
-	if (!r->ahead && neighbors_come(r->map) &&
-	    giver->ahead > account_frames(giver) / MAX_AHEAD_PART &&
+	if (!r->ahead && has_unused_neighbors(r->map, giver) &&
 	    reclaim_inactive(r, giver, CACHE_AHEAD))
 		return true;
 	/* a. A clean inactive segment gives its frame, unless resident ones are dropped first. */

@@ -22,15 +22,15 @@
 
 /* ---- The size of a transfer ---- */
 
-/* Segments for which this mapping has memory: all of the budget, or what other mappings leave. */
+/* Segments for which this mapping has memory: what it has, and what no mapping has. */
 static size_t count_memory(const struct mapping *map)
 {
 	const struct account *account = map_account(map);
-	size_t budget = account_budget(account) >> map->shift;
+	struct cache_bytes has = cache_count_bytes(&map->member);
+	size_t budget = account_budget(account), used = account_frames(account);
+	size_t bytes = has.resident + has.inactive + (budget > used ? budget - used : 0);
 
-	if (account_has_room(account, map->seg_size))
-		return budget;
-	return max_size(min_size(map->member.resident, budget), MIN_FRAMES);
+	return max_size(min_size(bytes, budget) >> map->shift, MIN_FRAMES);
 }
 
 int neighbors_begin(struct mapping *map)
@@ -52,6 +52,15 @@ void neighbors_end(struct mapping *map)
 	if (t->stamps)
 		raw_munmap(t->stamps, transfer_stamps_len(t->segs, map->shift));
 	t->stamps = NULL;
+}
+
+void neighbors_grow(struct mapping *map)
+{
+	if (!neighbors_come(map) || map->segs < 2 * map->residency.transfer.segs)
+		return;
+	neighbors_end(map);
+	/* Without memory for stamps, faults bring in no neighbors from now on. */
+	neighbors_begin(map);
 }
 
 /* The number of segments in the block that a fault brings in. */
@@ -86,7 +95,9 @@ static void report_access(struct mapping *map, size_t i)
 {
 	if (!futex_trylock(&map->residency.stream_lock))
 		return;
-	transfer_touch(&map->residency.transfer, i, count_memory(map));
+	if (map->residency.transfer.undecided == 0)
+		transfer_set_memory(&map->residency.transfer, count_memory(map));
+	transfer_touch(&map->residency.transfer, i);
 	futex_unlock(&map->residency.stream_lock);
 }
 
@@ -164,6 +175,22 @@ static int read_run(const struct run *run, char *buf)
 	return seg_read(map, t->store, &io, run->end - run->first);
 }
 
+/* The mapped range gets the contents of segments [first, end): the pool must not have memory for
+ * them, too. */
+static void empty_frames(const struct run *run, size_t first, size_t end)
+{
+	uint32_t frames[EMPTY_BATCH];
+	unsigned n = 0;
+
+	for (size_t i = first; i < end; i++) {
+		frames[n++] = map_seg(run->map, i)->frame;
+		if (n == EMPTY_BATCH || i + 1 == end) {
+			frame_empty(frames, n);
+			n = 0;
+		}
+	}
+}
+
 /* Makes segments [first, end) of the run, which no list has, resident by one call. Only the segment
  * at which the fault was has been accessed. */
 static int map_run(const struct run *run, size_t first, size_t end, const char *buf)
@@ -171,6 +198,7 @@ static int map_run(const struct run *run, size_t first, size_t end, const char *
 	struct mapping *map = run->map;
 	int err;
 
+	empty_frames(run, first, end);
 	for (size_t i = first; i < end; i++) {
 		struct seg *s = map_seg(map, i);
 
@@ -233,7 +261,7 @@ bool neighbors_load(struct mapping *map, size_t i, struct seg *s, uint32_t frame
 
 	if (sampled)
 		report_access(map, i);
-	if (seg_has(s, SEG_PAGECACHE) || !map_reads(map, s) || !frame_is_blank(frame))
+	if (seg_has(s, SEG_PAGECACHE) || !map_reads(map, s))
 		return false;
 	s->frame = frame;
 	extend_run(&run, block_size(map));

@@ -18,6 +18,9 @@ static inline bool neighbors_come(const struct mapping *map)
  * mapping has copy_in. neighbors_end frees the memory for that, if there is any. */
 int neighbors_begin(struct mapping *map);
 void neighbors_end(struct mapping *map);
+/* The mapping, whose only user is the caller, has grown. If it is much longer than before, its
+ * transfer size is found anew. */
+void neighbors_grow(struct mapping *map);
 /* The number of bytes that a fault brings in at most. */
 size_t neighbors_transfer_bytes(const struct mapping *map);
 

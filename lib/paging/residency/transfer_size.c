@@ -200,9 +200,8 @@ static void decide(struct transfer_size *t)
 		begin_exploration(t);
 }
 
-void transfer_touch(struct transfer_size *t, size_t i, size_t memory)
+void transfer_touch(struct transfer_size *t, size_t i)
 {
-	t->memory = memory;
 	simulate(t, i);
 	if (++t->undecided >= TOUCHES_PER_DECISION)
 		decide(t);

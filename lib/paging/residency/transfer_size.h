@@ -19,7 +19,7 @@
  * are not considered, except in an exploration: from time to time, the resolution is one segment
  * for as many accesses as fill the memory several times.
  *
- * The caller serializes all calls of transfer_touch. Other calls may run at any time.
+ * The caller serializes the calls of transfer_touch. Other calls may run at any time.
  */
 #ifndef TRANSFER_SIZE_H
 #define TRANSFER_SIZE_H
@@ -45,7 +45,7 @@ struct transfer_size {
 	_Atomic uint32_t sample_shift; /* one of 2^sample_shift areas is sampled */
 	_Atomic uint64_t load_cost;/* time of the loads since the last decision */
 	_Atomic uint64_t return_cost; /* time of the returns since the last decision */
-	size_t memory;             /* segments for which the mapping has memory */
+	_Atomic size_t memory;     /* segments for which the mapping has memory */
 	uint32_t loads[TRANSFER_LEVELS]; /* clocks: loads of each simulated cache */
 	uint32_t misses[TRANSFER_LEVELS];/* recent loads of each simulated cache */
 	unsigned floor;            /* lowest level that is considered */
@@ -75,7 +75,12 @@ unsigned transfer_max_level(const struct transfer_size *t);
 /* Whether the library reports accesses to absent or not yet used segments around segment i. */
 bool transfer_is_sampled(const struct transfer_size *t, size_t i);
 /* Reports an access to segment i, which is sampled. */
-void transfer_touch(struct transfer_size *t, size_t i, size_t memory);
+void transfer_touch(struct transfer_size *t, size_t i);
+/* Sets the number of segments for which there is memory, once for each decision or more often. */
+static inline void transfer_set_memory(struct transfer_size *t, size_t memory)
+{
+	t->memory = memory;
+}
 /* Reports the load of n segments by a fault, in any area. */
 void transfer_count_load(struct transfer_size *t, size_t n);
 /* Reports that an access has made a loaded segment resident, without I/O. */
