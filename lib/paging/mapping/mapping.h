@@ -115,6 +115,8 @@ struct map_residency {
 				      (readahead.c) */
 	_Atomic uint64_t wanted_until; /* time of the account's clock before which runs leave
 					  nothing behind (recycle.c) */
+	_Atomic size_t missed[MAX_MISSED_CLUSTERS]; /* first segments, + 1, of clusters that are
+					      to be dropped later (recycle.c); 0: none */
 	_Atomic size_t pagecached; /* segments in page-cache mappings (SEG_PAGECACHE) */
 	size_t next_look;          /* segment at which the background thread continues to check
 				      them */

@@ -363,13 +363,29 @@ static int replenish_inactive(struct mapping *wanted, struct account *giver, uns
 	return bytes ? deactivate_batch(wanted, giver, bytes, n, false) : 1;
 }
 
+/* While segments are dropped, frees the frames of a few that have been inactive longest. */
+static void expire_inactive(struct mapping *wanted, struct account *giver, size_t leaving)
+{
+	unsigned n = leaving / EXPIRE_PART +
+		     (giver->arrivals % EXPIRE_PART < leaving % EXPIRE_PART);
+	struct member *m;
+	struct seg *s;
+
+	for (; n > 0 && (s = cache_take_segment(giver, CACHE_CLEAN, &wanted->member, &m)); n--) {
+		frame_free(evict_release_frame(map_of(m), s));
+		seg_unlock(s);
+	}
+}
+
 /* Drops clean segments, so that the next faults find free frames. Returns 1 or -errno; 0: there are
  * none. */
 static int drop_batch(struct mapping *wanted, struct account *giver)
 {
 	size_t bytes = min_size(account_frames(giver) / DROP_PART, MAX_DROP_BYTES);
+	int done = deactivate_batch(wanted, giver, bytes, DROP_BATCH, true);
 
-	return deactivate_batch(wanted, giver, bytes, DROP_BATCH, true);
+	expire_inactive(wanted, giver, min_size(bytes / wanted->seg_size, DROP_BATCH));
+	return done;
 }
 
 /* Whether neighbors that the program has not accessed have so much memory that they leave first. */

@@ -107,18 +107,24 @@ static unsigned lock_unneeded(struct mapping *map, size_t i, struct seg **list, 
 }
 
 /* Drops those of `count` segments from `first` on that are clean and not locked; unless `all`, only
- * those of which their policy expects no other use. */
-static void drop_range(struct mapping *map, size_t first, size_t count, bool all)
+ * those of which their policy expects no other use. Returns false if another thread holds the lock
+ * of a segment that might be dropped. */
+static bool drop_range(struct mapping *map, size_t first, size_t count, bool all)
 {
 	struct seg *list[MAX_CLUSTER_SEGMENTS];
 	size_t end = first + count;
+	bool done = true;
 	unsigned n;
 
 	for (size_t i = first; i < end; i += n ? n : 1) {
 		list[0] = map_seg(map, i);
 		n = 0;
-		if (!is_idle(list[0]) || !seg_trylock(list[0]))
+		if (!is_idle(list[0]))
 			continue;
+		if (!seg_trylock(list[0])) {
+			done = false;
+			continue;
+		}
 		if (is_idle(list[0]))
 			n = lock_unneeded(map, i, list, end - i, all);
 		if (n) {
@@ -127,11 +133,43 @@ static void drop_range(struct mapping *map, size_t first, size_t count, bool all
 		}
 		map_unlock(map, i, list[0]);
 	}
+	return done;
+}
+
+/* Notes a cluster that could not be dropped. If there is no room for it, eviction takes it
+ * later. */
+static void note_missed(struct mapping *map, size_t first)
+{
+	for (size_t k = 0; k < MAX_MISSED_CLUSTERS; k++) {
+		size_t none = 0;
+
+		if (atomic_compare_exchange_strong(&map->residency.missed[k], &none, first + 1))
+			return;
+	}
+}
+
+/* Tries again to drop the clusters whose locks other threads held: the thread that had served a
+ * fault there may have lost its processor for long. */
+static void drop_missed(struct mapping *map, size_t cluster, bool all)
+{
+	for (size_t k = 0; k < MAX_MISSED_CLUSTERS; k++) {
+		size_t first = map->residency.missed[k];
+
+		if (!first ||
+		    !atomic_compare_exchange_strong(&map->residency.missed[k], &first, 0))
+			continue;
+		if (first - 1 + cluster <= map->segs &&
+		    !drop_range(map, first - 1, cluster, all))
+			note_missed(map, first - 1);
+	}
 }
 
 void recycle_drop_behind(struct mapping *map, size_t i, size_t cluster, bool all)
 {
+	drop_missed(map, cluster, all);
 	i -= i % cluster;
-	for (size_t k = FIRST_DROPPED_BEHIND; k <= LAST_DROPPED_BEHIND && k * cluster <= i; k++)
-		drop_range(map, i - k * cluster, cluster, all);
+	for (size_t k = FIRST_DROPPED_BEHIND; k <= LAST_DROPPED_BEHIND && k * cluster <= i; k++) {
+		if (!drop_range(map, i - k * cluster, cluster, all) && k == LAST_DROPPED_BEHIND)
+			note_missed(map, i - k * cluster);
+	}
 }
