@@ -365,12 +365,14 @@ static void stay_here(void)
 	check(sched_setaffinity(0, sizeof(here), &here) == 0);
 }
 
-/* The error is delivered to the thread that made the access, even if other threads run first. */
+/* The error is delivered to the thread that made the access, even if other threads run first. Only a
+ * thread that gets no processor for more than a second may be too late: then the load is tried
+ * again. */
 Test(uffd, failed_loads_wait_for_slow_threads)
 {
 	uint8_t *m = map_failing("error.times=1000000000");
 	double end = now() + 2.5;   /* the background thread runs twice */
-	uint64_t value, heard = 0;
+	uint64_t value, heard = 0, late = 0, errors;
 	pthread_t other;
 
 	catch_sigbus();
@@ -379,13 +381,18 @@ Test(uffd, failed_loads_wait_for_slow_threads)
 	check(pthread_create(&other, NULL, keep_busy, NULL) == 0);
 	check(sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){ 0 }) == 0);
 	while (now() < end) {
+		double begun = now();
+
 		check(!try_load(m, &value));
 		heard++;
+		late += (uint64_t)(now() - begun + 0.1);
 	}
 	busy = false;
 	check(pthread_join(other, NULL) == 0);
-	check(stat_of(m).read_errors == heard, "%" PRIu64 " errors, %" PRIu64 " heard of",
-	      stat_of(m).read_errors, heard);
+	errors = stat_of(m).read_errors;
+	check(errors >= heard && errors <= heard + late,
+	      "%" PRIu64 " errors, %" PRIu64 " heard of, %" PRIu64 " may have been late", errors,
+	      heard, late);
 	check(umunmap(m, 0) == 0);
 }
 
