@@ -365,8 +365,8 @@ static void stay_here(void)
 	check(sched_setaffinity(0, sizeof(here), &here) == 0);
 }
 
-	double end = now() + 2.5;                  /* the background thread runs twice */
- * thread that gets no processor for more than a second may be too late: then the load is tried
+/* The error is delivered to the thread that made the access, even if other threads run first. Only
+ * a thread that gets no processor for more than a second may be too late: then the load is tried
  * again. */
 Test(uffd, failed_loads_wait_for_slow_threads)
 {
