@@ -246,7 +246,7 @@ static void test_fork(void)
 /* ---- More readers than memory ---- */
 
 #define CROWD 6
-#define CROWD_READS 4000
+#define CROWD_READS 12000
 /* The least budget of a copy. */
 #define CROWD_BUDGET (16 * SEG)
 /* The table of the copy. */
