@@ -25,7 +25,7 @@ run 3
 # Image 1 prints an error once.
 refuse 'PCAF_ENABLED is "yes": it must be' PCAF_ENABLED=yes
 refuse 'PCAF_SYNCFREQ is "often": it must be a number of milliseconds' PCAF_SYNCFREQ=often
-refuse 'PCAF_SEGSIZE is "5000": it must be a power of two' PCAF_SEGSIZE=5000
+refuse 'PCAF_SEGSIZE is "5000": it must be auto, or a power of two' PCAF_SEGSIZE=5000
 refuse 'PCAF_PATH is ".*/none": it must be a folder' PCAF_PATH="$folder/none"
 refuse 'PCAF_PREFIX is "a/b": it must be' PCAF_PREFIX=a/b
 refuse 'UMMAP_ENGINE is "tape": it must be' UMMAP_ENGINE=tape
