@@ -32,6 +32,7 @@
 #include "rma/shm.h"
 
 #include "common/memory_calls.h"
+#include "common/process.h"
 #include "pmpi/pmpi.h"
 #include "rma/remote.h"
 #include "window/shared.h"
@@ -92,7 +93,7 @@ static void offer_region(struct offer *o, const struct region *region)
 
 static void make_offer(struct window *w, struct shm *shm, struct offer *o)
 {
-	o->processes = extent_processes();
+	o->processes = process_namespace();
 	if (w->region)
 		offer_region(o, w->region);
 	if (o->pages)
@@ -125,7 +126,7 @@ static void map_object(struct target *t, const struct offer *o)
 
 static void open_target(struct target *t, const struct offer *o)
 {
-	if (o->processes != extent_processes())
+	if (o->processes != process_namespace())
 		return;
 	map_object(t, o);
 	if (o->pages && umimport_open(&o->exported, &t->import) < 0)
@@ -218,7 +219,7 @@ static bool are_all_reached(struct shm *shm, const struct offer *offers)
 	int i = 0;
 
 	while (i < shm->ranks && is_reached(&shm->targets[i]) &&
-	       offers[i].processes == extent_processes())
+	       offers[i].processes == process_namespace())
 		i++;
 	return i == shm->ranks && (shm->control || control_find(shm, &offers[0].control));
 }

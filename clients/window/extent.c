@@ -33,13 +33,6 @@ void extent_file(struct extent *extent, int fd, uint64_t from, size_t size)
 	extent->to = from + size;
 }
 
-uint64_t extent_processes(void)
-{
-	struct stat st;
-
-	return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
-}
-
 bool extent_overlaps(const struct extent *a, const struct extent *b)
 {
 	return a->machine == b->machine && a->dev == b->dev && a->ino == b->ino &&

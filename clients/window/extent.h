@@ -15,9 +15,6 @@ struct extent {
 
 /* Sets the extent to bytes [from, from + size) of an open file. */
 void extent_file(struct extent *extent, int fd, uint64_t from, size_t size);
-/* The PID namespace: processes with the same value know each other's process IDs. Containers with
- * one kernel may share files, but differ in it. */
-uint64_t extent_processes(void);
 /* Whether two extents have bytes in common. */
 bool extent_overlaps(const struct extent *a, const struct extent *b);
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -67,4 +68,11 @@ bool is_thread_alive(struct process_id process, int32_t thread)
 bool is_alive(struct process_id process)
 {
 	return is_thread_alive(process, 0);
+}
+
+uint64_t process_namespace(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
 }

@@ -40,12 +40,8 @@ static const struct registry_head head = {
 /* The name contains the namespace, because process IDs of other namespaces have no meaning here. */
 void registry_path(const char *group, char path[REGISTRY_PATH_LEN])
 {
-	struct stat space;
-
-	if (stat("/proc/self/ns/pid", &space) < 0)
-		space.st_ino = 0;
 	snprintf(path, REGISTRY_PATH_LEN, FOLDER "/ummap-%u-%llu%s%s", (unsigned)geteuid(),
-		 (unsigned long long)space.st_ino, group ? "-" : "", group ? group : "");
+		 (unsigned long long)process_namespace(), group ? "-" : "", group ? group : "");
 }
 
 static int check_file(int fd, const char *path)

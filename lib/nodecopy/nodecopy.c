@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "common/process.h"
 #include "common/try_lock.h"
 
 #include <dirent.h>
@@ -47,12 +48,8 @@ struct directory {
 /* The user and the PID namespace, by whose numbers holders are found. */
 static void begin_path(char path[NODECOPY_PATH_LEN])
 {
-	struct stat space;
-
-	if (stat("/proc/self/ns/pid", &space) < 0)
-		space.st_ino = 0;
 	snprintf(path, NODECOPY_PATH_LEN, FOLDER "/ummapcopy-%u-%llu-", (unsigned)geteuid(),
-		 (unsigned long long)space.st_ino);
+		 (unsigned long long)process_namespace());
 }
 
 static void make_path(char path[NODECOPY_PATH_LEN], const char *key)

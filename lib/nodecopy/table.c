@@ -111,7 +111,6 @@ static void drop_segment(const struct nodecopy_view *v, uint64_t segment)
 
 	v->drop(v, segment);
 	*word_at(t, segment) = make_word(ABSENT, 0, 0, (uint32_t)t->hand | 1);
-	t->evictions++;
 	tell_others(t);
 }
 

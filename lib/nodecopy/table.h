@@ -42,7 +42,7 @@ struct nodecopy_table {
 	uint64_t data_at;              /* offset of the first segment in the shared memory */
 	_Atomic uint64_t hand;         /* number of slots at which the search for a victim has
 					  looked */
-	_Atomic uint64_t loads, evictions; /* numbers since the copy began */
+	_Atomic uint64_t loads;        /* number of loads since the copy began */
 	_Atomic uint32_t changed;      /* changes when a waiting process should look again */
 	_Atomic uint64_t words[];      /* one for each segment, then one for each slot */
 };

@@ -272,4 +272,11 @@
 /* ms until the next attempt if no mapping can shrink now, or stores wait for storage. */
 #define BLOCKED_RETRY_MS 20
 
+/* ---- mapping: node copies ---- */
+
+/* Loads of a node copy at a time in one process; more threads wait for a buffer. Not measured. */
+#define COPY_BUFFERS 8
+/* Bytes of a load in order, unless a segment is larger. Not measured. */
+#define MAX_COPY_LOAD_BYTES ((size_t)1 << 20)
+
 #endif

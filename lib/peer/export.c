@@ -8,6 +8,7 @@
 #include "peer/export.h"
 
 #include "base/log.h"
+#include "common/process.h"
 #include "common/try_lock.h"
 
 #include <fcntl.h>
@@ -96,7 +97,6 @@ void export_identify(uint64_t *machine, uint64_t *pid_namespace)
 {
 	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
 	unsigned a = 0, b = 0, c = 0;
-	struct stat st;
 
 	if (f) {
 		if (fscanf(f, "%8x-%4x-%4x", &a, &b, &c) != 3)
@@ -104,7 +104,7 @@ void export_identify(uint64_t *machine, uint64_t *pid_namespace)
 		fclose(f);
 	}
 	*machine = (uint64_t)a << 32 | (uint64_t)b << 16 | c;
-	*pid_namespace = stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+	*pid_namespace = process_namespace();
 }
 
 int export_describe(const struct export *e, int pool, struct umexport *exported)

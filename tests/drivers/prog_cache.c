@@ -14,9 +14,8 @@
 #include "beside.h"
 #include "small_fs.h"
 #include "ummap-driver.h"
+#include "versions.h"
 
-#define SEG (16 * KIB)
-#define SIZE (64 * SEG)
 #define ROUNDS 20
 
 static char store[320], cache[330];
@@ -38,20 +37,6 @@ static uint64_t *map_store(const char *keys)
 
 	check(try_map(keys, READ_WRITE, &addr) == 0);
 	return addr;
-}
-
-/* Every word says the version. */
-static void put_version(uint64_t *words, uint64_t version)
-{
-	for (size_t i = 0; i < SIZE / 8; i++)
-		words[i] = version << 32 | i;
-}
-
-static void check_version(const uint64_t *words, uint64_t least, uint64_t most)
-{
-	for (size_t i = 0; i < SIZE / 8; i++)
-		check((uint32_t)words[i] == i && words[i] >> 32 >= least && words[i] >> 32 <= most, "word %zu is %#" PRIx64
-		      ": version %" PRIu64 " was durable", i, words[i], least);
 }
 
 /* What is in the far store itself. */
@@ -91,7 +76,6 @@ static int tool(const char *verb)
 
 /* ---- kill -9 ---- */
 
-static int said;
 static const char *const modes[] = { "", "&cache.mode=through", "&cache.mode=read", "&cache.flush=far", "&cache.dirty=10,0" };
 
 struct round {
@@ -107,31 +91,13 @@ static void store_and_sync(void *arg)
 	set_budget(SIZE / 8);
 	words = map_store(r->mode);
 	check_version(words, r->durable, r->durable + 1);
-	for (uint64_t version = r->durable + 1;; version++) {
-		put_version(words, version);
-		check(umsync(words, 0) == 0);
-		check(write(said, &version, sizeof(version)) == sizeof(version));
-	}
+	sync_versions(words, r->durable + 1);
 }
 
 static void kill_once(uint64_t *random, struct round *r)
 {
-	uint64_t now_said;
-	int pipes[2];
-	pid_t child;
-
-	check(pipe2(pipes, O_CLOEXEC) == 0);
-	said = pipes[1];
 	r->mode = modes[next_random(random) % 5];
-	child = start_child(store_and_sync, r);
-	close(pipes[1]);
-	check(read(pipes[0], &r->durable, sizeof(r->durable)) == sizeof(r->durable), "the first sync");
-	pause_ms(next_random(random) % 40);
-	check(kill(child, SIGKILL) == 0);
-	check_killed(wait_child(child), SIGKILL);
-	while (read(pipes[0], &now_said, sizeof(now_said)) == sizeof(now_said))
-		r->durable = now_said;
-	close(pipes[0]);
+	kill_during_syncs(store_and_sync, r, random, &r->durable);
 }
 
 static void check_kills(uint64_t *random, unsigned rounds)

@@ -9,9 +9,8 @@
  */
 #include "common.h"
 #include "ummap-driver.h"
+#include "versions.h"
 
-#define SEG (16 * KIB)
-#define SIZE (64 * SEG)
 #define BIG (64 * MIB)        /* size of a store whose commit takes a while */
 #define ROUNDS 20
 
@@ -35,21 +34,6 @@ static uint64_t *map_store(const char *path)
 
 	snprintf(uri, sizeof(uri), "cow+%s:%s?cow.path=%s", driver, store, path);
 	return map(uri, SIZE, SEG);
-}
-
-/* Stores the version and the index in each word. */
-static void put_version(uint64_t *words, uint64_t version)
-{
-	for (size_t i = 0; i < SIZE / 8; i++)
-		words[i] = version << 32 | i;
-}
-
-static void check_version(const uint64_t *words, uint64_t least, uint64_t most)
-{
-	for (size_t i = 0; i < SIZE / 8; i++)
-		check((uint32_t)words[i] == i && words[i] >> 32 >= least && words[i] >> 32 <= most,
-		      "word %zu is %#" PRIx64 ": version %" PRIu64 " was durable", i, words[i],
-		      least);
 }
 
 /* Checks the contents of the store itself. */
@@ -112,8 +96,6 @@ static int tool(const char *verb, const char *path, const char *output)
 
 /* ---- Kills ---- */
 
-static int said;
-
 static void store_and_sync(void *durable)
 {
 	uint64_t *words;
@@ -121,30 +103,12 @@ static void store_and_sync(void *durable)
 	set_budget(SIZE / 8);
 	words = map_store(changes);
 	check_version(words, *(uint64_t *)durable, *(uint64_t *)durable + 1);
-	for (uint64_t version = *(uint64_t *)durable + 1;; version++) {
-		put_version(words, version);
-		check(umsync(words, 0) == 0);
-		check(write(said, &version, sizeof(version)) == sizeof(version));
-	}
+	sync_versions(words, *(uint64_t *)durable + 1);
 }
 
 static void kill_once(uint64_t *random, uint64_t *durable)
 {
-	uint64_t now_said;
-	int pipes[2];
-	pid_t child;
-
-	check(pipe2(pipes, O_CLOEXEC) == 0);
-	said = pipes[1];
-	child = start_child(store_and_sync, durable);
-	close(pipes[1]);
-	check(read(pipes[0], durable, sizeof(*durable)) == sizeof(*durable), "the first sync");
-	pause_ms(next_random(random) % 40);
-	check(kill(child, SIGKILL) == 0);
-	check_killed(wait_child(child), SIGKILL);
-	while (read(pipes[0], &now_said, sizeof(now_said)) == sizeof(now_said))
-		*durable = now_said;
-	close(pipes[0]);
+	kill_during_syncs(store_and_sync, durable, random, durable);
 	check_plain(0);
 }
 

@@ -10,9 +10,8 @@
 
 #include "common.h"
 #include "ummap-driver.h"
+#include "versions.h"
 
-#define SEG (16 * KIB)
-#define SIZE (64 * SEG)
 #define ROUNDS 20
 
 static char store[320], sums[330];
@@ -30,21 +29,6 @@ static uint64_t *map_store(int prot)
 	return addr;
 }
 
-/* Each word has the version. */
-static void put_version(uint64_t *words, uint64_t version)
-{
-	for (size_t i = 0; i < SIZE / 8; i++)
-		words[i] = version << 32 | i;
-}
-
-static void check_version(const uint64_t *words, uint64_t least, uint64_t most)
-{
-	for (size_t i = 0; i < SIZE / 8; i++)
-		check((uint32_t)words[i] == i && words[i] >> 32 >= least && words[i] >> 32 <= most,
-		      "word %zu is %#" PRIx64 ": version %" PRIu64 " was durable", i, words[i],
-		      least);
-}
-
 static void make_store(void)
 {
 	uint64_t *words = malloc(SIZE);
@@ -60,8 +44,6 @@ static void make_store(void)
 
 /* ---- kill -9 ---- */
 
-static int said;
-
 static void store_and_sync(void *durable)
 {
 	uint64_t *words;
@@ -70,30 +52,7 @@ static void store_and_sync(void *durable)
 	words = map_store(READ_WRITE);
 	/* Segments of the version under way were written by evictions. */
 	check_version(words, *(uint64_t *)durable, *(uint64_t *)durable + 2);
-	for (uint64_t version = *(uint64_t *)durable + 1;; version++) {
-		put_version(words, version);
-		check(umsync(words, 0) == 0);
-		check(write(said, &version, sizeof(version)) == sizeof(version));
-	}
-}
-
-static void kill_once(uint64_t *random, uint64_t *durable)
-{
-	uint64_t now;
-	int pipes[2];
-	pid_t child;
-
-	check(pipe2(pipes, O_CLOEXEC) == 0);
-	said = pipes[1];
-	child = start_child(store_and_sync, durable);
-	close(pipes[1]);
-	check(read(pipes[0], durable, sizeof(*durable)) == sizeof(*durable), "the first sync");
-	pause_ms(next_random(random) % 40);
-	check(kill(child, SIGKILL) == 0);
-	check_killed(wait_child(child), SIGKILL);
-	while (read(pipes[0], &now, sizeof(now)) == sizeof(now))
-		*durable = now;
-	close(pipes[0]);
+	sync_versions(words, *(uint64_t *)durable + 1);
 }
 
 static void check_kills(uint64_t *random, unsigned rounds)
@@ -102,7 +61,7 @@ static void check_kills(uint64_t *random, unsigned rounds)
 
 	make_store();
 	for (unsigned i = 0; i < rounds; i++)
-		kill_once(random, &durable);
+		kill_during_syncs(store_and_sync, &durable, random, &durable);
 }
 
 /* ---- Threads ---- */

@@ -11,11 +11,10 @@
 #include "../../drivers/overlay/format.h"
 #include "beside.h"
 #include "ummap-driver.h"
+#include "versions.h"
 
 #define GROUP_BYTES (2 * OVERLAY_TABLE_BYTES + OVERLAY_GROUP * 4 * KIB)
 
-#define SEG (16 * KIB)
-#define SIZE (64 * SEG)
 #define ROUNDS 20
 
 static char store[320], log_path[330], uri[400];
@@ -31,13 +30,6 @@ static uint64_t *map_store(const char *keys, int interval)
 	snprintf(text, sizeof(text), "%s%s", uri, keys);
 	check(ummap_open(text, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", text);
 	return addr;
-}
-
-/* Every word says the version. */
-static void put_version(uint64_t *words, uint64_t version)
-{
-	for (size_t i = 0; i < SIZE / 8; i++)
-		words[i] = version << 32 | i;
 }
 
 static uint64_t version_of(const uint64_t *words)
@@ -70,19 +62,13 @@ static void make_store(const char *driver)
 
 /* ---- kill -9 ---- */
 
-static int said;
-
 static void store_and_sync(void *interval)
 {
-	uint64_t *words, version;
+	uint64_t *words;
 
 	set_budget(SIZE / 8);
 	words = map_store("", *(int *)interval);
-	for (version = version_of(words) + 1;; version++) {
-		put_version(words, version);
-		check(umsync(words, 0) == 0);
-		check(write(said, &version, sizeof(version)) == sizeof(version));
-	}
+	sync_versions(words, version_of(words) + 1);
 }
 
 static void read_version(void *pipe)
@@ -111,21 +97,9 @@ static uint64_t found_version(void)
 
 static void kill_once(uint64_t *random, int interval)
 {
-	uint64_t durable = 0, now_said, found;
-	int pipes[2];
-	pid_t child;
+	uint64_t durable = 0, found;
 
-	check(pipe2(pipes, O_CLOEXEC) == 0);
-	said = pipes[1];
-	child = start_child(store_and_sync, &interval);
-	close(pipes[1]);
-	check(read(pipes[0], &durable, sizeof(durable)) == sizeof(durable), "the first sync");
-	pause_ms(next_random(random) % 40);
-	check(kill(child, SIGKILL) == 0);
-	check_killed(wait_child(child), SIGKILL);
-	while (read(pipes[0], &now_said, sizeof(now_said)) == sizeof(now_said))
-		durable = now_said;
-	close(pipes[0]);
+	kill_during_syncs(store_and_sync, &interval, random, &durable);
 	/* Every other time, the next child opens the store. */
 	if (next_random(random) % 2)
 		return;

@@ -263,7 +263,7 @@ Test(sum, threads)
 
 /* ---- Damaged files of checksums ---- */
 
-/* Whatever is in the file, no call returns other bytes than those of the store. */
+/* With any bytes in the file of checksums, a call returns the bytes of the store or fails. */
 Test(sum, damaged_sums)
 {
 	struct stat st;

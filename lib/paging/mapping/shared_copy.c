@@ -24,16 +24,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Loads at a time in one process; further threads wait for a buffer. */
-#define BUFFERS 8
-/* Bytes of a load in order, unless a segment is larger. Not measured. */
-#define MAX_LOAD_BYTES ((size_t)1 << 20)
 /* Time stamps of files before Linux 6.13 change every 10 ms at most, with CONFIG_HZ=100. */
 #define STAMP_NS 20000000
 
 struct shared_copy {
 	struct nodecopy node;
-	char *buffers;                 /* BUFFERS times load_bytes */
+	char *buffers;                 /* COPY_BUFFERS times load_bytes */
 	size_t load_bytes;
 	_Atomic uint32_t used;         /* a bit for each buffer that is in use */
 	_Atomic uint32_t freed;        /* changes when a buffer becomes free */
@@ -115,7 +111,7 @@ int copy_identify_remote(const struct mapping *map, struct copy_key *key)
 	const struct backing *t = &map->backings[map->current];
 	const struct ummap_geom *geom = io_geom(t->store);
 
-	if (!io_is_remote(t->store) || map->writable || !geom->id[0])
+	if (!io_is_remote(t->store) || !geom->id[0])
 		return fail(EOPNOTSUPP, "cannot use UMMAP_NODE: the store '%s' is neither a file "
 			    "nor has a version, so a change of it could not be noticed. Try the "
 			    "drivers posix, uring and http", map->name);
@@ -128,9 +124,9 @@ int copy_identify_remote(const struct mapping *map, struct copy_key *key)
 
 static int make_buffers(struct mapping *map, struct shared_copy *c)
 {
-	c->load_bytes = max_size(map->seg_size, min_size(MAX_LOAD_BYTES, config.readahead));
+	c->load_bytes = max_size(map->seg_size, min_size(MAX_COPY_LOAD_BYTES, config.readahead));
 	c->load_bytes = round_up(c->load_bytes, map->seg_size);
-	c->buffers = sys_map_anonymous(BUFFERS * c->load_bytes);
+	c->buffers = sys_map_anonymous(COPY_BUFFERS * c->load_bytes);
 	return c->buffers ? 0 : fail(ENOMEM, "cannot use UMMAP_NODE: no address space for the "
 				     "buffers of loads. Try a larger RLIMIT_AS (ulimit -v)");
 }
@@ -138,7 +134,7 @@ static int make_buffers(struct mapping *map, struct shared_copy *c)
 static void free_copy(struct shared_copy *c)
 {
 	if (c->buffers)
-		raw_munmap(c->buffers, BUFFERS * c->load_bytes);
+		raw_munmap(c->buffers, COPY_BUFFERS * c->load_bytes);
 	free(c);
 }
 
@@ -205,7 +201,7 @@ static unsigned take_buffer(struct shared_copy *c)
 		uint32_t seen = c->freed, used = c->used;
 		unsigned k = (unsigned)__builtin_ctz(~used);
 
-		if (k >= BUFFERS)
+		if (k >= COPY_BUFFERS)
 			futex_wait(&c->freed, seen, 100);
 		else if (atomic_compare_exchange_strong(&c->used, &used, used | 1u << k))
 			return k;
