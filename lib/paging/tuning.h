@@ -260,6 +260,11 @@
  * stack meanwhile. */
 #define BUSY_WRITE_BYTES 512
 
+/* sync/guess.c. Segments that become writable before a store, as a multiple of the dirty ones
+ * before them, and at most. */
+#define GUESS_FACTOR 4
+#define MAX_GUESSED_SEGMENTS ((size_t)64)
+
 /* sync/flusher.c: the background thread. ms between two rounds: flush intervals are in seconds. */
 #define ROUND_PERIOD_MS 1000
 /* Runs that are written for one mapping in one round, so that all mappings get their turn. */

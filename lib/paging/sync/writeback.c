@@ -11,6 +11,7 @@
 
 #include "engine/engine.h"
 #include "paging/sync/flush.h"
+#include "paging/sync/guess.h"
 #include "paging/fault/segment.h"
 #include "base/spare.h"
 #include "paging/fault/stall.h"
@@ -30,6 +31,7 @@ struct run {
 	unsigned n;
 	uint32_t busy;             /* bits by index in `at`: segments that may change without a
 				      fault during the write, and so stay dirty */
+	uint32_t unchanged;        /* bits of segments that the program has not stored to */
 	uint32_t failed;           /* bits of segments that were not written as a whole */
 	struct ummap_io io[MAX_WRITE_RUN_SEGMENTS];
 	unsigned requests;
@@ -180,9 +182,14 @@ static void make_requests(struct run *run)
 		size_t i = run->at[k];
 		char *buf = map_contents(map, i, s);
 		uint64_t off = t->offset + ((uint64_t)i << map->shift);
-		size_t len = map->writers && is_written_in_parts(run, k) ? 0 :
-			     map_write_len(map, i, buf);
+		size_t len;
 
+		/* Another process may have written other contents to the store. */
+		if (guess_was_wrong(map, s, buf)) {
+			run->unchanged |= 1u << k;
+			continue;
+		}
+		len = map->writers && is_written_in_parts(run, k) ? 0 : map_write_len(map, i, buf);
 		if (!len)
 			continue;
 		if (before && before->off + map->seg_size == off)
@@ -194,16 +201,21 @@ static void make_requests(struct run *run)
 }
 
 /* Step 6 for segment i, which the store has. */
-static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy)
+static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy, bool unchanged)
 {
 	bool dirty = seg_has(s, SEG_DIRTY);
 
-	seg_set_backing(s, map->current);
-	seg_change(s, 0, SEG_STORED);
+	if (!unchanged) {
+		seg_set_backing(s, map->current);
+		seg_change(s, 0, SEG_STORED);
+	}
 	/* A busy segment stays dirty, because it may be stored to without a fault. */
 	if (busy)
 		return;
-	flush_note(map, s);
+	if (unchanged)
+		guess_end(s);
+	else
+		flush_note(map, s);
 	if (!dirty)
 		return; /* a clean segment has migrated */
 	if (seg_has(s, SEG_INACTIVE)) {
@@ -234,7 +246,8 @@ static int run_end(struct run *run, int err, int part)
 		if (err == 0 && io && io->res == 0)
 			map_extend_stored(map, ((uint64_t)run->at[k] << map->shift) + io->len);
 		if (err == 0 && (!io || io->res == 0) && !(run->failed >> k & 1))
-			become_clean(map, run->at[k], s, (run->busy >> k & 1));
+			become_clean(map, run->at[k], s, run->busy >> k & 1,
+				     run->unchanged >> k & 1);
 		/* A part may have been written over the contents in the store: only memory has the
 		 * segment now. */
 		else if (err == 0 && map_in_order(map) && !seg_has(s, SEG_DIRTY))
