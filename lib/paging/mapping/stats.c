@@ -129,7 +129,7 @@ static void begin_sum(struct umstat *st)
 	*st = ended;
 	futex_unlock(&lock);
 	st->budget_bytes = budget_bytes();
-	st->held_bytes = frame_held();
+	st->held_bytes = frame_held() + budget_copies();
 	st->over_budget_peak = budget_peak_excess();
 }
 
