@@ -41,7 +41,8 @@ struct shared_copy {
 	_Atomic uint32_t freed;        /* changes when a buffer becomes free */
 	_Atomic size_t expected;       /* segment of the next fault, if accesses are in order */
 	_Atomic unsigned window;       /* segments of the last load in order */
-	size_t part;                   /* copy_adjust: bytes that count in this process */
+	_Atomic unsigned holders;      /* copy_adjust: processes that have the copy */
+	_Atomic size_t part;           /* copy_adjust: bytes of it that count in this process */
 	uint64_t excess_since;         /* copy_adjust: since when it exceeds its budget; 0: not */
 };
 
@@ -233,7 +234,8 @@ static size_t count_parts(void)
 		struct shared_copy *c = map->copy;
 
 		if (c) {
-			c->part = nodecopy_bytes(&c->node) / nodecopy_holders(&c->node);
+			c->holders = nodecopy_holders(&c->node);
+			c->part = nodecopy_bytes(&c->node) / c->holders;
 			sum += c->part;
 		}
 		map_leave(map);
@@ -419,6 +421,16 @@ int copy_pin(struct mapping *map, size_t i)
 void copy_unpin(const struct mapping *map, size_t i)
 {
 	nodecopy_unpin(&map->copy->node.view, i);
+}
+
+size_t copy_part(const struct mapping *map)
+{
+	return map->copy->part;
+}
+
+unsigned copy_sharers(const struct mapping *map)
+{
+	return map->copy->holders;
 }
 
 void copy_count(const struct mapping *map, uint64_t *resident, uint64_t *budget)

@@ -44,6 +44,10 @@ void copy_unpin(const struct mapping *map, size_t i);
 /* For the background thread: counts this process's parts of its copies, and sets what it gives
  * them. Returns the time in ms until it should be called again. */
 unsigned copy_adjust(void);
+/* Bytes of the copy that count in this process, and the number of processes that have the copy: as
+ * of the last copy_adjust. */
+size_t copy_part(const struct mapping *map);
+unsigned copy_sharers(const struct mapping *map);
 /* Bytes that the copy has in memory, and its budget. */
 void copy_count(const struct mapping *map, uint64_t *resident, uint64_t *budget);
 
