@@ -301,8 +301,8 @@ static void post_next_block(struct mapping *map, size_t i, size_t n)
 {
 	size_t next = i - i % n + n;
 
-	if (n << map->shift < MIN_BACKGROUND_BLOCK_BYTES || next >= map->segs || !readahead_is_wanted(map) ||
-	    !readahead_needs_load(map, next))
+	if (n << map->shift < MIN_BACKGROUND_BLOCK_BYTES || next >= map->segs ||
+	    !readahead_is_wanted(map) || !readahead_needs_load(map, next))
 		return;
 	map_use(map);
 	if (!worker_post(load_block_job, map, next, n))
