@@ -152,8 +152,8 @@ private:
 };
 
 /*
- * A commit that mapping::begin_sync has begun: umsync_begin(3). The destructor waits for its end and
- * ignores errors.
+ * A commit that mapping::begin_sync has begun: umsync_begin(3). The destructor waits for its end,
+ * and ignores errors.
  */
 class commit {
 public:
