@@ -387,7 +387,8 @@ struct umstat {
 	uint64_t dirty_bytes;     /* bytes of dirty segments, now */
 	uint64_t pinned_bytes;    /* bytes of pinned segments, now */
 	uint64_t budget_bytes;    /* budget of the mapping, of its group, or of the process, now */
-	uint64_t held_bytes;      /* bytes of all frames, free ones included, now; process only */
+	uint64_t held_bytes;      /* bytes of all frames, free ones included, and of this process's
+				     part of node copies, now; process only */
 	uint64_t over_budget_peak;/* largest excess of held_bytes over the budget; process only */
 	uint64_t mappings;        /* number of mappings, now; process only */
 	uint64_t pagecache_bytes; /* bytes of page-cache mappings, which use the budget, now */

@@ -352,48 +352,6 @@ static int discard_range(const struct range *r)
 	return err ? fail(-err, "cannot discard a part of the range: %s", strerror(-err)) : 0;
 }
 
-int umadvise(void *addr, size_t len, int advice)
-{
-	struct guard g;
-	struct range r;
-	struct mapping *map;
-	int err;
-
-	api_enter(&g);
-	err = find_range(addr, len, &r);
-	if (err)
-		return api_leave(&g, err);
-	map = r.map;
-	switch (advice) {
-	case UMMAP_ADV_NORMAL:
-	case UMMAP_ADV_RANDOM:
-	case UMMAP_ADV_SEQUENTIAL:
-		readahead_advise(map, advice);
-		break;
-	case UMMAP_ADV_WILLNEED:
-		if (!map->in_place)
-			readahead_want(map, r.first, r.last);
-		break;
-	case UMMAP_ADV_DONTNEED:
-		err = write_range(&g, addr, len, &r);
-		if (err)
-			return api_leave(&g, err);
-		map = r.map;
-		err = sync_range(&r, UMMAP_NOFLUSH | UMMAP_EVICT);
-		if (err)
-			sync_explain(r.map, err);
-		break;
-	case UMMAP_ADV_DISCARD:
-		err = discard_range(&r);
-		break;
-	default:
-		err = fail(EINVAL, "cannot apply the advice %d: it is unknown. Try one of "
-			   "UMMAP_ADV_*", advice);
-	}
-	map_leave(map);
-	return api_leave(&g, err);
-}
-
 /* Counts the segments of all ranges. A segment in n ranges counts n times. 0 or -errno. */
 static int count_segments(struct mapping *map, const struct iovec *ranges, int n, size_t *segments)
 {
@@ -420,7 +378,7 @@ static int prefetch_ranges(struct mapping *map, const struct iovec *ranges, int 
 	struct range r;
 	int err = count_segments(map, ranges, n, &segments);
 
-	if (err || map->in_place)
+	if (err || (map->in_place && !map->copy))
 		return err;
 	p = prefetch_open(map, segments);
 	if (!p)
@@ -432,6 +390,50 @@ static int prefetch_ranges(struct mapping *map, const struct iovec *ranges, int 
 	}
 	prefetch_start(p);
 	return 0;
+}
+
+int umadvise(void *addr, size_t len, int advice)
+{
+	struct guard g;
+	struct range r;
+	struct mapping *map;
+	int err;
+
+	api_enter(&g);
+	err = find_range(addr, len, &r);
+	if (err)
+		return api_leave(&g, err);
+	map = r.map;
+	switch (advice) {
+	case UMMAP_ADV_NORMAL:
+	case UMMAP_ADV_RANDOM:
+	case UMMAP_ADV_SEQUENTIAL:
+		readahead_advise(map, advice);
+		break;
+	case UMMAP_ADV_WILLNEED:
+		if (map->copy)
+			err = prefetch_ranges(map, &(struct iovec){ addr, len }, 1);
+		else if (!map->in_place)
+			readahead_want(map, r.first, r.last);
+		break;
+	case UMMAP_ADV_DONTNEED:
+		err = write_range(&g, addr, len, &r);
+		if (err)
+			return api_leave(&g, err);
+		map = r.map;
+		err = sync_range(&r, UMMAP_NOFLUSH | UMMAP_EVICT);
+		if (err)
+			sync_explain(r.map, err);
+		break;
+	case UMMAP_ADV_DISCARD:
+		err = discard_range(&r);
+		break;
+	default:
+		err = fail(EINVAL, "cannot apply the advice %d: it is unknown. Try one of "
+			   "UMMAP_ADV_*", advice);
+	}
+	map_leave(map);
+	return api_leave(&g, err);
 }
 
 int umprefetch(const struct iovec *ranges, int n)
@@ -480,9 +482,6 @@ static int check_pin(const struct range *r, int prot)
 			    "| PROT_WRITE", prot);
 	if ((prot & PROT_WRITE) && !map->writable)
 		return fail(EACCES, "cannot pin the range for writing: the mapping is read-only");
-	if (r->map->copy)
-		return fail(EOPNOTSUPP, "cannot pin the range: it belongs to a node copy "
-			    "(UMMAP_NODE), and another process may evict it. Try umcopy");
 	if (!fits)
 		return fail(ENOMEM, "cannot pin the range of %zu bytes: it does not fit into the "
 			    "%zu bytes that may be in memory, of which %zu are pinned already. Try "
@@ -555,6 +554,9 @@ int umpin(void *addr, size_t len, int prot)
 		if (err == -EAGAIN)
 			fail(EAGAIN, "cannot pin the range: a segment has %d pins, the maximum",
 			     SEG_PINS_MAX);
+		else if (err == -ENOMEM && map->copy)
+			fail(ENOMEM, "cannot pin the range: half of the node copy may be pinned, "
+			     "by all processes together. Try umunpin of other ranges, or umcopy");
 		else if (err)
 			fail(-err, "cannot read the range into memory: %s", strerror(-err));
 		while (err && i-- > r.first)

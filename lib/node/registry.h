@@ -36,6 +36,7 @@ struct registry_slot {
 
 struct registry_map {
 	uint64_t base, size, seg_size;
+	uint64_t sharers;         /* processes of its node copy; 0: no copy */
 	struct umstat st;
 	char name[REGISTRY_NAME_LEN]; /* name of the store */
 };

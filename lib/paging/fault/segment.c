@@ -16,6 +16,7 @@
 #include "paging/residency/evict.h"
 #include "paging/residency/pagecache.h"
 #include "paging/sync/commit.h"
+#include "paging/sync/guess.h"
 #include "paging/sync/twin.h"
 #include "paging/sync/writeback.h"
 
@@ -170,6 +171,8 @@ static int allow_stores(struct mapping *map, size_t i, struct seg *s, _Atomic ui
 		cache_touch(&map->member, s, UMMAP_EV_DIRTIED);
 	add(*faults, 1);
 	err = protect_slot(map, i, s, true);
+	if (!err && neighbors_come(map))
+		guess_stores(map, i);
 	if (!err)
 		return 0;
 	if (!(before & SEG_DIRTY))

@@ -91,7 +91,7 @@ static void add_counters(const struct mapping *map, struct umstat *st)
 	st->flushes += s->io.flushes;
 	st->read_errors += s->io.read_errors;
 	st->write_errors += s->io.write_errors;
-	st->resident_bytes += b.resident;
+	st->resident_bytes += map->copy ? copy_part(map) : b.resident;
 	st->inactive_bytes += b.inactive;
 	st->dirty_bytes += b.dirty;
 	st->waiting_bytes += writeback_error(map) ? b.dirty : 0;
@@ -131,7 +131,7 @@ static void begin_sum(struct umstat *st)
 	*st = ended;
 	futex_unlock(&lock);
 	st->budget_bytes = budget_bytes();
-	st->held_bytes = frame_held();
+	st->held_bytes = frame_held() + budget_copies();
 	st->over_budget_peak = budget_peak_excess();
 }
 
@@ -161,6 +161,10 @@ static void fill_row(const struct mapping *map, struct registry_map *row)
 	row->seg_size = map->seg_size;
 	memcpy(row->name, map->name, sizeof(row->name));
 	stats_map(map, &row->st);
+	if (map->copy) {
+		row->sharers = copy_sharers(map);
+		row->st.resident_bytes = copy_part(map);
+	}
 }
 
 void stats_publish(void)

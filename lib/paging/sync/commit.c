@@ -65,9 +65,10 @@ static void drop_copy(struct mapping *map, size_t i)
 	set_copy(map, i, 0);
 }
 
-void commit_note_copy(struct mapping *map, size_t i, struct seg *s)
+void commit_note_copy(struct mapping *map, size_t i, struct seg *s, bool stored)
 {
-	seg_change(s, 0, SEG_STORED);
+	if (stored)
+		seg_change(s, 0, SEG_STORED);
 	map->sync.commit_left--;
 	if (!twin_has(map, i)) {
 		drop_copy(map, i);

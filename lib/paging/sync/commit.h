@@ -59,8 +59,8 @@ static inline bool commit_needs(const struct mapping *map, size_t i, const struc
 {
 	return seg_has(s, SEG_COMMIT) || commit_has_copy(map, i);
 }
-/* The copy of a segment was written. */
-void commit_note_copy(struct mapping *map, size_t i, struct seg *s);
+/* The store has the copy of a segment. stored: because it was written now, not before. */
+void commit_note_copy(struct mapping *map, size_t i, struct seg *s, bool stored);
 /* Must be called before the program can store to segment i, whose contents are in buf. If the
  * commit needs them, they are copied, or written if memory has no room for a copy. */
 void commit_keep_contents(struct mapping *map, size_t i, struct seg *s, const char *buf);

@@ -4,8 +4,8 @@
  * their mapping's flush interval and makes them durable, writes dirty inactive segments that no
  * job has written, allows failed loads to be tried again, checks the signal handler and page-cache
  * mappings, assembles huge pages, returns idle memory to the system, and publishes the counters.
- * When the budget has shrunk, it evicts what exceeds it. Errors are kept with the mapping. The
- * thread holds no lock between two mappings.
+ * When the budget has shrunk, it evicts what exceeds it. It adjusts the budgets of node copies.
+ * Errors are kept with the mapping. The thread holds no lock between two mappings.
  */
 #include "paging/sync/flusher.h"
 
@@ -19,6 +19,7 @@
 #include "paging/residency/pagecache.h"
 #include "base/log.h"
 #include "paging/mapping/lookup.h"
+#include "paging/mapping/shared_copy.h"
 #include "budget/share.h"
 #include "node/node.h"
 #include "paging/fault/fault.h"
@@ -173,7 +174,8 @@ static void *run(void *unused)
 	(void)unused;
 	node_attend();
 	for (;;) {
-		int wait = shrink_to_budget(share_adjust());
+		unsigned copies_wait = copy_adjust();
+		int wait = shrink_to_budget(min_size(copies_wait, share_adjust()));
 
 		if (stall_release())
 			wait = min_size(wait, BLOCKED_RETRY_MS);

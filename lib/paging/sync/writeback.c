@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "paging/sync/commit.h"
 #include "paging/sync/flush.h"
+#include "paging/sync/guess.h"
 #include "paging/fault/segment.h"
 #include "base/spare.h"
 #include "paging/fault/stall.h"
@@ -31,6 +32,7 @@ struct run {
 	unsigned n;
 	uint32_t busy;             /* bits by index in `at`: segments that may change without a
 				      fault during the write, and so stay dirty */
+	uint32_t unchanged;        /* bits of segments that the program has not stored to */
 	uint32_t copied;           /* bits of segments of which a commit's copy is written */
 	uint32_t failed;           /* bits of segments that were not written as a whole */
 	struct ummap_io io[MAX_WRITE_RUN_SEGMENTS];
@@ -194,9 +196,14 @@ static void make_requests(struct run *run)
 		size_t i = run->at[k];
 		char *buf = contents(run, k);
 		uint64_t off = t->offset + ((uint64_t)i << map->shift);
-		size_t len = map->writers && is_written_in_parts(run, k) ? 0 :
-			     map_write_len(map, i, buf);
+		size_t len;
 
+		/* Another process may have written other contents to the store. */
+		if (guess_was_wrong(map, s, buf)) {
+			run->unchanged |= 1u << k;
+			continue;
+		}
+		len = map->writers && is_written_in_parts(run, k) ? 0 : map_write_len(map, i, buf);
 		if (!len)
 			continue;
 		if (before && before->off + map->seg_size == off)
@@ -208,18 +215,24 @@ static void make_requests(struct run *run)
 }
 
 /* Step 6 for segment i, which the store has. */
-static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy)
+static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy, bool unchanged)
 {
 	bool dirty = seg_has(s, SEG_DIRTY);
 
-	seg_set_backing(s, map->current);
+	if (!unchanged) {
+		seg_set_backing(s, map->current);
+		seg_change(s, 0, SEG_STORED);
+	}
 	if (seg_has(s, SEG_COMMIT))
 		map->sync.commit_left--;
-	seg_change(s, SEG_COMMIT, SEG_STORED);
+	seg_change(s, SEG_COMMIT, 0);
 	/* A busy segment stays dirty, because it may be stored to without a fault. */
 	if (busy)
 		return;
-	flush_note(map, s);
+	if (unchanged)
+		guess_end(s);
+	else
+		flush_note(map, s);
 	if (!dirty)
 		return; /* a clean segment has migrated */
 	if (seg_has(s, SEG_INACTIVE)) {
@@ -252,9 +265,10 @@ static int run_end(struct run *run, int err, int part)
 			map_extend_stored(map, ((uint64_t)run->at[k] << map->shift) + io->len);
 		written = err == 0 && (!io || io->res == 0) && !(run->failed >> k & 1);
 		if (written && run->copied >> k & 1)
-			commit_note_copy(map, run->at[k], s);
+			commit_note_copy(map, run->at[k], s, !(run->unchanged >> k & 1));
 		else if (written)
-			become_clean(map, run->at[k], s, (run->busy >> k & 1));
+			become_clean(map, run->at[k], s, run->busy >> k & 1,
+				     run->unchanged >> k & 1);
 		/* A part may have been written over the contents in the store: only memory has the
 		 * segment now. */
 		else if (err == 0 && map_in_order(map) && !seg_has(s, SEG_DIRTY))
