@@ -183,7 +183,7 @@ static void copy_file(const char *from, const char *to)
 	check(system(command) == 0);
 }
 
-/* Any byte of the head and of the tables. */
+/* Any byte of the header, of the commit records and of the tables. */
 static void fuzz(uint64_t *random, unsigned rounds)
 {
 	char words[600];
@@ -195,7 +195,7 @@ static void fuzz(uint64_t *random, unsigned rounds)
 	snprintf(saved, sizeof(saved), "%s.saved", cache);
 	copy_file(cache, saved);
 	for (unsigned i = 0; i < rounds; i++) {
-		uint64_t at = next_random(random) % (8192 + 2 * 4096);
+		uint64_t at = next_random(random) % (64 * KIB);
 		uint8_t byte;
 		int fd, status;
 
@@ -209,7 +209,7 @@ static void fuzz(uint64_t *random, unsigned rounds)
 		check(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 3), "byte %" PRIu64, at);
 		refused += WEXITSTATUS(status) == 3;
 	}
-	/* A byte of a record that counts, and both slots of the head. */
+	/* A byte of all commit records, and of both slots of the header. */
 	for (int both = 0; both < 2; both++) {
 		int fd;
 
@@ -646,9 +646,10 @@ static void fail_reads(void *arg)
 	check(d.read(h, bytes, sizeof(bytes), SEG) == -EIO);
 	check(d.read(h, bytes, sizeof(bytes), 0) == 0 && memcmp(bytes, &(uint64_t){ 0 }, 8) == 0);
 	memset(bytes, 'x', sizeof(bytes));
-	check(d.write(h, bytes, 512, SEG + 512) == 0);
+	check(d.write(h, bytes, 512, SEG + 512) == -EIO, "the rest of the part cannot be read");
+	check(d.write(h, bytes, sizeof(bytes), SEG + 4096) == 0);
 	memset(bytes, 0, sizeof(bytes));
-	check(d.read(h, bytes, 512, SEG + 512) == 0 && bytes[0] == 'x' && bytes[511] == 'x');
+	check(d.read(h, bytes, 512, SEG + 4608) == 0 && bytes[0] == 'x' && bytes[511] == 'x');
 	check(d.close(h) == 0);
 }
 

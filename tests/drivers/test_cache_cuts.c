@@ -6,7 +6,9 @@
  */
 #include <criterion/criterion.h>
 
-#include "drivers/cache.h"
+#include "drivers/overlay/cache.h"
+
+#define POWER_FILES 3       /* the store, the near file and a log */
 #include "cuts.h"
 
 #define CAP (120 * KIB)     /* of the store */
@@ -41,14 +43,21 @@ static struct world {
 	struct power_record record;
 } world;
 
-static const char *const modes[] = { "back", "through", "read", "back&cache.flush=far" };
+#define NMODES 4
+
+/* Modes of the filter; then the filter below, and above, wal+. */
+static const char *const modes[] = {
+	"back", "through", "read", "back&cache.flush=far", "wal+cache+", "cache+wal+",
+};
+static bool is_stack;      /* whether the store is open through one of the last two */
 
 static void open_store(struct handle *h, const char *mode)
 {
-	char uri[200];
+	char uri[300];
 
-	snprintf(uri, sizeof(uri), "cache+power:store?cache.path=near&cache.size=100K&cache.block=4K&cache.dirty=40&cache.mode=%s",
-		 mode);
+	is_stack = strchr(mode, '+');
+	snprintf(uri, sizeof(uri), "%spower:store?cache.path=near&cache.size=144K&cache.block=4K&cache.dirty=40&cache.mode=%s%s",
+		 is_stack ? mode : "cache+", is_stack ? "back" : mode, is_stack ? "&wal.path=log" : "");
 	memset(h, 0, sizeof(*h));
 	h->driver.struct_size = sizeof(h->driver);
 	check(ummap_driver_open(uri, UMMAP_O_WRITE | UMMAP_O_CREATE, &h->driver, (void **)&h->cache, &h->geom) == 0);
@@ -126,9 +135,11 @@ static void flush_store(struct handle *h, unsigned epoch)
 
 static void do_some(struct handle *h)
 {
+	if (is_stack)
+		return;
 	switch (next_random(&seed) % 6) {
 	case 0:
-		cache_bring_home(h->cache);
+		cache_write_back(h->cache);
 		break;
 	case 1:
 		cache_settle_far(h->cache);
@@ -230,16 +241,20 @@ static void check_end(struct handle *h, size_t k)
 	const struct power_file *store = power_file("store");
 
 	read_some(h, &found);
-	cache_make_room(h->cache);
+	if (!is_stack)
+		cache_make_room(h->cache);
 	read_image(h, &again);
 	check(again.size == found.size && memcmp(again.bytes, found.bytes, CAP) == 0, "cut at %zu: read twice", k);
 	close_store(h);
 	check(store->size == found.size && memcmp(store->bytes, found.bytes, CAP) == 0, "cut at %zu: the far store", k);
 }
 
+/* The mode of a workload may change when the store is opened again. */
+static const char *worked_mode;
+
 static const char *some_mode(void)
 {
-	return modes[next_random(&seed) % 4];
+	return strchr(worked_mode, '+') ? worked_mode : modes[next_random(&seed) % NMODES];
 }
 
 static void check_cut(struct power_replay *replay, size_t k)
@@ -277,10 +292,12 @@ static void check_recoveries(struct power_replay *replay, size_t k)
 }
 
 /* Workload after workload, in each mode, each cut at all of its requests. */
-static void cut_all(size_t cuts, void (*check_one)(struct power_replay *replay, size_t k), size_t step)
+static void cut_all(const char *const *uses, unsigned n, size_t cuts,
+		    void (*check_one)(struct power_replay *replay, size_t k), size_t step)
 {
-	for (unsigned mode = 0; cuts > 0; mode++) {
-		run_workload(modes[mode % 4]);
+	for (unsigned i = 0; cuts > 0; i++) {
+		worked_mode = uses[i % n];
+		run_workload(worked_mode);
 		cuts = cuts_at_all(&world.record, cuts, check_one, step);
 		end_workload();
 	}
@@ -289,13 +306,19 @@ static void cut_all(size_t cuts, void (*check_one)(struct power_replay *replay, 
 Test(cache_cuts, at_every_request)
 {
 	cuts_begin();
-	cut_all(cuts_wanted(), check_cut, 5);
+	cut_all(modes, NMODES, cuts_wanted(), check_cut, 5);
+}
+
+Test(cache_cuts, below_and_above_a_log)
+{
+	cuts_begin();
+	cut_all(modes + NMODES, 2, cuts_wanted() / 2, check_cut, 5);
 }
 
 Test(cache_cuts, recovery_is_cut_off)
 {
 	cuts_begin();
-	cut_all(cuts_wanted() / 10, check_recoveries, 37);
+	cut_all(modes, NMODES, cuts_wanted() / 10, check_recoveries, 37);
 }
 
 /* ---- One thing at a time ---- */
@@ -323,7 +346,7 @@ static void flush_badly(const struct power_file *file)
 		return;
 	power_after_write = NULL;
 	power_bad_flushes = 1;
-	check(cache_flush_far(beside.cache) == -EIO);
+	check(cache_flush_far(beside.cache, true) == -EIO);
 }
 
 /* A flush that fails may have lost what is on its way home, though the next one succeeds. */
@@ -341,10 +364,10 @@ Test(cache_cuts, another_flush_fails_on_the_way)
 	fill(bytes, sizeof(bytes), 0, 5);
 	check(beside.driver.write(beside.cache, bytes, sizeof(bytes), 0) == 0);
 	power_after_write = flush_badly;
-	check(cache_bring_home(beside.cache) != 0);
+	check(cache_write_back(beside.cache) != 0);
 	check(!power_after_write, "it was on its way");
-	check(beside.cache->near.index.list[CACHE_DIRTY].count == 2);
-	check(cache_bring_home(beside.cache) == 0 && beside.cache->near.index.list[CACHE_DIRTY].count == 0);
+	check(beside.cache->index.lists[CACHE_DIRTY].count == 2);
+	check(cache_write_back(beside.cache) == 0 && beside.cache->index.lists[CACHE_DIRTY].count == 0);
 	close_store(&beside);
 }
 
@@ -354,7 +377,7 @@ static void flush_early(const struct power_file *file)
 	if (strcmp(file->name, "store") != 0)
 		return;
 	power_before_write = NULL;
-	check(cache_flush_far(beside.cache) == 0);
+	check(cache_flush_far(beside.cache, true) == 0);
 }
 
 /* The request of a kind that was the last one to the far store. */
@@ -390,7 +413,7 @@ static void flush_within(const struct power_file *file)
 	if (strcmp(file->name, "near") != 0)
 		return;
 	power_after_write = NULL;
-	check(cache_make_durable(beside.cache) == 0);
+	check(cache_commit(beside.cache) == 0);
 	cut_here = power_requests();
 }
 
@@ -448,7 +471,7 @@ Test(cache_cuts, a_flush_fails_around_a_write)
 	check(beside.driver.write(beside.cache, some_bytes(5), 8192, 0) == 0);
 	check(beside.driver.flush(beside.cache, 0, UINT64_MAX) == 0);
 	power_before_flush = write_within;
-	check(cache_flush_far(beside.cache) == -EIO && !power_before_flush);
+	check(cache_flush_far(beside.cache, true) == -EIO && !power_before_flush);
 	check(beside.cache->far_doubt, "what was written meanwhile is in doubt");
 	check(beside.driver.flush(beside.cache, 0, UINT64_MAX) != 0, "a caller is told once");
 	check(beside.driver.write(beside.cache, some_bytes(6), 8192, 16384) == 0);
@@ -477,116 +500,4 @@ Test(cache_cuts, made_longer_and_flushed)
 		close_store(&beside);
 		end_workload();
 	}
-}
-
-/* A sector in the middle of a head, where most do not differ. */
-#define LOST (5 * POWER_SECTOR)
-
-static uint64_t slot_number(const uint8_t *slot)
-{
-	uint64_t number;
-
-	memcpy(&number, slot + 8, sizeof(number));
-	return number;
-}
-
-/* The first head of a pass, without one of its sectors: the pass before counts. */
-static size_t lose_sector_of_head(const uint8_t *before)
-{
-	uint8_t *near = power_file("near")->bytes;
-	size_t newer = slot_number(near) < slot_number(near + HEADER_SLOT) ? 0 : HEADER_SLOT, other = newer ? 0 : HEADER_SLOT;
-
-	check(slot_number(near + newer) + 1 == slot_number(near + other), "the pass has written both");
-	memcpy(near + other, before + other, HEADER_SLOT);
-	memset(near + newer + LOST, 0x5a, POWER_SECTOR);
-	return newer;
-}
-
-/* Of the head that is written next only that sector gets there. */
-static void complete_head(const struct power_record *r, size_t slot)
-{
-	struct power_replay replay;
-	size_t k = 0;
-
-	while (k < r->n && !(r->ops[k].kind == POWER_WRITE && strcmp(r->ops[k].file->name, "near") == 0 && r->ops[k].off == slot))
-		k++;
-	check(k < r->n, "a head is written");
-	power_replay_begin(&replay, r);
-	power_kill(&replay, k, &world.record);
-	memcpy(power_file("near")->bytes + slot + LOST, r->ops[k].data + LOST, POWER_SECTOR);
-	power_replay_end(&replay);
-	power_record_free(&world.record);
-}
-
-/* A head that is there in part, and becomes whole by a part of the one that is written over it, speaks of records that are
- * there. */
-Test(cache_cuts, half_a_head_and_the_other_half)
-{
-	static uint8_t before[HEADER_BYTES], got[8192];
-	struct power_record record;
-	size_t slot;
-
-	cuts_begin();
-	begin_store("back");
-	check(beside.driver.write(beside.cache, some_bytes(5), 8192, 0) == 0);
-	check(beside.driver.flush(beside.cache, 0, UINT64_MAX) == 0);
-	memcpy(before, power_file("near")->bytes, HEADER_BYTES);
-	check(beside.driver.write(beside.cache, some_bytes(6), 8192, 16384) == 0);
-	check(beside.driver.flush(beside.cache, 0, UINT64_MAX) == 0);
-	cut_here = power_requests();
-	{
-		struct power_replay replay;
-		struct handle left = beside;
-
-		/* The process is gone, and its threads' work with it. */
-		close_store(&left);
-		power_replay_begin(&replay, &world.record);
-		power_kill(&replay, cut_here, &record);
-		power_replay_end(&replay);
-		power_record_free(&record);
-	}
-	slot = lose_sector_of_head(before);
-	end_workload();
-	power_record_begin(&record);
-	open_store(&beside, "back");
-	close_store(&beside);
-	power_recording = NULL;
-	complete_head(&record, slot);
-	power_record_free(&record);
-	open_store(&beside, "back");
-	check(beside.driver.read(beside.cache, got, 8192, 0) == 0 && memcmp(got, some_bytes(5), 8192) == 0);
-	close_store(&beside);
-}
-
-/* A record that is there in part is written over by the first pass. */
-Test(cache_cuts, half_a_record)
-{
-	static const uint8_t part[24] = { [0 ... 23] = 0x5a };
-	const size_t tables = HEADER_BYTES, table = 4096, record = sizeof(struct cache_record);
-	unsigned torn = 0;
-	uint8_t *near;
-
-	cuts_begin();
-	begin_store("back");
-	for (unsigned round = 0; round < 3; round++) {
-		check(beside.driver.write(beside.cache, some_bytes(round), 8192, 0) == 0);
-		check(beside.driver.flush(beside.cache, 0, UINT64_MAX) == 0);
-	}
-	close_store(&beside);
-	end_workload();
-	power_recording = NULL;
-	near = power_file("near")->bytes;
-	for (size_t s = 0; s < table / record; s++) {
-		const struct cache_record *r[2] = { (void *)(near + tables + s * record), (void *)(near + tables + table + s * record) };
-
-		if (!r[0]->pass || !r[1]->pass)
-			continue;
-		memcpy(near + tables + (r[0]->pass < r[1]->pass ? 0 : table) + s * record, part, sizeof(part));
-		torn++;
-	}
-	check(torn > 0);
-	open_store(&beside, "back");
-	close_store(&beside);
-	for (size_t at = tables; at < tables + 2 * table; at += record)
-		check(memcmp(near + at, part, sizeof(part)) != 0, "the record at %zu", at);
 }
