@@ -240,6 +240,8 @@ static int load_slots(struct overlay *o, bool later)
 		if (err == 1) {
 			s->block = OVERLAY_EMPTY;
 			s->commit = OVERLAY_NEVER;
+			/* An empty record has no OVERLAY_DIRTY, but the next block may be dirty. */
+			s->flags &= SLOT_COPY;
 			continue;
 		}
 		overlay_set_bit(group->used, slot);

@@ -168,6 +168,11 @@ static void run_workload(const char *mode)
 		struct image *image = &world.images[epoch];
 
 		*image = world.images[epoch - 1];
+		/* A handle that finds empty slots may use them for dirty blocks. */
+		if (next_random(&seed) % 4 == 0) {
+			close_store(&h);
+			open_store(&h, mode);
+		}
 		for (uint64_t n = next_random(&seed) % 6; n > 0; n--) {
 			read_some(&h, image);
 			store_some(&h, image, epoch);
