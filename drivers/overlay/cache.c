@@ -150,13 +150,6 @@ static int cache_flush(void *h, uint64_t off, uint64_t len)
 	return lost ? lost : abs(err);
 }
 
-/* Changes since the last flush are of no use before the next one. */
-static int cache_push(void *h)
-{
-	(void)h;
-	return 0;
-}
-
 static int cache_resize(void *h, uint64_t size)
 {
 	struct cache *c = h;
@@ -176,11 +169,6 @@ static int cache_resize(void *h, uint64_t size)
 	if (!err)
 		overlay_grow(&c->o, size);
 	return err;
-}
-
-static int cache_lock_range(void *h, uint64_t off, uint64_t len, int how, char why[160])
-{
-	return behind_lock(&((struct cache *)h)->o.store, off, len, how, why);
 }
 
 /* ---- Keys ---- */
@@ -220,12 +208,8 @@ static bool parse_value(struct cache *c, struct keys *k, const struct ummap_key 
 	static const char *const closing[] = { "flush", "keep", NULL };
 	int word = -1;
 
-	if (strcmp(key->name, "path") == 0) {
-		if (!*key->value || strlen(key->value) >= sizeof(k->path))
-			return false;
-		strcpy(k->path, key->value);
-		return true;
-	}
+	if (strcmp(key->name, "path") == 0)
+		return keys_path(key->value, k->path);
 	if (strcmp(key->name, "size") == 0)
 		return keys_size(key->value, &k->size);
 	if (strcmp(key->name, "block") == 0)
@@ -841,8 +825,8 @@ const struct ummap_driver ummap_driver_cache = {
 	.readv = cache_readv,
 	.writev = cache_writev,
 	.size = overlay_size,
-	.lock = cache_lock_range,
-	.push = cache_push,
+	.lock = overlay_lock,
+	.push = overlay_push,
 	.set_notice = overlay_set_notice,
 	.hand_over = cache_hand_over,
 };

@@ -300,6 +300,16 @@ int overlay_create(struct overlay *o)
 	return err ? err : overlay_load(o);
 }
 
+int overlay_create_for(struct overlay *o, const struct store_facts *store,
+		       const struct ummap_uri *uri)
+{
+	o->head.base_size = store->size;
+	o->head.store = *store;
+	behind_way(uri, o->head.way);
+	behind_uri(uri, o->head.uri, sizeof(o->head.uri));
+	return overlay_create(o);
+}
+
 /* While `goal` is in the header, commits after it do not count, whatever is left of them. */
 static int set_goal(struct overlay *o, uint64_t goal)
 {

@@ -275,6 +275,9 @@ int overlay_open(struct overlay *o, const struct overlay_opening *how, struct um
 /* Makes a new file. The caller has set in o->head: base, base_size, store, way, uri, data; and
  * block and slots_max if they are not 4 KiB and none. */
 int overlay_create(struct overlay *o);
+/* As overlay_create, but sets o->head itself, for a store with these properties. */
+int overlay_create_for(struct overlay *o, const struct store_facts *store,
+		       const struct ummap_uri *uri);
 /* Chooses an older commit, from the floor on. o->newest is that commit then. */
 int overlay_go_back(struct overlay *o, uint64_t number, struct ummap_geom *geom);
 /* Fills the index with the chosen commit; of the policy cache, only the set of used slots. */
@@ -310,6 +313,8 @@ void overlay_describe(struct store_facts *facts, const char *path, int fd, uint6
 void overlay_resolve(char real[PATH_MAX], const char *store);
 /* The path of the file beside a store: the resolved path and the suffix. -ENAMETOOLONG. */
 int overlay_beside(char path[PATH_MAX], const char *store, const char *suffix);
+/* Whether a path leads to the file that drivers look for beside a store. */
+bool overlay_is_beside(const char *path, const char *store, const char *suffix);
 /* The store as an argument of the commands for overlays: a path, or a URI in quotes for a shell. */
 void overlay_name_store(const struct ummap_uri *uri, char to[PATH_MAX]);
 /* The value of a key of a layer; NULL: it is not given. */
@@ -447,6 +452,9 @@ int overlay_writev(void *h, const struct iovec *iov, int n, uint64_t off);
 int overlay_size(void *h, uint64_t *size);
 int overlay_submit(void *h, struct ummap_io **io, unsigned n);
 int overlay_reap(void *h, struct ummap_io **done, unsigned max, unsigned min);
+int overlay_lock(void *h, uint64_t off, uint64_t len, int how, char why[160]);
+/* Does nothing: changes since the last flush are of no use before the next one. */
+int overlay_push(void *h);
 void overlay_set_notice(void *h, ummap_notice *notice, void *arg);
 /* Makes the store at least so long; takes the lock. */
 void overlay_grow(struct overlay *o, uint64_t end);
