@@ -54,8 +54,20 @@ void cache_put(struct cache *c, uint32_t s, uint64_t block, bool dirty, uint64_t
 
 void cache_set_parts(struct cache *c, uint32_t s, uint64_t parts)
 {
-	cache_slot(c, s)->valid = parts;
+	struct overlay_slot *slot = cache_slot(c, s);
+
+	if (parts != slot->valid)
+		slot->flags &= ~SLOT_SUMMED;
+	slot->valid = parts;
 	overlay_mark_changed(&c->o, s);
+}
+
+void cache_add_sum(struct cache *c, uint32_t s, uint64_t before, uint64_t sum)
+{
+	if (!c->o.verifies)
+		return;
+	cache_slot(c, s)->data = before ^ sum;
+	cache_slot(c, s)->flags |= SLOT_SUMMED;
 }
 
 void cache_empty(struct cache *c, uint32_t s)
@@ -83,7 +95,7 @@ static void begin_trouble(struct cache *c, enum cache_trouble trouble, int err)
 {
 	if (atomic_fetch_or(&c->trouble, (uint32_t)trouble) & trouble)
 		return;
-	c->failed[trouble == CACHE_FAR_FAILS] = abs(err);
+	c->failed[trouble == CACHE_FAR_FAILS ? CACHE_FAR : CACHE_NEAR] = abs(err);
 	cache_wake(c);
 }
 
@@ -215,6 +227,8 @@ static bool parse_value(struct cache *c, struct keys *k, const struct ummap_key 
 	if (strcmp(key->name, "block") == 0)
 		return keys_size(key->value, &k->block) && k->block >= OVERLAY_BLOCK &&
 		       k->block <= OVERLAY_BLOCK_MAX && !(k->block & (k->block - 1));
+	if (strcmp(key->name, "verify") == 0)
+		return keys_flag(key->value, &c->o.verifies);
 	if (strcmp(key->name, "dirty") == 0)
 		return parse_dirty(k, key->value);
 	if (strcmp(key->name, "mode") == 0) {
@@ -237,9 +251,7 @@ static bool parse_value(struct cache *c, struct keys *k, const struct ummap_key 
 static int parse_keys(struct cache *c, struct keys *k, const struct ummap_uri *uri, int oflags,
 		      struct ummap_geom *geom)
 {
-	memset(k, 0, sizeof(*k));
-	k->dirty_percent = 50;
-	k->dirty_age = 10;
+	*k = (struct keys){ .dirty_percent = 50, .dirty_age = 10 };
 	if (oflags & UMMAP_O_WRITERS)
 		return keys_refuse(geom, EINVAL, "cannot use cache+ with UMMAP_WRITERS: it keeps "
 				   "data that other processes may change");

@@ -34,6 +34,9 @@ enum cache_mode {
 /* Bits of cache.trouble. */
 enum cache_trouble { CACHE_NEAR_FAILS = 1, CACHE_FAR_FAILS = 2 };
 
+/* Indexes of cache.failed. */
+enum cache_failure { CACHE_NEAR, CACHE_FAR, CACHE_SUM, CACHE_FAILURES };
+
 enum cache_flushed { CACHE_FLUSHED, CACHE_UNFLUSHED, CACHE_BEING_FLUSHED };
 
 /* A dirty slot that is being written back. */
@@ -79,7 +82,9 @@ struct cache {
 	uint32_t max_dirty;            /* slots that may be dirty */
 	uint32_t max_age;              /* seconds for which a slot may be dirty */
 	_Atomic uint32_t trouble;      /* enum cache_trouble bits */
-	_Atomic int failed[2];         /* unreported errors of the near file and the far store */
+	/* Unreported errors of the near file, of the far store and of a checksum. */
+	_Atomic int failed[CACHE_FAILURES];
+	_Atomic uint64_t damaged;      /* block that differed from its checksum last */
 	_Atomic unsigned far_readers;  /* number of calls that read the far store */
 	_Atomic unsigned far_reads;    /* number of asynchronous reads that have begun */
 	uint64_t last_drop;            /* number of the commit that has all slots emptied so far */
@@ -104,7 +109,7 @@ struct cache {
 	_Atomic bool stop;
 	bool handed;                   /* whether the store is handed over to another handle */
 	bool handed_near;              /* whether the other handle may use the near file */
-	uint32_t told[2];              /* seconds of the last notices of trouble; 0: none */
+	uint32_t told[CACHE_FAILURES]; /* seconds of the last notices of trouble; 0: none */
 	uint32_t tried;                /* second of the last attempt to write back */
 	_Atomic uint64_t unstarted;    /* bytes written since side_start was called */
 	uint64_t populated;            /* offset up to which the near file was filled ahead */
@@ -158,8 +163,12 @@ static inline struct overlay_slot *cache_slot(struct cache *c, uint32_t slot)
 unsigned cache_take(struct cache *c, unsigned n, uint32_t *first);
 /* Gives a taken slot to a block, which has no slot of this kind. */
 void cache_put(struct cache *c, uint32_t s, uint64_t block, bool dirty, uint64_t parts);
-/* Changes the parts that a slot has. A clean slot without parts is emptied. */
+/* Changes the parts that a slot has, which has no sum then. A clean slot without parts is
+ * emptied. */
 void cache_set_parts(struct cache *c, uint32_t s, uint64_t parts);
+/* Adds the sum of parts that a slot has got: its other parts had the sum `before`, or there are
+ * none. */
+void cache_add_sum(struct cache *c, uint32_t s, uint64_t before, uint64_t sum);
 /* Empties a slot that the index has, or has no more. */
 void cache_drop(struct cache *c, uint32_t s);
 void cache_empty(struct cache *c, uint32_t s);
@@ -188,6 +197,8 @@ int cache_reap(void *h, struct ummap_io **done, unsigned max, unsigned min);
 void cache_keep(struct cache *c, struct cursor cursor, const uint64_t *new_only);
 /* Empties all clean slots for which a function returns true. */
 void cache_drop_all(struct cache *c, bool (*wants)(struct cache *c, uint32_t s));
+/* If the handle verifies, sums up parts of a slot as they are in the near file. */
+int cache_sum_parts(struct cache *c, uint32_t s, uint64_t parts, uint64_t *sum);
 /* Copies parts from one slot to another one, or writes them again. */
 int cache_copy_parts(struct cache *c, uint32_t from, uint32_t to, uint64_t parts);
 /* overlay_policy.has_failed and mend. */

@@ -316,9 +316,22 @@ static void sort_flight(struct cache_flight *f, unsigned n)
 	}
 }
 
+/* Adds the parts of a landed slot, which have this sum, to the clean slot that they were copied
+ * to. */
+static void join_slots(struct cache *c, const struct cache_flight *f, uint32_t clean, uint64_t sum)
+{
+	const struct overlay_slot before = *cache_slot(c, clean);
+
+	cache_set_parts(c, clean, before.valid | f->parts);
+	if (before.flags & SLOT_SUMMED)
+		cache_add_sum(c, clean, before.data, sum);
+	cache_drop(c, f->slot);
+}
+
 /* Ends the flight of a slot; under the lock. `clean` is the clean slot of the block that has its
  * parts now, too; CACHE_NO_SLOT: none. */
-static void land_slot(struct cache *c, const struct cache_flight *f, bool is_back, uint32_t clean)
+static void land_slot(struct cache *c, const struct cache_flight *f, bool is_back, uint32_t clean,
+		      uint64_t sum)
 {
 	struct cache_slot *slot = &c->index.slots[f->slot];
 	uint32_t other = cache_find(&c->index, f->block, false);
@@ -329,13 +342,13 @@ static void land_slot(struct cache *c, const struct cache_flight *f, bool is_bac
 	} else if (!is_back || slot->rewritten) {
 		cache_stay_dirty(&c->index, f->slot, cache_now());
 	} else if (clean != CACHE_NO_SLOT && clean == other) {
-		cache_set_parts(c, clean, cache_slot(c, clean)->valid | f->parts);
-		cache_drop(c, f->slot);
+		join_slots(c, f, clean, sum);
 	} else {
 		if (other != CACHE_NO_SLOT)
 			cache_drop(c, other);
 		cache_make_clean(&c->index, f->slot);
 		cache_slot(c, f->slot)->flags |= SLOT_CLEAN;
+		cache_add_sum(c, f->slot, 0, sum);
 		overlay_mark_changed(&c->o, f->slot);
 	}
 }
@@ -344,9 +357,11 @@ static void land_slot(struct cache *c, const struct cache_flight *f, bool is_bac
 static void land_block(struct cache *c, const struct cache_flight *f, bool is_back)
 {
 	unsigned ticket = overlay_enter(&c->o);
-	uint64_t failures;
+	uint64_t failures, sum = 0;
 	uint32_t clean;
 
+	if (is_back)
+		is_back = cache_sum_parts(c, f->slot, f->parts, &sum) == 0;
 	futex_lock(&c->o.lock);
 	failures = c->o.failures;
 	clean = is_back ? cache_find(&c->index, f->block, false) : CACHE_NO_SLOT;
@@ -354,7 +369,7 @@ static void land_block(struct cache *c, const struct cache_flight *f, bool is_ba
 	if (clean != CACHE_NO_SLOT && cache_copy_parts(c, f->slot, clean, f->parts))
 		clean = CACHE_NO_SLOT;
 	futex_lock(&c->o.lock);
-	land_slot(c, f, is_back, c->o.failures == failures ? clean : CACHE_NO_SLOT);
+	land_slot(c, f, is_back, c->o.failures == failures ? clean : CACHE_NO_SLOT, sum);
 	futex_unlock(&c->o.lock);
 	overlay_leave(&c->o, ticket);
 }
@@ -615,9 +630,13 @@ static bool may_try(struct cache *c)
 	return !c->trouble || c->tried != before;
 }
 
-static void give_notice(struct cache *c, bool far, int err)
+static void give_notice(struct cache *c, enum cache_failure failure, int err)
 {
-	if (far)
+	if (failure == CACHE_SUM)
+		notice_give(&c->o.notice, "cache+: block %ju of the store differs from its "
+			    "checksum in '%.140s'. It is read from the far store",
+			    (uintmax_t)c->damaged, c->o.file.path);
+	else if (failure == CACHE_FAR)
 		notice_give(&c->o.notice, "cache+: the far store of '%.140s' fails: %s. %s",
 			    c->o.file.path, strerror(err), c->mode == CACHE_BACK ?
 			    "Changes stay in the near file until it works again" :
@@ -631,13 +650,13 @@ void cache_give_notices(struct cache *c)
 {
 	uint32_t now = cache_now() + 1;
 
-	for (int far = 0; far < 2; far++) {
-		int err = atomic_exchange(&c->failed[far], 0);
+	for (int i = 0; i < CACHE_FAILURES; i++) {
+		int err = atomic_exchange(&c->failed[i], 0);
 
-		if (!err || (c->told[far] && now - c->told[far] < NOTICE_INTERVAL_S))
+		if (!err || (c->told[i] && now - c->told[i] < NOTICE_INTERVAL_S))
 			continue;
-		c->told[far] = now;
-		give_notice(c, far, err);
+		c->told[i] = now;
+		give_notice(c, (enum cache_failure)i, err);
 	}
 }
 

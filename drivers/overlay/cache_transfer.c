@@ -39,6 +39,50 @@ static uint64_t parts_in(struct cache *c, uint32_t s)
 	return s == CACHE_NO_SLOT ? 0 : cache_slot(c, s)->valid;
 }
 
+/* ---- Checksums of clean slots (cache.verify) ---- */
+
+int cache_sum_parts(struct cache *c, uint32_t s, uint64_t parts, uint64_t *sum)
+{
+	char part[OVERLAY_PART];
+	int err = 0;
+
+	*sum = 0;
+	for (; c->o.verifies && parts && !err; parts &= parts - 1) {
+		unsigned k = (unsigned)__builtin_ctzll(parts);
+
+		err = side_read(&c->o.file, part, sizeof(part),
+				overlay_block_at(&c->o, s) + k * OVERLAY_PART);
+		*sum ^= checksum(part, sizeof(part), k);
+	}
+	return err;
+}
+
+/* Whether a slot has the bytes that it had when it was filled, as far as it has a sum. Its parts
+ * may change meanwhile. As a reader. */
+static bool is_intact(struct cache *c, uint32_t s)
+{
+	struct overlay_slot *slot = cache_slot(c, s), was;
+	bool is_same;
+	uint64_t sum;
+
+	futex_lock(&c->o.lock);
+	was = *slot;
+	futex_unlock(&c->o.lock);
+	/* read_near finds errors of reading. */
+	if (!(was.flags & SLOT_SUMMED) || cache_sum_parts(c, s, was.valid, &sum) ||
+	    sum == was.data)
+		return true;
+	futex_lock(&c->o.lock);
+	is_same = slot->flags & SLOT_SUMMED && slot->valid == was.valid && slot->data == was.data;
+	futex_unlock(&c->o.lock);
+	if (!is_same)
+		return true;
+	c->damaged = was.block;
+	c->failed[CACHE_SUM] = EBADMSG;
+	cache_wake(c);
+	return false;
+}
+
 /* ---- Reading ---- */
 
 struct source {
@@ -97,7 +141,8 @@ static struct source find_source(struct cache *c, uint64_t off, size_t len)
 		found += n * OVERLAY_PART;
 		src.len = min_size(len, found - skip % OVERLAY_PART);
 		cache_hit(&c->index, s);
-		if (part + n < nparts || src.len == len)
+		/* Slots are verified one by one. */
+		if (part + n < nparts || src.len == len || c->o.verifies)
 			break;
 		part = 0;
 		s = find_part(c, ++block, 0);
@@ -128,11 +173,13 @@ static bool forget_clean(struct cache *c, uint64_t off, uint64_t end)
 static int read_near(struct cache *c, const struct source *src, uint64_t off, struct iovec *iov,
 		     int n, size_t *bytes)
 {
-	int err = side_readv(&c->o.file, iov, n, src->place);
+	bool is_bad = c->o.verifies && !is_intact(c, src->slot);
+	int err = is_bad ? -EBADMSG : side_readv(&c->o.file, iov, n, src->place);
 
 	if (!err)
 		return 0;
-	cache_near_failed(c, err);
+	if (!is_bad)
+		cache_near_failed(c, err);
 	if (!forget_clean(c, off, off + *bytes))
 		return err;
 	*bytes = 0;
@@ -201,6 +248,7 @@ struct row {
 	uint32_t slot;
 	unsigned n;                    /* number of slots; 0: there is no room */
 	bool is_new;                   /* whether the slots were free */
+	uint64_t sums[MAX_ROW];        /* sums of the parts that are written to each slot */
 	uint64_t failures;             /* overlay.failures before the blocks were written */
 };
 
@@ -248,6 +296,7 @@ static void end_slot(struct cache *c, const struct row *row, uint32_t s, uint64_
 	uint64_t parts = parts_of(c, block, row->off, row->end) &
 			 ~parts_in(c, cache_find(&c->index, block, true));
 	uint32_t clean = cache_find(&c->index, block, false);
+	struct overlay_slot before = *cache_slot(c, s);
 
 	is_ok = is_ok && parts && clean == (row->is_new ? CACHE_NO_SLOT : s);
 	if (row->is_new && is_ok)
@@ -256,8 +305,12 @@ static void end_slot(struct cache *c, const struct row *row, uint32_t s, uint64_
 		overlay_give_back(&c->o, s, 1);
 	else if (is_ok)
 		cache_set_parts(c, s, parts_in(c, s) | parts);
-	if (is_ok)
-		cache_doubt(c, s);
+	if (!is_ok)
+		return;
+	cache_doubt(c, s);
+	if (parts == parts_of(c, block, row->off, row->end) && !(before.valid & parts) &&
+	    (!before.valid || before.flags & SLOT_SUMMED))
+		cache_add_sum(c, s, before.valid ? before.data : 0, row->sums[s - row->slot]);
 }
 
 static void end_row(struct cache *c, const struct row *row, bool is_ok, const uint64_t *new_only)
@@ -272,7 +325,18 @@ static void end_row(struct cache *c, const struct row *row, bool is_ok, const ui
 	futex_unlock(&c->o.lock);
 }
 
-static int write_row(struct cache *c, const struct row *row, struct cursor at)
+static int sum_row(struct cache *c, struct row *row)
+{
+	uint64_t first = block_of(c, row->off);
+	int err = 0;
+
+	for (unsigned k = 0; k < row->n && !err; k++)
+		err = cache_sum_parts(c, row->slot + k,
+				      parts_of(c, first + k, row->off, row->end), &row->sums[k]);
+	return err;
+}
+
+static int write_row(struct cache *c, struct row *row, struct cursor at)
 {
 	uint64_t place = overlay_block_at(&c->o, row->slot) +
 			 (row->off & (cache_block_bytes(c) - 1)) - row->off;
@@ -287,6 +351,8 @@ static int write_row(struct cache *c, const struct row *row, struct cursor at)
 		cache_has_written(c, bytes);
 		cursor_advance(&at, bytes);
 	}
+	if (!err)
+		err = sum_row(c, row);
 	if (err)
 		cache_near_failed(c, err);
 	return err;

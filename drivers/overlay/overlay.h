@@ -88,9 +88,10 @@
  *	doubtful   it is clean, but a crash empties it, because the store may lose what was written
  *	emptied    a commit that says so makes it free, as it does with an old slot
  *
- * Records have no sums of blocks. A commit makes records of one group after the other, so that a
- * change which comes meanwhile may be in it or not. `size` of the commit is at least as new as all
- * records. The orders 1, 3, 5 and 8 do not apply; instead:
+ * Records of dirty slots have no sums of blocks. `data` of a clean slot may combine, by exclusive
+ * or, the sums of the parts that the slot has. A commit makes records of one group after the other,
+ * so that a change which comes meanwhile may be in it or not. `size` of the commit is at least as
+ * new as all records. The orders 1, 3, 5 and 8 do not apply; instead:
  *	10. The records of a commit, and the blocks, are durable before the commit record is
  *	    written.
  *	11. A part of a clean slot is written only if no record that counts, or may count, says that
@@ -153,6 +154,7 @@ struct overlay;
 #define SLOT_DOUBTFUL 16           /* records of the slot say OVERLAY_DOUBTFUL from now on */
 #define SLOT_DOUBTS_DURABLY 32     /* the record that counts says so */
 #define SLOT_DOUBTS_NEXT 64        /* the record of the commit under way says so */
+#define SLOT_SUMMED 128            /* of the policy cache: `data` is valid for all parts */
 
 struct overlay_slot {
 	uint64_t block;            /* OVERLAY_EMPTY: none */

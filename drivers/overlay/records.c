@@ -93,6 +93,10 @@ struct overlay_record overlay_make_record(const struct overlay *o, uint32_t slot
 		r.valid[0] = s->valid;
 		r.flags = s->flags & SLOT_DOUBTFUL ? OVERLAY_DOUBTFUL :
 			  s->flags & SLOT_CLEAN ? 0 : OVERLAY_DIRTY;
+		if (s->flags & SLOT_SUMMED) {
+			r.flags |= OVERLAY_SUMMED;
+			r.data = s->data;
+		}
 	} else if (s->block != OVERLAY_EMPTY) {
 		r.valid[0] = r.valid[1] = UINT64_MAX;
 		r.data = s->data;
@@ -281,7 +285,8 @@ static int fill_slot(struct scan *s, uint32_t slot)
 	to->sum = r->sum;
 	to->valid = r->valid[0];
 	to->flags = (copy ? SLOT_COPY : 0) | (r->flags & OVERLAY_DIRTY ? 0 : SLOT_CLEAN) |
-		    (r->flags & OVERLAY_DOUBTFUL ? SLOT_DOUBTFUL | SLOT_DOUBTS_DURABLY : 0);
+		    (r->flags & OVERLAY_DOUBTFUL ? SLOT_DOUBTFUL | SLOT_DOUBTS_DURABLY : 0) |
+		    (r->flags & OVERLAY_SUMMED ? SLOT_SUMMED : 0);
 	s->digest ^= r->sum;
 	if (o->policy->checks_blocks && r->block != OVERLAY_EMPTY && r->commit > o->head.home &&
 	    overlay_sum(block) != r->data)

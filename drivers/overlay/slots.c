@@ -307,7 +307,7 @@ void overlay_empty(struct overlay *o, uint32_t slot)
 
 	s->block = OVERLAY_EMPTY;
 	s->valid = 0;
-	s->flags &= ~(SLOT_CLEAN | SLOT_DOUBTFUL);
+	s->flags &= ~(SLOT_CLEAN | SLOT_DOUBTFUL | SLOT_SUMMED);
 	if (s->commit != OVERLAY_NEVER || s->flags & SLOT_ATTEMPTED) {
 		overlay_mark_changed(o, slot);
 		return;

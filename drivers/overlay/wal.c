@@ -134,9 +134,7 @@ static int parse_keys(struct keys *k, const struct ummap_uri *uri, int oflags,
 {
 	int err = 0;
 
-	memset(k, 0, sizeof(*k));
-	k->size = UINT64_MAX;
-	k->keep = 1;
+	*k = (struct keys){ .size = UINT64_MAX, .keep = 1 };
 	if (oflags & UMMAP_O_WRITERS)
 		return keys_refuse(geom, EINVAL, "cannot use wal+ with UMMAP_WRITERS: it writes "
 				   "whole blocks, parts of which other processes may change");

@@ -384,3 +384,44 @@ Test(cache_faults, far_trouble_is_told_once)
 	check(close_store() == -EIO);
 	check(notices == 2, "%u", notices);
 }
+
+/* ---- Checksums ---- */
+
+/* Changes a byte of a clean block in the near file, which must then come from the far store. */
+static void damage_block(uint64_t block)
+{
+	uint64_t place;
+	uint32_t s;
+
+	futex_lock(&h.cache->o.lock);
+	s = cache_find(&h.cache->index, block, false);
+	futex_unlock(&h.cache->o.lock);
+	check(s != CACHE_NO_SLOT, "block %" PRIu64 " has no clean slot", block);
+	place = overlay_block_at(&h.cache->o, s);
+	power_file("near")->bytes[place + 77] ^= 1;
+	check(read_at(block * BLOCK, 100) == 0);
+}
+
+Test(cache_faults, damaged_blocks_come_from_afar)
+{
+	faults_begin();
+	make_far();
+	open_store("cache.verify=yes&cache.dirty=90,1000000");
+	h.driver.set_notice(h.cache, collect_notice, &h);
+	check(write_at(3 * BLOCK, BLOCK, 1) == 0 && cache_write_back(h.cache) == 0);
+	/* The near file has fewer slots than the store has blocks. */
+	for (int i = 0; i < 2; i++)
+		check(read_at(3 * BLOCK, 5 * BLOCK) == 0);
+	check(notices == 0, "%s", last_notice);
+	damage_block(5);
+	while (notices == 0)
+		pause_ms(1);
+	check(strstr(last_notice, "block 5 of the store differs"), "%s", last_notice);
+	damage_block(3);
+	check(close_store() == 0);
+	/* The records have the checksums, too. */
+	open_store("cache.verify=yes");
+	damage_block(7);
+	check(close_store() == 0);
+	check_far(0, SIZE);
+}
