@@ -135,16 +135,33 @@ static inline bool print_damage(const struct job *job, const struct overlay *o)
 
 /* ---- Applying ---- */
 
-/* Writes all commits to the store, and removes the log. The filter does so when a handle is closed.
- * Returns the number of the newest commit. */
-static inline uint64_t apply_log(const struct job *job)
+/* Opens the store through the filter of an overlay, which writes its contents to the store when the
+ * handle is closed. */
+static inline void write_through(const struct job *job, const struct overlay_policy *policy)
 {
-	static char store[STORE_URI_MAX], log[3 * PATH_MAX], uri[sizeof(store) + sizeof(log) + 32];
+	static char store[STORE_URI_MAX], file[3 * PATH_MAX];
+	static char uri[sizeof(store) + sizeof(file) + 32];
 	struct ummap_driver driver = { .struct_size = sizeof(driver) };
 	struct ummap_geom geom;
-	struct overlay o;
 	void *h;
 	int err;
+
+	store_uri(store, job->store);
+	encode(file, job->file);
+	snprintf(uri, sizeof(uri), "%s+%s%c%s.path=%s", policy->scheme, store,
+		 strchr(store, '?') ? '&' : '?', policy->scheme, file);
+	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0)
+		refuse("%s", umerrormsg());
+	err = driver.close(h);
+	if (err)
+		refuse("cannot apply '%s' to '%s': %s. The %s is kept", job->file, job->store,
+		       strerror(-err), policy->file);
+}
+
+/* Writes all commits to the store, and removes the log. Returns the number of the newest commit. */
+static inline uint64_t apply_log(const struct job *job)
+{
+	struct overlay o;
 
 	/* Opening the store would create a missing log, but look_at ends the command. */
 	look_at(job, &any_log, UMMAP_LOCK_NONE, &o);
@@ -152,16 +169,7 @@ static inline uint64_t apply_log(const struct job *job)
 	if (*o.head.store.name && *job->path && !is_called(job->path, o.head.store.name))
 		refuse("cannot apply '%s' to '%s': it is the log of another store, '%s'. Try %s",
 		       job->file, job->store, o.head.store.name, job->remedy);
-	store_uri(store, job->store);
-	encode(log, job->file);
-	snprintf(uri, sizeof(uri), "wal+%s%cwal.path=%s", store, strchr(store, '?') ? '&' : '?',
-		 log);
-	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0)
-		refuse("%s", umerrormsg());
-	err = driver.close(h);
-	if (err)
-		refuse("cannot apply '%s' to '%s': %s. The log is kept", job->file, job->store,
-		       strerror(-err));
+	write_through(job, &any_log);
 	return o.newest.number;
 }
 
@@ -213,30 +221,16 @@ static inline uint64_t apply_changes(const struct job *job)
 	return o.newest.number;
 }
 
-/* Writes the dirty blocks of a near file back to its store, as the filter does when a handle is
- * closed. The file stays. Returns the number of the newest commit. */
+/* Writes the dirty blocks of a near file, which stays, to its store. Returns the number of the
+ * newest commit. */
 static inline uint64_t flush_near(const struct job *job)
 {
-	static char far[STORE_URI_MAX], near[3 * PATH_MAX], uri[sizeof(far) + sizeof(near) + 32];
-	struct ummap_driver driver = { .struct_size = sizeof(driver) };
-	struct ummap_geom geom;
 	struct overlay o;
-	void *h;
-	int err;
 
 	/* Opening the store would create a missing near file, but look_at ends the command. */
 	look_at(job, &any_near, UMMAP_LOCK_NONE, &o);
 	overlay_close(&o);
-	store_uri(far, job->store);
-	encode(near, job->file);
-	snprintf(uri, sizeof(uri), "cache+%s%ccache.path=%s", far, strchr(far, '?') ? '&' : '?',
-		 near);
-	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0)
-		refuse("%s", umerrormsg());
-	err = driver.close(h);
-	if (err)
-		refuse("cannot write back to '%s': %s. The dirty blocks stay in '%s'", job->store,
-		       strerror(-err), job->file);
+	write_through(job, &any_near);
 	return o.newest.number;
 }
 
