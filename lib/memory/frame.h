@@ -3,7 +3,7 @@
 #ifndef FRAME_H
 #define FRAME_H
 
-#include "memory/freelist.h"
+#include "memory/arena.h"
 
 /* Frames of one type and size. */
 struct frame_class {

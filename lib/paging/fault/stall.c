@@ -15,7 +15,7 @@
 #include "budget/budget.h"
 #include "paging/residency/evict.h"
 #include "paging/mapping/lookup.h"
-#include "paging/sync/flush.h"
+#include "paging/sync/sync.h"
 #include "paging/sync/writeback.h"
 
 #include <string.h>

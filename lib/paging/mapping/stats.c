@@ -12,7 +12,7 @@
 #include "paging/mapping/shared_copy.h"
 #include "paging/residency/neighbors.h"
 #include "paging/residency/pagecache.h"
-#include "paging/sync/flush.h"
+#include "paging/sync/sync.h"
 #include "paging/sync/writeback.h"
 #include "node/node.h"
 

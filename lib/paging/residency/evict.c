@@ -13,7 +13,7 @@
 #include "engine/engine.h"
 #include "engine/discard.h"
 #include "engine/messages.h"
-#include "paging/sync/flush.h"
+#include "paging/sync/sync.h"
 #include "budget/share.h"
 #include "paging/residency/pagecache.h"
 #include "paging/fault/segment.h"

@@ -13,7 +13,6 @@
 #include "engine/sigsegv.h"
 #include "paging/residency/assemble.h"
 #include "paging/residency/evict.h"
-#include "paging/sync/flush.h"
 #include "paging/mapping/inplace.h"
 #include "paging/residency/pagecache.h"
 #include "base/log.h"
