@@ -256,6 +256,29 @@ void freelist_push(struct freelist *l, uint32_t frame)
 	}
 }
 
+/* Records that n frames have left the lists. */
+static void count_popped(struct freelist *l, uint32_t n)
+{
+	l->count -= n;
+	if (l->count < l->least)
+		l->least = l->count;
+}
+
+uint32_t freelist_pop_whole(struct freelist *l)
+{
+	uint32_t frame = l->whole, n;
+
+	if (frame == FRAME_NONE)
+		return FRAME_NONE;
+	n = arena_of(frame)->tracked;
+	frame -= frame % n;
+	for (uint32_t i = 0; i < n; i++)
+		link_out(&l->whole, frame + i);
+	arena_of(frame)->free[frame & 0xffff] = 0;
+	count_popped(l, n);
+	return frame;
+}
+
 uint32_t freelist_pop(struct freelist *l)
 {
 	bool is_loose = l->loose != FRAME_NONE;
@@ -272,8 +295,6 @@ uint32_t freelist_pop(struct freelist *l)
 		move_others(frame, n, &l->whole, &l->loose);
 	}
 	arena_of(frame)->free[(frame & 0xffff) / n * n]--;
-	l->count--;
-	if (l->count < l->least)
-		l->least = l->count;
+	count_popped(l, 1);
 	return frame;
 }

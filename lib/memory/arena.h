@@ -102,6 +102,10 @@ void freelist_push(struct freelist *l, uint32_t frame);
  * huge page from the first to the last. FRAME_NONE: both lists are empty. */
 uint32_t freelist_pop(struct freelist *l);
 
+/* Returns the first frame of a whole huge page and removes all of its frames; FRAME_NONE: no huge
+ * page is free as a whole. */
+uint32_t freelist_pop_whole(struct freelist *l);
+
 /* May be called without the lock. */
 static inline bool freelist_is_empty(const struct freelist *l)
 {
