@@ -29,8 +29,8 @@ size_t arena_frames(size_t len)
 
 static size_t tables_len(size_t frames)
 {
-	return frames * (2 * sizeof(uint32_t) + sizeof(uint8_t) + 2 * sizeof(bool) +
-			 sizeof(_Atomic bool));
+	return frames * (sizeof(struct frame_guess) + 2 * sizeof(uint32_t) + sizeof(uint8_t) +
+			 2 * sizeof(bool) + sizeof(_Atomic bool));
 }
 
 static bool keep_from_children(char *pool, size_t len)
@@ -84,13 +84,14 @@ uint32_t arena_add(const struct frame_type *type, bool shared, size_t len, uint3
 		return ARENA_NONE;
 	a->type = type;
 	a->shared = shared;
-	a->next = sys_map_anonymous(tables_len(n));
-	if (!a->next || !prepare_arena(a, n * len)) {
+	a->guess = sys_map_anonymous(tables_len(n));
+	if (!a->guess || !prepare_arena(a, n * len)) {
 		raw_munmap(a->base, n * len);
-		if (a->next)
-			raw_munmap(a->next, tables_len(n));
+		if (a->guess)
+			raw_munmap(a->guess, tables_len(n));
 		return ARENA_NONE;
 	}
+	a->next = (uint32_t *)(a->guess + n);
 	a->prev = a->next + n;
 	a->free = (uint8_t *)(a->prev + n);
 	a->readonly = (bool *)(a->free + n);
@@ -193,7 +194,7 @@ void arena_forget(void)
 {
 	/* The child does not have the frames, but the tables are ordinary lazy memory. */
 	for (uint32_t i = 0; i < arena_count; i++)
-		raw_munmap(arenas[i].next, tables_len(arenas[i].frames));
+		raw_munmap(arenas[i].guess, tables_len(arenas[i].frames));
 	memset(arenas, 0, arena_count * sizeof(*arenas));
 	shared_pool_forget();
 	arena_count = 0;

@@ -15,6 +15,7 @@
 #include "paging/fault/segment.h"
 #include "paging/residency/evict.h"
 #include "paging/residency/readahead.h"
+#include "paging/sync/guess.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -41,6 +42,7 @@ int neighbors_begin(struct mapping *map)
 	if (!stamps)
 		return -ENOMEM;
 	raw_madvise(stamps, len, MADV_DONTFORK);
+	guess_start();
 	transfer_begin(&map->residency.transfer, stamps, map->segs, map->shift, count_memory(map));
 	return 0;
 }

@@ -18,6 +18,8 @@
 #include "paging/sync/sync.h"
 
 #include "base/log.h"
+#include "paging/sync/commit.h"
+#include "paging/sync/guess.h"
 #include "paging/mapping/inplace.h"
 #include "paging/mapping/lock.h"
 #include "paging/fault/segment.h"
@@ -27,10 +29,15 @@
 
 /* ---- Flush ---- */
 
+bool flush_is_open(const struct mapping *map, const struct seg *s, uint64_t time)
+{
+	return seg_has(s, SEG_STORED) &&
+	       ((time - map->sync.flush.settled) & SEG_TIME_MASK) <= 1;
+}
+
 static bool is_open(const struct mapping *map, const struct seg *s)
 {
-	return seg_has(s, SEG_STORED) && !seg_has(s, SEG_DIRTY) &&
-	       ((seg_time(s) - map->sync.flush.settled) & SEG_TIME_MASK) <= 1;
+	return !seg_has(s, SEG_DIRTY) && flush_is_open(map, s, seg_time(s));
 }
 
 void flush_leaves(struct mapping *map, const struct seg *s)
@@ -72,6 +79,8 @@ static void redirty_segments(struct mapping *map)
 		seg_lock(s);
 		if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_AHEAD) && is_open(map, s))
 			flush_again(map, i, s);
+		else if (seg_has(s, SEG_VALID | SEG_DIRTY))
+			guess_note_failure(map, s);
 		seg_unlock(s);
 	}
 }
@@ -119,7 +128,13 @@ int flush_written(struct mapping *map)
 	futex_lock(&map->sync.flush.turn);
 	if (atomic_exchange(&map->sync.flush.due, false) || counts_syncs(map)) {
 		map->sync.flush.generation++;
+		/* Changes that are newer than a commit in flight become writable by this flush. A
+		 * thread that lacks memory waits for it. */
+		if (commit_runs(map))
+			writeback_begin();
 		err = io_flush(map->backings[map->current].store, &kept, &map->stat.io);
+		if (commit_runs(map))
+			writeback_end();
 		flush_end(map, err, kept);
 		if (err) {
 			map->sync.flush.due = true;
@@ -250,6 +265,8 @@ bool sync_some(struct mapping *map, size_t *at, size_t last)
 	uint64_t until = sys_now() + SYNC_PART_MS;
 	int err = 0;
 
+	if (commit_await_for(map, SYNC_PART_MS))
+		return true;
 	if (map->in_place || map_in_order(map))
 		return false;
 	last = min_size(last, map->segs);
@@ -270,6 +287,7 @@ int sync_all(struct mapping *map)
 {
 	int err, earlier;
 
+	commit_await(map);
 	err = map->in_place ? inplace_sync(map, 0, map->size) : sync_segments(map);
 	earlier = writeback_take_error(map);
 	if (!err && earlier && !map->in_place)
@@ -286,6 +304,7 @@ int sync_write(struct mapping *map)
 {
 	int err;
 
+	commit_await(map);
 	/* The older store of a migration is closed, so the current one has to be durable. */
 	if (map->in_place || map->migration)
 		return map->in_place ? 0 : sync_all(map);

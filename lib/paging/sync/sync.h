@@ -61,6 +61,9 @@ static inline void flush_note(struct mapping *map, struct seg *s)
 {
 	seg_set_time(s, map->sync.flush.generation);
 }
+/* Whether bytes of the segment that were written at this time, by the clock of flush_note, may not
+ * be durable. */
+bool flush_is_open(const struct mapping *map, const struct seg *s, uint64_t time);
 void flush_leaves(struct mapping *map, const struct seg *s);
 void flush_again(struct mapping *map, size_t i, struct seg *s);
 /* For the only user of a mapping that has been switched to another store: losses of the old store
