@@ -265,6 +265,7 @@ static PyMethodDef methods[] = {
 	{ "parse_size", module_parse_size, METH_O, NULL },
 	{ "parse_percent", module_parse_percent, METH_O, NULL },
 	{ "stat", module_stat, METH_NOARGS, NULL },
+	{ "end_sync", mapping_end_sync, METH_VARARGS, NULL },
 	{ "store_size", module_store_size, METH_VARARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };
