@@ -286,6 +286,14 @@
 
 /* Loads of a node copy at a time in one process; more threads wait for a buffer. Not measured. */
 #define COPY_BUFFERS 8
+/* Part of the budget of a node copy that a list of segments to prefetch may take if the copy is
+ * full: as for other mappings (PREFETCH_PART). */
+#define COPY_PREFETCH_PART 8
+/* Interval in ms at which a process whose budget can grow looks at its node copies; and for how
+ * many ms a copy may exceed its budget. A process that joins gets its budget within this time. Not
+ * measured. */
+#define COPY_ADJUST_MS 100
+#define COPY_EXCESS_MS 2000
 /* Bytes of a load in order, unless a segment is larger. Not measured. */
 #define MAX_COPY_LOAD_BYTES ((size_t)1 << 20)
 

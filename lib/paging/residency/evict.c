@@ -13,7 +13,8 @@
 #include "engine/engine.h"
 #include "engine/discard.h"
 #include "engine/messages.h"
-#include "paging/sync/flush.h"
+#include "paging/sync/commit.h"
+#include "paging/sync/sync.h"
 #include "budget/share.h"
 #include "paging/residency/pagecache.h"
 #include "paging/fault/segment.h"
@@ -87,7 +88,8 @@ static bool discard_segment(struct mapping *map, size_t i, struct seg *s)
 	/* The segment returns to its list meanwhile, because a write changes its place there. */
 	if (!clean) {
 		seg_put_back(map, s);
-		clean = !map_in_order(map) && writeback_locked(map, i, i + 1) == 0 &&
+		clean = !map_in_order(map) && !commit_bars(map, s) &&
+			writeback_locked(map, i, i + 1) == 0 &&
 			!seg_has(s, SEG_DIRTY);
 		if (clean)
 			cache_remove(&map->member, s);
