@@ -16,6 +16,7 @@ static uint8_t store[SIZE], durable[SIZE]; /* data that were written, and data t
 static _Atomic bool closed;                /* whether writes wait */
 static _Atomic uint64_t fails_at = UINT64_MAX; /* a write that has this offset fails */
 static _Atomic int flush_error;
+static size_t seg_size = SEG;              /* of the mappings */
 static _Atomic unsigned writes, flushes;
 
 static int gate_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
@@ -82,7 +83,7 @@ static uint8_t *map_gate(size_t budget, unsigned flags)
 
 	set_budget(budget);
 	check(ummap_driver_register(&gate) == 0);
-	attr.seg_size = SEG;
+	attr.seg_size = seg_size;
 	attr.flags = flags;
 	check(ummap_open("gate:x", SIZE, 0, READ_WRITE, &attr, &m) == 0);
 	return m;
@@ -420,6 +421,42 @@ static void store_meanwhile(void *segments)
 	       (uint64_t)rounds[0]);
 }
 
+static void store_meanwhile_to_pages(void *segments)
+{
+	seg_size = UMMAP_SEG_AUTO;
+	store_meanwhile(segments);
+}
+
+/* Pages that became writable before a store: changes before the moment, and changes during the
+ * commit that restore the earlier contents, or are the first ones. */
+static void store_back(void *unused)
+{
+	uint8_t *m;
+	struct umsync_handle *h;
+
+	(void)unused;
+	seg_size = UMMAP_SEG_AUTO;
+	fill(store, SIZE, 0, 1);
+	m = map_gate(3 * SIZE, 0);
+	check(umadvise(m, SIZE, UMMAP_ADV_SEQUENTIAL) == 0);
+	fill(m, 12 * KIB, 0, 2);
+	closed = true;
+	h = begin(m);
+	fill(m + 8 * KIB, 8 * KIB, 8 * KIB, 1);
+	fill(m + 16 * KIB, 4 * KIB, 16 * KIB, 3);
+	closed = false;
+	finish(h);
+	check_bytes(durable, 12 * KIB, 0, 2);
+	check_bytes(durable + 12 * KIB, SIZE - 12 * KIB, 12 * KIB, 1);
+	check(umsync(m, 1) == 0);
+	check_bytes(durable, 8 * KIB, 0, 2);
+	check_bytes(durable + 8 * KIB, 8 * KIB, 8 * KIB, 1);
+	check_bytes(durable + 16 * KIB, 4 * KIB, 16 * KIB, 3);
+	check_bytes(m, 8 * KIB, 0, 2);
+	check_bytes(m + 8 * KIB, 8 * KIB, 8 * KIB, 1);
+	check(umunmap(m, 1) == 0);
+}
+
 /* ---- Kills: with wal+, the file has all of a commit or nothing of it ---- */
 
 static char wal_path[400];
@@ -510,7 +547,9 @@ int main(void)
 		run("imports", refuse_imports, 0);
 	run("fork", fork_in_flight, 0);
 	run("rate", limit_rate, 0);
+	run("changes back", store_back, 0);
 	run("threads", store_meanwhile, 3 * SEGS);
+	run("threads, pages", store_meanwhile_to_pages, SEGS / 2);
 	run("threads, little memory", store_meanwhile, SEGS);
 	run("threads, very little memory", store_meanwhile, SEGS / 4);
 	run("kills", kill_often, 0);
