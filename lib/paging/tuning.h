@@ -192,6 +192,11 @@
  * many at least. */
 #define MAX_SAMPLE_SHIFT 10
 #define MIN_SAMPLED_AREAS 4
+/* Blocks accessed one after another from which on the next one is loaded in the background. With
+ * two, reads at random of single pages load blocks in vain that change decisions. */
+#define MIN_STREAM_BLOCKS 3
+/* Bytes of a block that is worth waking a worker. Not measured. */
+#define MIN_BACKGROUND_BLOCK_BYTES ((size_t)64 << 10)
 /* Part of an account's frames that neighbors may have which were not accessed. */
 #define MAX_AHEAD_PART 8
 /* Accesses to the sample between two decisions; and misses of the current level in the sample after
@@ -259,6 +264,11 @@
 /* Bytes of a segment that changes during its write which are written at a time: they are on the
  * stack meanwhile. */
 #define BUSY_WRITE_BYTES 512
+
+/* sync/guess.c. Segments that become writable before a store, as a multiple of the dirty ones
+ * before them, and at most. */
+#define GUESS_FACTOR 4
+#define MAX_GUESSED_SEGMENTS ((size_t)64)
 
 /* sync/flusher.c: the background thread. ms between two rounds: flush intervals are in seconds. */
 #define ROUND_PERIOD_MS 1000

@@ -12,7 +12,8 @@
 #include "paging/mapping/shared_copy.h"
 #include "paging/residency/neighbors.h"
 #include "paging/residency/pagecache.h"
-#include "paging/sync/flush.h"
+#include "paging/sync/commit.h"
+#include "paging/sync/sync.h"
 #include "paging/sync/writeback.h"
 #include "node/node.h"
 
@@ -36,7 +37,7 @@ static const struct {
 	FIELD(read_errors), FIELD(write_errors), FIELD(resident_bytes), FIELD(inactive_bytes),
 	FIELD(dirty_bytes), FIELD(pinned_bytes), FIELD(budget_bytes), FIELD(held_bytes),
 	FIELD(over_budget_peak), FIELD(mappings), FIELD(pagecache_bytes), FIELD(lost_bytes),
-	FIELD(waiting_bytes),
+	FIELD(waiting_bytes), FIELD(commit_bytes),
 };
 
 void stats_print(const char *where, const struct umstat *st)
@@ -97,6 +98,7 @@ static void add_counters(const struct mapping *map, struct umstat *st)
 	st->pinned_bytes += map->life.pinned;
 	st->pagecache_bytes += pagecache_bytes(map);
 	st->lost_bytes += flush_lost(map);
+	st->commit_bytes += commit_bytes(map);
 }
 
 void stats_map(const struct mapping *map, struct umstat *st)
@@ -118,7 +120,7 @@ void stats_ending(const struct mapping *map)
 	add_counters(map, &ended);
 	ended.resident_bytes = ended.inactive_bytes = ended.dirty_bytes = ended.pinned_bytes = 0;
 	ended.pagecache_bytes = 0;
-	ended.waiting_bytes = 0;
+	ended.waiting_bytes = ended.commit_bytes = 0;
 	futex_unlock(&lock);
 }
 

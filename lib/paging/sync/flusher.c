@@ -13,7 +13,7 @@
 #include "engine/sigsegv.h"
 #include "paging/residency/assemble.h"
 #include "paging/residency/evict.h"
-#include "paging/sync/flush.h"
+#include "paging/sync/commit.h"
 #include "paging/mapping/inplace.h"
 #include "paging/residency/pagecache.h"
 #include "base/log.h"
@@ -49,7 +49,7 @@ static void flush_old(struct mapping *map)
 	uint64_t interval = (uint64_t)map->flush_interval * 1000, now = sys_now();
 	int err;
 
-	if (map->flush_interval == 0 || now < interval)
+	if (map->flush_interval == 0 || now < interval || commit_runs(map))
 		return;
 	if (map->in_place) {
 		keep_error(map, inplace_sync_old(map, interval));
@@ -58,7 +58,8 @@ static void flush_old(struct mapping *map)
 	err = map_in_order(map) ? sync_migrate(map, 0, map->segs) : 0;
 	if (!err)
 		err = writeback_range(map, 0, map->segs, now - interval + 1);
-	if (!err)
+	/* A thread that wants to be the only user is not delayed. */
+	if (!err && !map_is_frozen(map))
 		err = flush_background(map);
 	keep_error(map, err);
 }
