@@ -29,7 +29,7 @@ static const char *file;
 static size_t size, budget, segment;
 static struct memcg group;
 
-/* What the processes of one measurement have in common. */
+/* Counters that the processes of one measurement share. */
 static struct {
 	_Atomic unsigned ready, done;
 	_Atomic uint64_t read_bytes, held_bytes;
