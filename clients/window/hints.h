@@ -43,6 +43,7 @@ struct hints {
 	bool storage_first, unlink, discard;
 	bool fencesync;                /* MPI_Win_fence makes the window durable */
 	bool writers;                  /* other mappings write to the same bytes, too */
+	bool node_cache;               /* read-only: ranks share memory (UMMAP_NODE) */
 	bool consistent;               /* syncs are moments of all ranks (moment.h) */
 	bool local;                    /* ranks of one machine access memory without MPI */
 	enum winsync winsync;          /* effect of MPI_Win_sync */

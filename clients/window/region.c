@@ -148,12 +148,12 @@ static void note_mpiio_file(struct region *region)
 static int open_file(struct region *region, struct error *e)
 {
 	const struct hints *h = &region->hints;
-	int flags = h->nameless ? O_TMPFILE : O_CREAT;
-	int fd = open(h->filename, flags | O_RDWR | O_CLOEXEC, h->perm);
+	int flags = h->node_cache ? O_RDONLY : O_RDWR | (h->nameless ? O_TMPFILE : O_CREAT);
+	int fd = open(h->filename, flags | O_CLOEXEC, h->perm);
 
 	if (fd < 0) {
-		error_errno(e, errno, "cannot open '%s' for reading and writing: %s", h->filename,
-			    strerror(errno));
+		error_errno(e, errno, "cannot open '%s' for reading%s: %s", h->filename,
+			    h->node_cache ? "" : " and writing", strerror(errno));
 		return -1;
 	}
 	extent_file(&region->extent, fd, h->offset, region->size);
@@ -227,7 +227,8 @@ static int map_uri(const struct region *region, const char *driver, const char *
 	region_uri(uri, sizeof(uri), h->consistent ? logged : driver, path);
 	if (hints_by_mpiio(h))
 		add_mpiio_keys(uri, sizeof(uri), h);
-	return ummpi_open(uri, region->stored_len, offset, PROT_READ | PROT_WRITE, attr, base);
+	return ummpi_open(uri, region->stored_len, offset,
+			  h->node_cache ? PROT_READ : PROT_READ | PROT_WRITE, attr, base);
 }
 
 /* Maps an open store, or the file by the driver of the hint or of the environment, or by the driver
@@ -321,6 +322,10 @@ static void map_storage(struct region *region, size_t budget, struct error *e)
 	attr.on_full = h->on_full;
 	attr.before = region->stored_from;
 	attr.after = whole_pages(memory_behind(region));
+	if (h->node_cache) {
+		attr.flags = UMMAP_NODE;
+		h->engine = ENGINE_SIGBUS;
+	}
 	h->engine = engine_choose(h->engine, is_for_others(h), &attr);
 	if (!map_shared(region, &from, &attr, &base) && map_source(region, &from, &attr, &base) < 0)
 		set_map_error(h, e);
@@ -421,10 +426,11 @@ static void build(struct region *region, struct error *e)
 
 /* Adds window memory to the list, and checks that no other window of this process has bytes of the
  * file in common with it: each would write its own version of them. With storage_alloc_writers the
- * memory has no extent, and the library's locks keep other mappings from the bytes. */
+ * memory has no extent, and the library's locks keep other mappings from the bytes. Nor has a
+ * read-only window. */
 static void add_to_list(struct region *region, struct error *e)
 {
-	if (region->hints.writers)
+	if (region->hints.writers || region->hints.node_cache)
 		region->extent = (struct extent){ .to = 0 };
 	pthread_mutex_lock(&lock);
 	for (const struct region *a = regions; a; a = a->next) {
