@@ -192,6 +192,11 @@
  * many at least. */
 #define MAX_SAMPLE_SHIFT 10
 #define MIN_SAMPLED_AREAS 4
+/* Blocks accessed one after another from which on the next one is loaded in the background. With
+ * two, reads at random of single pages load blocks in vain that change decisions. */
+#define MIN_STREAM_BLOCKS 3
+/* Bytes of a block that is worth waking a worker. Not measured. */
+#define MIN_BACKGROUND_BLOCK_BYTES ((size_t)64 << 10)
 /* Part of an account's frames that neighbors may have which were not accessed. */
 #define MAX_AHEAD_PART 8
 /* Accesses to the sample between two decisions; and misses of the current level in the sample after

@@ -103,7 +103,8 @@ Test(automatic, advice)
 		pause_ms(5);
 	read = stat_of(m).read_bytes;
 	check_bytes(m + 8 * MIB, MIB, 8 * MIB, 1);
-	check(stat_of(m).read_bytes == read);
+	/* The block after the end may be loaded, too. */
+	check(stat_of(m).read_bytes <= read + 64 * KIB);
 }
 
 /* Only pages that the program has stored to are written. */
@@ -275,6 +276,31 @@ Test(automatic, grows)
 	fill(moved, 4 * MIB, 0, 2);
 	check(umunmap(moved, 1) == 0);
 	check_file(fd, 0, 4 * MIB, 0, 2);
+}
+
+/* Waits until the library has read so many bytes. */
+static void await_read(uint8_t *m, uint64_t bytes)
+{
+	for (int tries = 0; stat_of(m).read_bytes < bytes && tries < 2000; tries++)
+		pause_ms(5);
+	check(stat_of(m).read_bytes == bytes, "%" PRIu64, stat_of(m).read_bytes);
+}
+
+/* While the program accesses one block after another, the next one is loaded in the background. */
+Test(automatic, next_block)
+{
+	uint8_t *m = map_big(PROT_READ);
+	uint64_t faults;
+
+	check(umadvise(m, SIZE, UMMAP_ADV_SEQUENTIAL) == 0);
+	check_bytes(m, 4 * MIB + PAGE, 0, 1);
+	await_read(m, 8 * MIB);
+	check_bytes(m + 6 * MIB, PAGE, 6 * MIB, 1);
+	check(stat_of(m).readahead_hits == 1, "%" PRIu64, stat_of(m).readahead_hits);
+	await_read(m, 10 * MIB);
+	faults = stat_of(m).read_faults;
+	check_bytes(m + 6 * MIB, 4 * MIB, 6 * MIB, 1);
+	check(stat_of(m).read_faults == faults + 1, "%" PRIu64, stat_of(m).read_faults - faults);
 }
 
 /* Engines that do not copy have segments of the default size. */

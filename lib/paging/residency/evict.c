@@ -2,8 +2,8 @@
 /*
  * Finds frames: free ones, those of inactive segments, and those of resident segments, which are
  * deactivated for it. The frame of a dirty segment is used again only after it was written. Only
- * faults evict resident segments. The caller holds the lock of a segment, so the locks of other
- * segments are only tried.
+ * faults and loads of neighbors evict resident segments. The caller holds the lock of a segment, so
+ * the locks of other segments are only tried.
  */
 #include "paging/residency/evict.h"
 
