@@ -13,7 +13,7 @@
 #include "paging/residency/neighbors.h"
 #include "paging/residency/pagecache.h"
 #include "paging/sync/commit.h"
-#include "paging/sync/flush.h"
+#include "paging/sync/sync.h"
 #include "paging/sync/writeback.h"
 #include "node/node.h"
 
