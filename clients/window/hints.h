@@ -14,7 +14,7 @@
 /* TYPE_OBJECT is only a value of the hint: the window then has TYPE_STORAGE and an `object`. */
 enum hints_type { TYPE_NONE, TYPE_MEMORY, TYPE_STORAGE, TYPE_OBJECT };
 
-enum winsync { WINSYNC_DEFAULT, WINSYNC_MEMORY, WINSYNC_STORAGE };
+enum winsync { WINSYNC_DEFAULT, WINSYNC_MEMORY, WINSYNC_STORAGE, WINSYNC_ASYNC };
 
 #define HINT_TEXT (MPI_MAX_INFO_VAL + 1)
 #define FACTOR_AUTO (-1.0)

@@ -12,6 +12,7 @@
 #define SEGS ((size_t)64)
 #define SIZE (SEGS * SEG)
 
+static size_t seg_size = SEG;
 static uint8_t store[SIZE], durable[SIZE]; /* data that were written, and data that were flushed */
 static _Atomic bool closed;                /* whether writes wait */
 static _Atomic uint64_t fails_at = UINT64_MAX; /* a write that has this offset fails */
@@ -240,6 +241,8 @@ static void do_without_copies(void *unused)
 		if (round == 7) {
 			check_fails(umsync_wait(&h), EIO);
 			fails_at = UINT64_MAX;
+			/* An eviction may have failed, too, which the next sync reports. */
+			check(umsync(m, 0) == 0 || errno == EIO);
 		} else {
 			finish(h);
 			check_bytes(durable, SIZE, 0, round);
@@ -344,9 +347,14 @@ static _Atomic bool stop;
 static void place_words(uint8_t *m)
 {
 	for (size_t t = 0; t < THREADS; t++) {
-		for (size_t w = 0; w < WORDS; w++)
-			words[t][w] = (uint64_t *)(void *)(m + (w * 29 + t * 7) % SEGS * SEG +
+		for (size_t w = 0; w < WORDS; w++) {
+			/* Pages in their order, for UMMAP_SEG_AUTO; or segments in another one. */
+			size_t at = seg_size == UMMAP_SEG_AUTO ? (t * WORDS + w) * 4096 :
+				    (w * 29 + t * 7) % SEGS * SEG;
+
+			words[t][w] = (uint64_t *)(void *)(m + at +
 							   (t * WORDS + w) * sizeof(uint64_t));
+		}
 	}
 }
 
@@ -360,6 +368,23 @@ static void *store_rounds(void *number)
 		for (size_t w = 0; w < WORDS; w++)
 			*(volatile uint64_t *)words[t][w] = round;
 		rounds[t] = round;
+	}
+	return NULL;
+}
+
+/* Changes bytes of pages that have no words, and changes some of them back. */
+static void *flip_bytes(void *mapping)
+{
+	uint8_t *pages = (uint8_t *)mapping + THREADS * WORDS * 4096;
+	uint64_t random = 5;
+
+	while (!stop) {
+		size_t first = next_random(&random) % 64, n = next_random(&random) % 64;
+
+		for (size_t p = first; p < first + n; p++)
+			pages[p * 4096 + 4000] ^= 1;
+		for (size_t p = first + n; p-- > first && next_random(&random) % 16;)
+			pages[p * 4096 + 4000] ^= 1;
 	}
 	return NULL;
 }
@@ -388,12 +413,13 @@ static void store_meanwhile(void *segments)
 	uint8_t *m = map_gate((size_t)(uintptr_t)segments * SEG, 0);
 	double until = now() + stress_seconds(2, 20);
 	uint64_t random = 1, least[THREADS];
-	pthread_t threads[THREADS];
+	pthread_t threads[THREADS + 1];
 	unsigned commits = 0;
 
 	place_words(m);
 	for (size_t t = 0; t < THREADS; t++)
 		check(pthread_create(&threads[t], NULL, store_rounds, (void *)t) == 0);
+	check(pthread_create(&threads[THREADS], NULL, flip_bytes, m) == 0);
 	while (now() < until) {
 		struct umsync_handle *h;
 
@@ -411,9 +437,10 @@ static void store_meanwhile(void *segments)
 			check(umsync(m, (int)(next_random(&random) % 2)) == 0);
 	}
 	stop = true;
-	for (size_t t = 0; t < THREADS; t++)
+	for (size_t t = 0; t <= THREADS; t++)
 		check(pthread_join(threads[t], NULL) == 0);
-	check(umunmap(m, 1) == 0);
+	check(umsync(m, 0) == 0 && memcmp(m, durable, SIZE) == 0);
+	check(umunmap(m, 0) == 0);
 	for (size_t t = 0; t < THREADS; t++)
 		least[t] = rounds[t];
 	check_moment(durable, m, least);
@@ -527,6 +554,12 @@ static void kill_often(void *unused)
 	check(kills > 0);
 }
 
+static void store_to_pages(void *segments)
+{
+	seg_size = UMMAP_SEG_AUTO;
+	store_meanwhile(segments);
+}
+
 static void run(const char *name, void (*body)(void *), uintptr_t arg)
 {
 	printf("%s\n", name);
@@ -552,6 +585,8 @@ int main(void)
 	run("threads, pages", store_meanwhile_to_pages, SEGS / 2);
 	run("threads, little memory", store_meanwhile, SEGS);
 	run("threads, very little memory", store_meanwhile, SEGS / 4);
+	run("threads, pages", store_to_pages, 3 * SEGS);
+	run("threads, pages, little memory", store_to_pages, SEGS / 2);
 	run("kills", kill_often, 0);
 	return 0;
 }

@@ -161,6 +161,7 @@ static void fill_maps(struct process *p, double seconds)
 		p->map[i].seg_size = map->seg_size;
 		p->map[i].sharers = map->sharers;
 		p->map[i].transfer_bytes = map->st.transfer_bytes;
+		p->map[i].commit_bytes = map->st.commit_bytes;
 	}
 }
 
