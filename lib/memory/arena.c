@@ -28,8 +28,8 @@ size_t arena_frames(size_t len)
 
 static size_t tables_len(size_t frames)
 {
-	return frames * (2 * sizeof(uint32_t) + sizeof(uint8_t) + 2 * sizeof(bool) +
-			 sizeof(_Atomic bool));
+	return frames * (sizeof(struct frame_use) + 2 * sizeof(uint32_t) + sizeof(uint8_t) +
+			 2 * sizeof(bool) + sizeof(_Atomic bool));
 }
 
 static bool keep_from_children(char *pool, size_t len)
@@ -69,7 +69,8 @@ static bool prepare_arena(const struct arena *a, size_t len)
 	return !a->type->prepare || a->type->prepare(a->base, len) == 0;
 }
 
-uint32_t arena_add(const struct frame_type *type, bool shared, size_t len, uint32_t older)
+uint32_t arena_add(struct frame_class *owner, const struct frame_type *type, bool shared,
+		   size_t len, unsigned place, uint32_t older)
 {
 	struct arena *a = &arenas[arena_count];
 	size_t n = arena_frames(len);
@@ -83,13 +84,14 @@ uint32_t arena_add(const struct frame_type *type, bool shared, size_t len, uint3
 		return ARENA_NONE;
 	a->type = type;
 	a->shared = shared;
-	a->next = sys_map_anonymous(tables_len(n));
-	if (!a->next || !prepare_arena(a, n * len)) {
+	a->use = sys_map_anonymous(tables_len(n));
+	if (!a->use || !prepare_arena(a, n * len)) {
 		raw_munmap(a->base, n * len);
-		if (a->next)
-			raw_munmap(a->next, tables_len(n));
+		if (a->use)
+			raw_munmap(a->use, tables_len(n));
 		return ARENA_NONE;
 	}
+	a->next = (uint32_t *)(a->use + n);
 	a->prev = a->next + n;
 	a->free = (uint8_t *)(a->prev + n);
 	a->readonly = (bool *)(a->free + n);
@@ -100,6 +102,8 @@ uint32_t arena_add(const struct frame_type *type, bool shared, size_t len, uint3
 	a->tracked = type->whole && arena_per_huge(len) <= ARENA_MAX_TRACKED ?
 		     arena_per_huge(len) : 1;
 	a->unpopulated = 0;
+	a->owner = owner;
+	a->place = place;
 	a->older = older;
 	return arena_count++;
 }
@@ -125,6 +129,25 @@ bool arena_open(const struct arena *a)
 	return mprotect(a->base + off, end - off, PROT_READ | PROT_WRITE) == 0;
 }
 
+/* Populates writable memory. Returns false if there is none. */
+static bool populate_pages(const struct arena *a, char *p, size_t len)
+{
+	struct place_policy before;
+	bool done;
+
+	place_begin(a->place, &before);
+	done = raw_madvise(p, len, MADV_POPULATE_WRITE) == 0;
+	/* Older kernels do not know the advice, and filters of system calls may refuse unknown
+	 * ones. */
+	if (!done && (errno == EINVAL || errno == EPERM || errno == EACCES || errno == ENOSYS)) {
+		for (size_t i = 0; i < len; i += sys_page())
+			((volatile char *)p)[i] = 0;
+		done = true;
+	}
+	place_end(&before);
+	return done;
+}
+
 /* Uses huge pages if they fit and suit. The kernel is kept from collapsing the memory later,
  * because pages that were given back would return. */
 bool arena_populate(uint32_t frame, size_t len)
@@ -139,16 +162,10 @@ bool arena_populate(uint32_t frame, size_t len)
 		return false;
 	if (a->type->whole && len >= HUGE_PAGE)
 		raw_madvise(p, len, MADV_HUGEPAGE);
-	if (raw_madvise(p, len, MADV_POPULATE_WRITE) < 0) {
-		/* Older kernels do not know the advice, and filters of system calls may refuse
-		 * unknown ones. */
-		if (errno != EINVAL && errno != EPERM && errno != EACCES && errno != ENOSYS) {
-			arena_drop(frame, len);
-			raw_madvise(p, len, MADV_NOHUGEPAGE);
-			return false;
-		}
-		for (size_t i = 0; i < len; i += sys_page())
-			((volatile char *)p)[i] = 0;
+	if (!populate_pages(a, p, len)) {
+		arena_drop(frame, len);
+		raw_madvise(p, len, MADV_NOHUGEPAGE);
+		return false;
 	}
 	/* Shared memory has huge pages by itself only if the system is configured so. */
 	if (a->shared && len >= HUGE_PAGE)
@@ -192,7 +209,7 @@ void arena_forget(void)
 {
 	/* The child does not have the frames, but the tables are ordinary lazy memory. */
 	for (uint32_t i = 0; i < arena_count; i++)
-		raw_munmap(arenas[i].next, tables_len(arenas[i].frames));
+		raw_munmap(arenas[i].use, tables_len(arenas[i].frames));
 	memset(arenas, 0, arena_count * sizeof(*arenas));
 	shared_pool_forget();
 	arena_count = 0;

@@ -9,7 +9,7 @@
 #include <ummap.h>
 
 #define REGISTRY_MAGIC 0x65646f6e6d6d75ull /* "ummnode" */
-#define REGISTRY_VERSION 8
+#define REGISTRY_VERSION 9
 #define REGISTRY_SLOTS 1024
 #define REGISTRY_MAPS 23
 #define REGISTRY_NAME_LEN 64

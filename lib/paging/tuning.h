@@ -260,6 +260,22 @@
  * stack meanwhile. */
 #define BUSY_WRITE_BYTES 512
 
+/* ---- residency/tiering.c: moves between tiers ---- */
+
+/* Ranges of a mapping that umadvise can keep in tiers. */
+#define MAX_TIER_RANGES 8
+/* Segments at which one exchange looks; in the first half, those with heat get another chance. */
+#define MAX_TIER_VICTIMS 32
+/* Processor time of a round of samples, once a second, in us; with the faults of the samples, all
+ * take less than 1 % of a processor. */
+#define SAMPLE_ROUND_US 3000
+#define MAX_SAMPLES_PER_ROUND 128
+/* Rounds within which the segment of a sample must be used again to gain heat; the heat that a
+ * segment can have; and that with which it is promoted: it was used in two samples. */
+#define SAMPLE_WINDOW_ROUNDS 8
+#define MAX_HEAT 3
+#define MIN_PROMOTION_HEAT 2
+
 /* sync/flusher.c: the background thread. ms between two rounds: flush intervals are in seconds. */
 #define ROUND_PERIOD_MS 1000
 /* Runs that are written for one mapping in one round, so that all mappings get their turn. */

@@ -275,7 +275,7 @@ static void run(void *arg)
 {
 	struct run *r = arg;
 	atomic_bool stop = false;
-	struct umstat st;
+	struct umstat st, all;
 	uint64_t done;
 	void *addr;
 
@@ -294,6 +294,7 @@ static void run(void *arg)
 	r->base = addr;
 	done = work(r);
 	st = stat_of(addr);
+	all = stat_of(NULL);
 	check(umunmap(addr, 1) == 0);
 	check(file_size(r->fd) == r->size);
 	if (r->shared)
@@ -305,6 +306,11 @@ static void run(void *arg)
 	       policies[r->policy], r->seg_size, r->shared ? "counters" : "records", done,
 	       st.evictions, st.inactive_hits);
 	check(st.evictions > 0);
+	for (uint64_t i = 0; i < all.tiers; i++)
+		printf("tier %" PRIu64 ": %" PRIu64 " loads, %" PRIu64 " promotions, %" PRIu64
+		       " demotions, %" PRIu64 " hits\n", i, all.tier_loads[i],
+		       all.tier_promotions[i], all.tier_demotions[i], all.tier_hits[i]);
+	check(!all.tiers || all.tier_demotions[0] > 0);
 }
 
 static uint64_t choose_seed(int argc, char **argv)

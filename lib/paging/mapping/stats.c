@@ -12,8 +12,10 @@
 #include "paging/mapping/shared_copy.h"
 #include "paging/residency/neighbors.h"
 #include "paging/residency/pagecache.h"
+#include "paging/residency/tiering.h"
 #include "paging/sync/flush.h"
 #include "paging/sync/writeback.h"
+#include "memory/tiers.h"
 #include "node/node.h"
 
 #include <inttypes.h>
@@ -24,6 +26,10 @@ static struct umstat ended;   /* counters of mappings that have ended */
 static _Atomic uint32_t lock;
 
 #define FIELD(name) { #name, offsetof(struct umstat, name) }
+#define TIER_FIELD(name, i) { "tier" #i "_" #name, offsetof(struct umstat, tier_##name[i]) }
+#define TIER(i) TIER_FIELD(bytes, i), TIER_FIELD(loads, i), TIER_FIELD(promotions, i), \
+		TIER_FIELD(demotions, i), TIER_FIELD(hits, i)
+#define TIER_FIELDS 5 /* fields of a tier, at the end of the table */
 
 static const struct {
 	const char *name;
@@ -37,12 +43,13 @@ static const struct {
 	FIELD(dirty_bytes), FIELD(pinned_bytes), FIELD(budget_bytes), FIELD(held_bytes),
 	FIELD(over_budget_peak), FIELD(mappings), FIELD(pagecache_bytes), FIELD(lost_bytes),
 	FIELD(waiting_bytes),
+	TIER(0), TIER(1), TIER(2), TIER(3),
 };
 
 void stats_print(const char *where, const struct umstat *st)
 {
 	bool text = strcmp(where, "1") == 0;
-	size_t n = sizeof(fields) / sizeof(*fields);
+	size_t n = sizeof(fields) / sizeof(*fields) - TIER_FIELDS * (UMMAP_MAX_TIERS - tier_count);
 	FILE *f = text ? stderr : fopen(where, "we");
 
 	if (!f) {
@@ -131,6 +138,7 @@ static void begin_sum(struct umstat *st)
 	st->budget_bytes = budget_bytes();
 	st->held_bytes = frame_held();
 	st->over_budget_peak = budget_peak_excess();
+	tiering_count(st);
 }
 
 void stats_process(struct umstat *st)

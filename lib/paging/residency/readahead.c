@@ -19,6 +19,7 @@
 #include "paging/residency/evict.h"
 #include "paging/residency/pagecache.h"
 #include "paging/residency/recycle.h"
+#include "paging/residency/tiering.h"
 #include "paging/fault/segment.h"
 
 #include <stdlib.h>
@@ -170,7 +171,7 @@ static unsigned prepare_batch(struct mapping *map, const struct wanted *w, size_
 	*requests = 0;
 	for (unsigned k = 0; k < n; k++) {
 		recycle_note_load(map, list[k]);
-		list[k]->frame = frames[k];
+		tiering_set_frame(map, list[k], frames[k]);
 		*requests += seg_request(map, nth_segment(w, at + k), list[k],
 					 frame_addr(frames[k]), frame_use_blank(frames[k]),
 					 &io[*requests]);
