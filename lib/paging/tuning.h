@@ -264,12 +264,14 @@
 
 /* Ranges of a mapping that umadvise can keep in tiers. */
 #define MAX_TIER_RANGES 8
-/* Segments at which one exchange looks; in the first half, those with heat get another chance. */
+/* Segments at which one exchange looks. */
 #define MAX_TIER_VICTIMS 32
+/* Rounds after which a segment that was not used since its sample is cold: at least a second. */
+#define MIN_COLD_ROUNDS 2
 /* Processor time of a round of samples, once a second, in us; with the faults of the samples, all
  * take less than 1 % of a processor. */
 #define SAMPLE_ROUND_US 3000
-#define MAX_SAMPLES_PER_ROUND 128
+#define MAX_SAMPLES_PER_ROUND 512
 /* Rounds within which the segment of a sample must be used again to gain heat; the heat that a
  * segment can have; and that with which it is promoted: it was used in two samples. */
 #define SAMPLE_WINDOW_ROUNDS 8

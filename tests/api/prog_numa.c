@@ -55,6 +55,7 @@ static uint8_t *map_store(const char *uri, size_t size, const char *tiers)
 	void *base;
 
 	attr.seg_size = SEG;
+	attr.policy = "fifo";
 	attr.tiers = tiers;
 	check(ummap_open(uri, size, 0, READ_WRITE, &attr, &base) == 0);
 	return base;

@@ -181,11 +181,20 @@ static void *advise_and_count(void *arg)
 	struct worker *w = arg;
 	struct run *r = w->run;
 
+	unsigned tiers = (unsigned)stat_of(NULL).tiers;
+
 	while (!atomic_load(r->stop)) {
 		uint64_t dice = next_random(&w->random);
 		size_t from = next_random(&w->random) % r->size;
 		size_t len = next_random(&w->random) % (r->size - from) % (r->size / 4 + 1) + 1;
 		struct umstat st;
+
+		if (tiers) {
+			check(umadvise(r->base + from, len, UMMAP_ADV_ANY_TIER) == 0);
+			check(umadvise(r->base + from, len,
+				       UMMAP_ADV_TIER + (int)((dice >> 16) % tiers)) == 0 ||
+			      errno == ENOSPC);
+		}
 
 		check(umadvise(r->base + from, len, advices[dice % 7]) == 0);
 		st = stat_of(r->base);

@@ -95,107 +95,7 @@ static bool can_move(const struct mapping *map, const struct seg *s, uint32_t fr
 	       pinned_tier(map, map_index(map, s)) != frame_place(frame);
 }
 
-/* Moves a segment of a tier to a taken frame of another one, and returns the frame that it had; or
- * FRAME_NONE. A segment that was used lately gets a second chance. */
-static uint32_t exchange_frame(struct frame_class *c, unsigned tier, uint32_t frame)
-{
-	uint32_t old = FRAME_NONE, at;
-	struct member *m;
-	void *user;
-
-	for (unsigned n = 0; n < MAX_TIER_VICTIMS && old == FRAME_NONE; n++) {
-		struct seg *s;
-
-		at = frame_next_user(c, tier, FRAME_HAND_VICTIMS, &user);
-		s = user;
-		if (at == FRAME_NONE || !cache_lock_user(s, &m))
-			continue;
-		if (!can_move(map_of(m), s, at, frame_place(frame)))
-			;
-		else if (frame_use(at)->heat && n < MAX_TIER_VICTIMS / 2)
-			frame_use(at)->heat--;
-		else
-			old = move_segment(map_of(m), map_index(map_of(m), s), s, frame);
-		seg_unlock(s);
-	}
-	return old;
-}
-
-uint32_t tiering_improve(struct mapping *map, uint32_t frame)
-{
-	unsigned wanted = fastest_tier(map);
-
-	if (tiers_are_static || wanted >= tier_count)
-		return frame;
-	/* A frame that was free or has been taken from another mapping may be in any tier. */
-	for (unsigned tier = wanted; tier < tier_count &&
-				     !(map->tiers >> frame_place(frame) & 1); tier++) {
-		uint32_t better = map->tiers >> tier & 1 ?
-				  exchange_frame(map->frames, tier, frame) : FRAME_NONE;
-
-		if (better != FRAME_NONE)
-			return better;
-	}
-	for (unsigned tier = frame_place(frame); tier-- > wanted;) {
-		uint32_t better = exchange_frame(map->frames, tier, frame);
-
-		if (better != FRAME_NONE)
-			frame = better;
-	}
-	return frame;
-}
-
-/* Moves a locked segment to a tier. If that is full, one of its segments takes the place of this
- * one, and for a moment the process has one frame more than its budget. */
-static void move_to_tier(struct mapping *map, size_t i, struct seg *s, unsigned tier)
-{
-	uint32_t frame = frame_take(map->frames, 1u << tier,
-				    budget_frame_limit(map->member.least)), spare, old;
-	bool over = frame == FRAME_NONE;
-
-	if (over) {
-		spare = frame_take(map->frames, 1u << frame_place(s->frame), FRAME_ONE_MORE);
-		if (spare == FRAME_NONE)
-			return;
-		frame = exchange_frame(map->frames, tier, spare);
-		if (frame == FRAME_NONE) {
-			frame_free_to_system(spare);
-			return;
-		}
-	}
-	old = move_segment(map, i, s, frame);
-	old = old == FRAME_NONE ? frame : old;
-	if (over)
-		frame_free_to_system(old);
-	else
-		frame_free(old);
-}
-
 /* ---- Samples ---- */
-
-void tiering_note_use(struct mapping *map, size_t i, struct seg *s)
-{
-	struct frame_use *use = frame_use(s->frame);
-	unsigned place = frame_place(s->frame), pinned = pinned_tier(map, i);
-
-	if (seg_pins(s) || map->shared || place >= tier_count)
-		return;
-	if (pinned != tier_count) {
-		if (pinned != place)
-			move_to_tier(map, i, s, pinned);
-		return;
-	}
-	if (!use->sampled)
-		return;
-	add(counts[place].hits, 1);
-	use->heat = (uint8_t)(now - use->sampled) > SAMPLE_WINDOW_ROUNDS ? 1 :
-		    (uint8_t)min_size(use->heat + 1u, MAX_HEAT);
-	use->sampled = 0;
-	if (use->heat >= MIN_PROMOTION_HEAT && place > fastest_tier(map)) {
-		move_to_tier(map, i, s, fastest_tier(map));
-		frame_use(s->frame)->heat = 1;
-	}
-}
 
 /* Makes the next access to a locked segment fault. Returns false if that is not possible. */
 static bool take_rights(struct mapping *map, size_t i, struct seg *s)
@@ -245,6 +145,121 @@ static bool sample_next(struct frame_class *c, unsigned tier)
 		sample_segment(map_of(m), map_index(map_of(m), s), s);
 	seg_unlock(s);
 	return true;
+}
+
+/* ---- Exchanges ---- */
+
+/* Whether a segment was not used for a second, since its sample. */
+static bool is_cold(const struct frame_use *use)
+{
+	return use->sampled && (uint8_t)(now - use->sampled) >= MIN_COLD_ROUNDS;
+}
+
+/* Whether a segment that is not known to be cold should move for one that is used. tries: frames at
+ * which this exchange has looked before. */
+static bool is_cooler(struct frame_use *use, unsigned tries)
+{
+	if (use->heat && tries < MAX_TIER_VICTIMS * 3 / 4) {
+		use->heat--;
+		return false;
+	}
+	return tries >= MAX_TIER_VICTIMS / 2;
+}
+
+/* Moves a segment of a tier to a taken frame of another one, and returns the frame that it had; or
+ * FRAME_NONE. cold: only a cold segment. */
+static uint32_t exchange_frame(struct frame_class *c, unsigned tier, uint32_t frame, bool cold)
+{
+	uint32_t old = FRAME_NONE;
+
+	for (unsigned n = 0; n < MAX_TIER_VICTIMS && old == FRAME_NONE; n++) {
+		struct member *m;
+		void *user;
+		uint32_t at = frame_next_user(c, tier, FRAME_HAND_VICTIMS, &user);
+		struct seg *s = user;
+
+		if (at == FRAME_NONE || !cache_lock_user(s, &m))
+			continue;
+		if (can_move(map_of(m), s, at, frame_place(frame)) &&
+		    (is_cold(frame_use(at)) || (!cold && is_cooler(frame_use(at), n))))
+			old = move_segment(map_of(m), map_index(map_of(m), s), s, frame);
+		seg_unlock(s);
+	}
+	return old;
+}
+
+uint32_t tiering_improve(struct mapping *map, uint32_t frame)
+{
+	unsigned wanted = fastest_tier(map);
+
+	if (tiers_are_static || wanted >= tier_count)
+		return frame;
+	/* A frame that was free or has been taken from another mapping may be in any tier. */
+	for (unsigned tier = wanted; tier < tier_count &&
+				     !(map->tiers >> frame_place(frame) & 1); tier++) {
+		uint32_t better = map->tiers >> tier & 1 ?
+				  exchange_frame(map->frames, tier, frame, false) : FRAME_NONE;
+
+		if (better != FRAME_NONE)
+			return better;
+	}
+	for (unsigned tier = frame_place(frame); tier-- > wanted;) {
+		uint32_t better = exchange_frame(map->frames, tier, frame, true);
+
+		if (better != FRAME_NONE)
+			frame = better;
+	}
+	return frame;
+}
+
+/* Moves a locked segment to a tier. If that is full, one of its segments takes the place of this
+ * one, and for a moment the process has one frame more than its budget. */
+static void move_to_tier(struct mapping *map, size_t i, struct seg *s, unsigned tier)
+{
+	uint32_t frame = frame_take(map->frames, 1u << tier,
+				    budget_frame_limit(map->member.least)), spare, old;
+	bool over = frame == FRAME_NONE;
+
+	if (over) {
+		spare = frame_take(map->frames, 1u << frame_place(s->frame), FRAME_ONE_MORE);
+		if (spare == FRAME_NONE)
+			return;
+		frame = exchange_frame(map->frames, tier, spare, false);
+		if (frame == FRAME_NONE) {
+			frame_free_to_system(spare);
+			return;
+		}
+	}
+	old = move_segment(map, i, s, frame);
+	old = old == FRAME_NONE ? frame : old;
+	if (over)
+		frame_free_to_system(old);
+	else
+		frame_free(old);
+}
+
+void tiering_note_use(struct mapping *map, size_t i, struct seg *s)
+{
+	struct frame_use *use = frame_use(s->frame);
+	unsigned place = frame_place(s->frame), pinned = pinned_tier(map, i);
+
+	if (seg_pins(s) || map->shared || place >= tier_count)
+		return;
+	if (pinned != tier_count) {
+		if (pinned != place)
+			move_to_tier(map, i, s, pinned);
+		return;
+	}
+	if (!use->sampled)
+		return;
+	add(counts[place].hits, 1);
+	use->heat = (uint8_t)(now - use->sampled) > SAMPLE_WINDOW_ROUNDS ? 1 :
+		    (uint8_t)min_size(use->heat + 1u, MAX_HEAT);
+	use->sampled = 0;
+	if (use->heat >= MIN_PROMOTION_HEAT && place > fastest_tier(map)) {
+		move_to_tier(map, i, s, fastest_tier(map));
+		frame_use(s->frame)->heat = 1;
+	}
 }
 
 static uint64_t thread_time_us(void)

@@ -3,11 +3,15 @@
  * Moves segments between tiers (memory/tiers.h). Only mappings whose frames move as a whole have
  * tiers; the frames of others have a place of their own.
  *
- * A segment is loaded into the fastest tier that its mapping may use. If that is full, a segment
- * that was not used lately moves to the next tier, and one of that tier to the tier after it, until
- * a free frame is reached. Only segments of the last tier become inactive and are written, as
- * without tiers. To learn which segments are used, the background thread takes the rights of a few
- * segments each second. One that is accessed again soon, twice, moves to the fastest tier.
+ * To learn which segments are used, the background thread takes the rights of a few segments each
+ * second. A segment that is accessed again soon, twice, is promoted to the fastest tier. One that
+ * is not accessed for a second is cold.
+ *
+ * A load finds a frame as without tiers: a free one in the fastest tier that has any, or that of a
+ * segment of the last tier, which alone loses segments to storage. If a faster tier has a cold
+ * segment, that one is demoted to this frame, and the load gets the frame of the cold segment. A
+ * segment that replaces only segments in use stays where it was loaded until it is promoted:
+ * otherwise, segments that are used once would expel those that are used often.
  */
 #ifndef TIERING_H
 #define TIERING_H
