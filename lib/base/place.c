@@ -151,7 +151,7 @@ void place_begin(unsigned place, struct place_policy *before)
 
 	before->is_changed = false;
 	if (place_count == 1 || !nodes_of[place] ||
-	    (!are_tiers && place_of_processor() == place))
+	    (!are_tiers && !thread_place && place_of_processor() == place))
 		return;
 	memset(before->nodes, 0, sizeof(before->nodes));
 	before->is_changed = get_policy(&before->mode, before->nodes, 0) == 0 &&

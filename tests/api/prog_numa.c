@@ -89,8 +89,10 @@ static void place_by_thread(void)
 		/* In the last two rounds, each thread frees and uses again the other's frames. */
 		check(umsync_range(maps[i % 2], size, UMMAP_EVICT) == 0);
 		store_all(maps[i % 2], size);
-		check(count_on(maps[i % 2], size, i % 2) == size / SEG, "%zu of %zu",
-		      count_on(maps[i % 2], size, i % 2), size / SEG);
+		check(count_on(maps[i % 2], size, i % 2) == size / SEG,
+		      "round %d: %zu, %zu, %zu, %zu", i, count_on(maps[i % 2], size, 0),
+		      count_on(maps[i % 2], size, 1), count_on(maps[i % 2], size, 2),
+		      count_on(maps[i % 2], size, 3));
 	}
 	check(umsync(maps[0], 1) == 0);
 	run_on(1);

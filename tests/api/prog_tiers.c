@@ -47,7 +47,7 @@ static void refuse_values(void)
 	static const char *const values[] = {
 		"", "nodes", "node:", "node:x", "node:63", "node:0:", "node:0:0", "node:0:-1",
 		"node:0,node:0", "dax:/var/tmp/frames:1G", "=node:0", "fast=", ",node:0",
-		"a=node:0,b=node:0,c=node:0,d=node:0,e=node:0", "hbm:1G",
+		"a=node:0,b=node:0,c=node:0,d=node:0,e=node:0",
 		"a-name-that-is-longer-than-31-characters=node:0",
 	};
 
@@ -144,11 +144,11 @@ static void overflow(void)
 /* Segments of the slow tier that are used again and again come to the fast one. */
 static void promote_used(void)
 {
-	size_t size = 4 * MIB;
+	size_t size = 24 * SEG;
 	int fd;
 	uint8_t *base;
 
-	set_tiers("fast=node:0:2M,slow=node:0", "lru", "16M");
+	set_tiers("fast=node:0:1M,slow=node:0", "lru", "16M");
 	base = map_tiers(size, NULL, &fd);
 	store_all(base, size, 1);
 	check(umsync(base, 0) == 0);

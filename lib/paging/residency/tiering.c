@@ -270,20 +270,28 @@ static uint64_t thread_time_us(void)
 	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
+/* Samples the next segment of each class in a tier. Returns false if none was found. */
+static bool sample_classes(unsigned tier)
+{
+	struct frame_class *c;
+	bool found = false;
+
+	for (unsigned n = 0; (c = frame_nth_class(n)); n++)
+		found |= sample_next(c, tier);
+	return found;
+}
+
 void tiering_sample(void)
 {
-	uint64_t end = thread_time_us() + SAMPLE_ROUND_US;
-	struct frame_class *c;
-
 	if (!tier_count || tiers_are_static)
 		return;
 	now = now == UINT8_MAX ? 1 : now + 1;
-	for (unsigned n = 0; (c = frame_nth_class(n)); n++) {
-		for (unsigned tier = 0; tier < tier_count; tier++) {
-			for (unsigned k = 0; k < MAX_SAMPLES_PER_ROUND && thread_time_us() < end &&
-					     sample_next(c, tier); k++)
-				;
-		}
+	for (unsigned tier = 0; tier < tier_count; tier++) {
+		uint64_t end = thread_time_us() + SAMPLE_ROUND_US / tier_count;
+
+		for (unsigned k = 0; k < MAX_SAMPLES_PER_ROUND && thread_time_us() < end &&
+				     sample_classes(tier); k++)
+			;
 	}
 }
 
