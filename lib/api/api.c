@@ -304,6 +304,7 @@ static int build_mapping(struct mapping *map, const struct plan *p)
 	if (err)
 		return err;
 	map->flush_interval = p->attr.flush_interval;
+	map->flush_rate = p->attr.flush_rate ? p->attr.flush_rate : config.flush_rate;
 	map->blank = p->attr.flags & UMMAP_BLANK;
 	map->bulk = config.bulk_sync;
 	map->engine = p->engine;

@@ -18,6 +18,7 @@
 #include "paging/fault/segment.h"
 #include "paging/fault/stall.h"
 #include "base/worker.h"
+#include "paging/sync/commit.h"
 #include "paging/sync/sync.h"
 #include "paging/sync/writeback.h"
 
@@ -89,6 +90,117 @@ int umsync(void *addr, int evict)
 	return api_leave(&g, err);
 }
 
+/* ---- Commits ---- */
+
+/* Finds the mapping that begins at addr, without a commit in flight, and freezes it. NULL, with the
+ * error: there is none, or its commit must not be waited for. */
+static struct mapping *find_for_commit(struct guard *g, void *addr, bool wait, int *err)
+{
+	struct mapping *map;
+
+	/* The wait may take long: signals are handled meanwhile. */
+	while ((map = map_find(addr)) && commit_await_for(map, wait ? SYNC_PART_MS : 0) && wait) {
+		map_leave(map);
+		guard_leave(g);
+		guard_enter(g);
+	}
+	*err = map && commit_runs(map) ?
+	       fail(EAGAIN, "cannot begin a commit of '%s': an earlier one is in flight",
+		    map->name) : 0;
+	if (map)
+		map_leave(map);
+	if (*err)
+		return NULL;
+	map = map_find_alone(addr);
+	if (!map)
+		*err = api_fail_no_mapping(addr);
+	return map;
+}
+
+static int begin_commit(struct guard *g, void *addr, bool wait, struct umsync_handle *h)
+{
+	int err;
+	struct mapping *map = find_for_commit(g, addr, wait, &err);
+	bool at_once;
+
+	if (!map)
+		return err;
+	/* A mapping in place has no segments; a migration is completed by a sync only. */
+	at_once = map->in_place || map->migration;
+	if (!at_once)
+		err = commit_begin(map, h);
+	map_thaw(map);
+	if (at_once)
+		commit_at_once(map, h);
+	else if (!err)
+		commit_run(map);
+	map_leave(map);
+	return err;
+}
+
+int umsync_begin(void *addr, int flags, struct umsync_handle **handle)
+{
+	struct umsync_handle *h = calloc(1, sizeof(*h));
+	struct guard g;
+	int err;
+
+	api_enter(&g);
+	if (!handle || flags & ~UMMAP_NOWAIT)
+		err = fail(EINVAL, "cannot begin a commit: %s", handle ?
+			   "flags has unknown bits. Try 0 or UMMAP_NOWAIT" : "handle is NULL");
+	else if (!h)
+		err = fail(ENOMEM, "cannot begin a commit: no memory for its handle");
+	else
+		err = begin_commit(&g, addr, !(flags & UMMAP_NOWAIT), h);
+	err = api_leave(&g, err);
+	if (err)
+		free(h);
+	else
+		*handle = h;
+	return err;
+}
+
+/* Waits for the commit, or only looks (ms 0). Returns what umsync_wait returns. */
+static int end_commit(struct umsync_handle **handle, int ms, int *done)
+{
+	struct umsync_handle *h = handle ? *handle : NULL;
+	struct guard g;
+	int err;
+
+	/* The thread waits without a guard, so its signals are handled. */
+	*done = !h || !commit_wait(h, ms) || h->done;
+	if (!*done)
+		return 0;
+	api_enter(&g);
+	if (!h)
+		err = fail(EINVAL, "cannot wait for the commit: the handle is NULL");
+	else if (!h->done)
+		err = fail(EINVAL, "cannot wait for the commit: the parent of this process has "
+			   "begun it");
+	else
+		err = h->error ? fail(-h->error, "%s", h->message) : 0;
+	err = api_leave(&g, err);
+	if (h) {
+		*handle = NULL;
+		free(h);
+	}
+	return err;
+}
+
+int umsync_wait(struct umsync_handle **handle)
+{
+	int done;
+
+	return end_commit(handle, -1, &done);
+}
+
+int umsync_test(struct umsync_handle **handle, int *done)
+{
+	return end_commit(handle, 0, done);
+}
+
+/* ---- Ranges ---- */
+
 /* A job's argument holds the end of its segments, and the flags from this bit on. */
 #define JOB_FLAGS_SHIFT 56
 
@@ -97,6 +209,7 @@ static int sync_range(const struct range *r, int flags)
 	struct mapping *map = r->map;
 	int err;
 
+	commit_await(map);
 	/* In place, exactly the bytes of the range become durable, not whole segments. */
 	if (map->in_place)
 		return flags & UMMAP_NOFLUSH ? 0 : inplace_sync(map, r->at, r->len);
@@ -227,6 +340,7 @@ static int discard_range(const struct range *r)
 	size_t last = end == map->size ? map->segs : end >> map->shift;
 	int err;
 
+	commit_await(map);
 	if (map->in_place)
 		return fail(EINVAL, "cannot discard the range: the mapping is in place on "
 			    "persistent memory");
@@ -238,71 +352,6 @@ static int discard_range(const struct range *r)
 		return fail(EBUSY, "cannot discard a part of the range: it is pinned. The rest is "
 			    "discarded");
 	return err ? fail(-err, "cannot discard a part of the range: %s", strerror(-err)) : 0;
-}
-
-/* Advice on the tier of a range. */
-static int keep_in_tier(const struct range *r, int advice)
-{
-	unsigned tier = advice == UMMAP_ADV_ANY_TIER ? tier_count :
-						       (unsigned)(advice - UMMAP_ADV_TIER);
-	int err;
-
-	if (advice != UMMAP_ADV_ANY_TIER && (tier >= tier_count || !(r->map->tiers >> tier & 1)))
-		return fail(EINVAL, "cannot keep the range in tier %u: the mapping has no such "
-			    "tier. Try UMMAP_TIERS, or another attribute `tiers`", tier);
-	err = tier_count && !r->map->in_place ? tiering_pin(r->map, r->first, r->last, tier) : 0;
-	return err ? fail(-err, "cannot keep the range in tier %u: %s", tier, err == -ENOSPC ?
-			  "eight other ranges of the mapping stay in tiers. Try "
-			  "UMMAP_ADV_ANY_TIER for one" : strerror(-err)) : 0;
-}
-
-int umadvise(void *addr, size_t len, int advice)
-{
-	struct guard g;
-	struct range r;
-	struct mapping *map;
-	int err;
-
-	api_enter(&g);
-	err = find_range(addr, len, &r);
-	if (err)
-		return api_leave(&g, err);
-	map = r.map;
-	switch (advice) {
-	case UMMAP_ADV_NORMAL:
-	case UMMAP_ADV_RANDOM:
-	case UMMAP_ADV_SEQUENTIAL:
-		readahead_advise(map, advice);
-		break;
-	case UMMAP_ADV_WILLNEED:
-		if (!map->in_place)
-			readahead_want(map, r.first, r.last);
-		break;
-	case UMMAP_ADV_DONTNEED:
-		err = write_range(&g, addr, len, &r);
-		if (err)
-			return api_leave(&g, err);
-		map = r.map;
-		err = sync_range(&r, UMMAP_NOFLUSH | UMMAP_EVICT);
-		if (err)
-			sync_explain(r.map, err);
-		break;
-	case UMMAP_ADV_ANY_TIER:
-	case UMMAP_ADV_TIER:
-	case UMMAP_ADV_TIER + 1:
-	case UMMAP_ADV_TIER + 2:
-	case UMMAP_ADV_TIER + 3:
-		err = keep_in_tier(&r, advice);
-		break;
-	case UMMAP_ADV_DISCARD:
-		err = discard_range(&r);
-		break;
-	default:
-		err = fail(EINVAL, "cannot apply the advice %d: it is unknown. Try one of "
-			   "UMMAP_ADV_*", advice);
-	}
-	map_leave(map);
-	return api_leave(&g, err);
 }
 
 /* Counts the segments of all ranges. A segment in n ranges counts n times. 0 or -errno. */
@@ -331,7 +380,7 @@ static int prefetch_ranges(struct mapping *map, const struct iovec *ranges, int 
 	struct range r;
 	int err = count_segments(map, ranges, n, &segments);
 
-	if (err || map->in_place)
+	if (err || (map->in_place && !map->copy))
 		return err;
 	p = prefetch_open(map, segments);
 	if (!p)
@@ -343,6 +392,69 @@ static int prefetch_ranges(struct mapping *map, const struct iovec *ranges, int 
 	}
 	prefetch_start(p);
 	return 0;
+}
+
+/* Advice on the tier of a range, or unknown advice. */
+static int keep_in_tier(const struct range *r, int advice)
+{
+	unsigned tier = advice == UMMAP_ADV_ANY_TIER ? tier_count :
+						       (unsigned)(advice - UMMAP_ADV_TIER);
+	int err;
+
+	if (advice != UMMAP_ADV_ANY_TIER &&
+	    (advice < UMMAP_ADV_TIER || tier >= UMMAP_MAX_TIERS))
+		return fail(EINVAL, "cannot apply the advice %d: it is unknown. Try one of "
+			    "UMMAP_ADV_*", advice);
+	if (advice != UMMAP_ADV_ANY_TIER && (tier >= tier_count || !(r->map->tiers >> tier & 1)))
+		return fail(EINVAL, "cannot keep the range in tier %u: the mapping has no such "
+			    "tier. Try UMMAP_TIERS, or another attribute `tiers`", tier);
+	err = tier_count && !r->map->in_place ? tiering_pin(r->map, r->first, r->last, tier) : 0;
+	return err ? fail(-err, "cannot keep the range in tier %u: %s", tier, err == -ENOSPC ?
+			  "eight other ranges of the mapping stay in tiers. Try "
+			  "UMMAP_ADV_ANY_TIER for one" : strerror(-err)) : 0;
+}
+
+int umadvise(void *addr, size_t len, int advice)
+{
+	struct guard g;
+	struct range r;
+	struct mapping *map;
+	int err;
+
+	api_enter(&g);
+	err = find_range(addr, len, &r);
+	if (err)
+		return api_leave(&g, err);
+	map = r.map;
+	switch (advice) {
+	case UMMAP_ADV_NORMAL:
+	case UMMAP_ADV_RANDOM:
+	case UMMAP_ADV_SEQUENTIAL:
+		readahead_advise(map, advice);
+		break;
+	case UMMAP_ADV_WILLNEED:
+		if (map->copy)
+			err = prefetch_ranges(map, &(struct iovec){ addr, len }, 1);
+		else if (!map->in_place)
+			readahead_want(map, r.first, r.last);
+		break;
+	case UMMAP_ADV_DONTNEED:
+		err = write_range(&g, addr, len, &r);
+		if (err)
+			return api_leave(&g, err);
+		map = r.map;
+		err = sync_range(&r, UMMAP_NOFLUSH | UMMAP_EVICT);
+		if (err)
+			sync_explain(r.map, err);
+		break;
+	case UMMAP_ADV_DISCARD:
+		err = discard_range(&r);
+		break;
+	default:
+		err = keep_in_tier(&r, advice);
+	}
+	map_leave(map);
+	return api_leave(&g, err);
 }
 
 int umprefetch(const struct iovec *ranges, int n)
@@ -391,9 +503,6 @@ static int check_pin(const struct range *r, int prot)
 			    "| PROT_WRITE", prot);
 	if ((prot & PROT_WRITE) && !map->writable)
 		return fail(EACCES, "cannot pin the range for writing: the mapping is read-only");
-	if (r->map->copy)
-		return fail(EOPNOTSUPP, "cannot pin the range: it belongs to a node copy "
-			    "(UMMAP_NODE), and another process may evict it. Try umcopy");
 	if (!fits)
 		return fail(ENOMEM, "cannot pin the range of %zu bytes: it does not fit into the "
 			    "%zu bytes that may be in memory, of which %zu are pinned already. Try "
@@ -466,6 +575,9 @@ int umpin(void *addr, size_t len, int prot)
 		if (err == -EAGAIN)
 			fail(EAGAIN, "cannot pin the range: a segment has %d pins, the maximum",
 			     SEG_PINS_MAX);
+		else if (err == -ENOMEM && map->copy)
+			fail(ENOMEM, "cannot pin the range: half of the node copy may be pinned, "
+			     "by all processes together. Try umunpin of other ranges, or umcopy");
 		else if (err)
 			fail(-err, "cannot read the range into memory: %s", strerror(-err));
 		while (err && i-- > r.first)

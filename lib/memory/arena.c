@@ -28,7 +28,8 @@ size_t arena_frames(size_t len)
 
 static size_t tables_len(size_t frames)
 {
-	return frames * (sizeof(struct frame_use) + 2 * sizeof(uint32_t) + sizeof(uint8_t) +
+	return frames * (sizeof(struct frame_guess) + sizeof(struct frame_use) +
+			 2 * sizeof(uint32_t) + sizeof(uint8_t) +
 			 2 * sizeof(bool) + sizeof(_Atomic bool));
 }
 
@@ -84,13 +85,14 @@ uint32_t arena_add(struct frame_class *owner, const struct frame_type *type, boo
 		return ARENA_NONE;
 	a->type = type;
 	a->shared = shared;
-	a->use = sys_map_anonymous(tables_len(n));
-	if (!a->use || !prepare_arena(a, n * len)) {
+	a->guess = sys_map_anonymous(tables_len(n));
+	if (!a->guess || !prepare_arena(a, n * len)) {
 		raw_munmap(a->base, n * len);
-		if (a->use)
-			raw_munmap(a->use, tables_len(n));
+		if (a->guess)
+			raw_munmap(a->guess, tables_len(n));
 		return ARENA_NONE;
 	}
+	a->use = (struct frame_use *)(a->guess + n);
 	a->next = (uint32_t *)(a->use + n);
 	a->prev = a->next + n;
 	a->free = (uint8_t *)(a->prev + n);
@@ -209,7 +211,7 @@ void arena_forget(void)
 {
 	/* The child does not have the frames, but the tables are ordinary lazy memory. */
 	for (uint32_t i = 0; i < arena_count; i++)
-		raw_munmap(arenas[i].use, tables_len(arenas[i].frames));
+		raw_munmap(arenas[i].guess, tables_len(arenas[i].frames));
 	memset(arenas, 0, arena_count * sizeof(*arenas));
 	shared_pool_forget();
 	arena_count = 0;

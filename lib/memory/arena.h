@@ -21,6 +21,12 @@ struct frame_use {
 	uint8_t sampled;        /* round in which the segment lost its rights; 0: it has them */
 };
 
+/* A frame whose segment became writable before a store (paging/sync/guess.h). */
+struct frame_guess {
+	unsigned __int128 sum;  /* checksum of its contents at that time; 0: there is none */
+	uint64_t time;          /* time in the header of its segment before */
+};
+
 /* Frames of one class; frame f is number f & 0xffff of arena f >> 16. */
 struct arena {
 	char *base;
@@ -43,6 +49,8 @@ struct arena {
 	bool *blank;            /* whether the frame reads as zeros in the pool, by frame: its
 				   memory is new, or a copied frame has none; changed by the holder
 				   of the frame */
+	struct frame_guess *guess; /* by frame, for copied frames; changed by the holder of the
+				   frame; sum is 0 while the frame is clean or free */
 	struct frame_use *use;  /* use of the segment, by frame; changed by the holder of the
 				   segment's lock; with tiers only */
 	uint32_t older;         /* the preceding arena of the class, or ARENA_NONE */

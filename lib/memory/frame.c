@@ -506,6 +506,9 @@ void frame_free_to_system(uint32_t frame)
 		arena_drop(frame, a->len);
 		a->blank[frame & 0xffff] = true;
 	}
+	/* The frame of a dirty segment that the program has discarded. */
+	if (a->guess[frame & 0xffff].sum)
+		a->guess[frame & 0xffff].sum = 0;
 	release_frame(a->owner, frame, true);
 }
 

@@ -156,6 +156,12 @@ static inline bool frame_use_blank(uint32_t frame)
 	return was;
 }
 
+/* The guess of a frame, which the caller holds. */
+static inline struct frame_guess *frame_guess(uint32_t frame)
+{
+	return &arena_of(frame)->guess[frame & 0xffff];
+}
+
 /* Bytes of memory that the pool holds, free frames included; and the most that it ever held. */
 size_t frame_held(void);
 size_t frame_peak(void);

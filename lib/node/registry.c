@@ -30,7 +30,7 @@
 #define LOCK_US 1000
 
 _Static_assert(sizeof(struct registry_slot) == 64, "one cache line for each process");
-_Static_assert(sizeof(struct registry_page) == 12288, "whole pages");
+_Static_assert(sizeof(struct registry_page) == 8192, "whole pages");
 
 static const struct registry_head head = {
 	REGISTRY_MAGIC, REGISTRY_VERSION, REGISTRY_SLOTS, sizeof(struct registry_slot),

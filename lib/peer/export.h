@@ -13,7 +13,7 @@
 #include <ummap.h>
 
 #define EXPORT_MAGIC 0x6863616572ull /* "reach" */
-#define EXPORT_VERSION 1
+#define EXPORT_VERSION 2
 #define EXPORT_MAX_IMPORTS 1023
 #define EXPORT_LINE_SLOTS 8          /* one cache line */
 

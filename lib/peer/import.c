@@ -325,6 +325,13 @@ static inline void free_slot(_Atomic uint64_t *slot)
 	atomic_store_explicit(slot, 0, memory_order_release);
 }
 
+/* Whether segments with this header have the wanted bits. Contents that a commit needs must not
+ * change: then the owner makes a copy before it stores. */
+static inline bool is_accessible(uint64_t head, uint64_t wanted)
+{
+	return (head & wanted) == wanted && !(wanted & SEG_DIRTY && head & SEG_COMMIT);
+}
+
 /*
  * Returns the address of a segment that a slot of this line has. wanted: bits that its header must
  * have. NULL: the segment is not accessible. Reads the lock twice. If the lock is free before, the
@@ -340,7 +347,7 @@ static inline char *find_segment(struct umimport *p, const struct seg *s, uint64
 		return NULL;
 	head = atomic_load_explicit(&s->head, memory_order_acquire);
 	frame = __atomic_load_n(&s->frame, __ATOMIC_ACQUIRE);
-	if ((head & wanted) != wanted || is_locked(s))
+	if (!is_accessible(head, wanted) || is_locked(s))
 		return NULL;
 	return find_frame(p, frame);
 }

@@ -33,6 +33,8 @@ struct extent {
 	struct seg *segs;        /* headers */
 	uint32_t *twins;         /* for each segment, 1 + the frame of its twin, or 0; NULL: the
 				    mapping has no twins (twin.c) */
+	uint32_t *copies;        /* for each segment, 1 + the frame of the copy that a commit needs,
+				    or 0; NULL: the mapping had no commit yet (commit.c) */
 	uint8_t *unsure;         /* a bit for each byte, which is set if its write has failed */
 	size_t first, count;     /* number of the first segment, and number of segments */
 };
@@ -156,6 +158,9 @@ struct map_sync {
 	_Atomic int error;         /* errno of a write in the background that is not reported yet */
 	_Atomic int write_error;   /* errno of the last write, if it failed */
 	_Atomic bool unsure;       /* whether a bit of extent.unsure is set */
+	struct umsync_handle *_Atomic commit; /* commit in flight (commit.c), or NULL */
+	_Atomic int commit_error;  /* -errno of a write for the commit by a storing thread */
+	_Atomic size_t commit_left;/* segments that the commit has yet to write */
 	struct flushing flush;
 };
 
@@ -183,6 +188,7 @@ struct mapping {
 	bool bus_when_full;      /* whether a store that would have to wait for storage raises
 				    SIGBUS */
 	int flush_interval;      /* seconds; 0: never */
+	size_t flush_rate;       /* bytes per second that a commit writes at most; 0: no limit */
 	struct backing backings[SEG_BACKINGS];
 	unsigned current;        /* the backing store that is written; segments of the older one
 				    count as dirty */
@@ -202,6 +208,9 @@ struct mapping {
  * -errno. */
 int map_create(struct mapping *map);
 void map_destroy(struct mapping *map);
+/* Makes room for extent.copies, which takes no memory until an entry is set. The caller must be the
+ * only user. Returns 0 or -errno. */
+int map_make_copies(struct mapping *map);
 /* Changes the number of segments; lists are kept. The caller must be the only user. Returns 0 or
  * -errno. */
 int map_resize(struct mapping *map, size_t size);

@@ -13,6 +13,7 @@
 #include "paging/residency/neighbors.h"
 #include "paging/residency/pagecache.h"
 #include "paging/residency/tiering.h"
+#include "paging/sync/commit.h"
 #include "paging/sync/flush.h"
 #include "paging/sync/writeback.h"
 #include "memory/tiers.h"
@@ -42,7 +43,7 @@ static const struct {
 	FIELD(read_errors), FIELD(write_errors), FIELD(resident_bytes), FIELD(inactive_bytes),
 	FIELD(dirty_bytes), FIELD(pinned_bytes), FIELD(budget_bytes), FIELD(held_bytes),
 	FIELD(over_budget_peak), FIELD(mappings), FIELD(pagecache_bytes), FIELD(lost_bytes),
-	FIELD(waiting_bytes),
+	FIELD(waiting_bytes), FIELD(commit_bytes),
 	TIER(0), TIER(1), TIER(2), TIER(3),
 };
 
@@ -97,13 +98,14 @@ static void add_counters(const struct mapping *map, struct umstat *st)
 	st->flushes += s->io.flushes;
 	st->read_errors += s->io.read_errors;
 	st->write_errors += s->io.write_errors;
-	st->resident_bytes += b.resident;
+	st->resident_bytes += map->copy ? copy_part(map) : b.resident;
 	st->inactive_bytes += b.inactive;
 	st->dirty_bytes += b.dirty;
 	st->waiting_bytes += writeback_error(map) ? b.dirty : 0;
 	st->pinned_bytes += map->life.pinned;
 	st->pagecache_bytes += pagecache_bytes(map);
 	st->lost_bytes += flush_lost(map);
+	st->commit_bytes += commit_bytes(map);
 }
 
 void stats_map(const struct mapping *map, struct umstat *st)
@@ -125,7 +127,7 @@ void stats_ending(const struct mapping *map)
 	add_counters(map, &ended);
 	ended.resident_bytes = ended.inactive_bytes = ended.dirty_bytes = ended.pinned_bytes = 0;
 	ended.pagecache_bytes = 0;
-	ended.waiting_bytes = 0;
+	ended.waiting_bytes = ended.commit_bytes = 0;
 	futex_unlock(&lock);
 }
 
@@ -136,7 +138,7 @@ static void begin_sum(struct umstat *st)
 	*st = ended;
 	futex_unlock(&lock);
 	st->budget_bytes = budget_bytes();
-	st->held_bytes = frame_held();
+	st->held_bytes = frame_held() + budget_copies();
 	st->over_budget_peak = budget_peak_excess();
 	tiering_count(st);
 }
@@ -161,12 +163,19 @@ void stats_forget(void)
 
 static void fill_row(const struct mapping *map, struct registry_map *row)
 {
+	struct umstat st = { 0 };
+
 	memset(row, 0, sizeof(*row));
 	row->base = (uintptr_t)map->range;
 	row->size = map->size;
 	row->seg_size = map->seg_size;
 	memcpy(row->name, map->name, sizeof(row->name));
-	stats_map(map, &row->st);
+	stats_map(map, &st);
+	if (map->copy) {
+		row->sharers = copy_sharers(map);
+		st.resident_bytes = copy_part(map);
+	}
+	memcpy(row->st, &st, sizeof(row->st));
 }
 
 void stats_publish(void)

@@ -13,10 +13,19 @@
  */
 #include "paging/sync/flush.h"
 
+#include "paging/sync/commit.h"
+#include "paging/sync/guess.h"
+#include "paging/sync/writeback.h"
+
+bool flush_is_open(const struct mapping *map, const struct seg *s, uint64_t time)
+{
+	return seg_has(s, SEG_STORED) &&
+	       ((time - map->sync.flush.settled) & SEG_TIME_MASK) <= 1;
+}
+
 static bool is_open(const struct mapping *map, const struct seg *s)
 {
-	return seg_has(s, SEG_STORED) && !seg_has(s, SEG_DIRTY) &&
-	       ((seg_time(s) - map->sync.flush.settled) & SEG_TIME_MASK) <= 1;
+	return !seg_has(s, SEG_DIRTY) && flush_is_open(map, s, seg_time(s));
 }
 
 void flush_leaves(struct mapping *map, const struct seg *s)
@@ -57,6 +66,8 @@ static void redirty_segments(struct mapping *map)
 		seg_lock(s);
 		if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_AHEAD) && is_open(map, s))
 			flush_again(map, i, s);
+		else if (seg_has(s, SEG_VALID | SEG_DIRTY))
+			guess_note_failure(map, s);
 		seg_unlock(s);
 	}
 }
@@ -104,7 +115,13 @@ int flush_written(struct mapping *map)
 	futex_lock(&map->sync.flush.turn);
 	if (atomic_exchange(&map->sync.flush.due, false) || counts_syncs(map)) {
 		map->sync.flush.generation++;
+		/* Changes that are newer than a commit in flight become writable by this flush. A
+		 * thread that lacks memory waits for it. */
+		if (commit_runs(map))
+			writeback_begin();
 		err = io_flush(map->backings[map->current].store, &kept, &map->stat.io);
+		if (commit_runs(map))
+			writeback_end();
 		flush_end(map, err, kept);
 		if (err) {
 			map->sync.flush.due = true;

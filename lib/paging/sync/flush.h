@@ -35,6 +35,9 @@ static inline void flush_note(struct mapping *map, struct seg *s)
 {
 	seg_set_time(s, map->sync.flush.generation);
 }
+/* Whether bytes of the segment that were written at this time, by the clock of flush_note, may not
+ * be durable. */
+bool flush_is_open(const struct mapping *map, const struct seg *s, uint64_t time);
 void flush_leaves(struct mapping *map, const struct seg *s);
 void flush_again(struct mapping *map, size_t i, struct seg *s);
 /* Records that bytes were written, did not become durable, and cannot be written again. */

@@ -7,6 +7,7 @@
 #include "paging/sync/sync.h"
 
 #include "base/log.h"
+#include "paging/sync/commit.h"
 #include "paging/sync/flush.h"
 #include "paging/mapping/inplace.h"
 #include "paging/mapping/lock.h"
@@ -100,6 +101,8 @@ bool sync_some(struct mapping *map, size_t *at, size_t last)
 	uint64_t until = sys_now() + SYNC_PART_MS;
 	int err = 0;
 
+	if (commit_await_for(map, SYNC_PART_MS))
+		return true;
 	if (map->in_place || map_in_order(map))
 		return false;
 	last = min_size(last, map->segs);
@@ -120,6 +123,7 @@ int sync_all(struct mapping *map)
 {
 	int err, earlier;
 
+	commit_await(map);
 	err = map->in_place ? inplace_sync(map, 0, map->size) : sync_segments(map);
 	earlier = writeback_take_error(map);
 	if (!err && earlier && !map->in_place)
@@ -136,6 +140,7 @@ int sync_write(struct mapping *map)
 {
 	int err;
 
+	commit_await(map);
 	/* The older store of a migration is closed, so the current one has to be durable. */
 	if (map->in_place || map->migration)
 		return map->in_place ? 0 : sync_all(map);
