@@ -597,6 +597,29 @@ int ummap_setvar(const char *name, const char *value)
 	return api_leave(&g, vars_set(name, value));
 }
 
+/* ---- umsync ---- */
+
+int umsync(void *addr, int evict)
+{
+	struct guard g;
+	struct mapping *map;
+	int err;
+
+	api_enter(&g);
+	api_write_changes(&g, addr, 0);
+	map = map_find(addr);
+	if (!map || map->range != addr) {
+		if (map)
+			map_leave(map);
+		return api_leave(&g, api_fail_no_mapping(addr));
+	}
+	err = sync_all(map);
+	if (!err && evict)
+		seg_evict(map, 0, map->segs);
+	map_leave(map);
+	return api_leave(&g, err);
+}
+
 /* ---- umunmap, umremap ---- */
 
 /* Ends a mapping that is frozen. The sync that the caller has requested is done. */

@@ -69,27 +69,6 @@ static int write_range(struct guard *g, const void *addr, size_t len, struct ran
 	return find_range(addr, len, r);
 }
 
-int umsync(void *addr, int evict)
-{
-	struct guard g;
-	struct mapping *map;
-	int err;
-
-	api_enter(&g);
-	api_write_changes(&g, addr, 0);
-	map = map_find(addr);
-	if (!map || map->range != addr) {
-		if (map)
-			map_leave(map);
-		return api_leave(&g, api_fail_no_mapping(addr));
-	}
-	err = sync_all(map);
-	if (!err && evict)
-		seg_evict(map, 0, map->segs);
-	map_leave(map);
-	return api_leave(&g, err);
-}
-
 /* ---- Commits ---- */
 
 /* Finds the mapping that begins at addr, without a commit in flight, and freezes it. NULL, with the
@@ -220,7 +199,7 @@ static int sync_range(const struct range *r, int flags)
 		if (!err && (flags & UMMAP_NOFLUSH))
 			err = writeback_range(map, r->first, r->last, UINT64_MAX);
 		else if (!err)
-			err = writeback_sync(map, r->first, r->last);
+			err = sync_changes(map, r->first, r->last);
 	}
 	if (!err && (flags & UMMAP_EVICT))
 		seg_evict(map, r->first, r->last);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Arenas: address space for frames, and the memory behind it. */
+/* Arenas: address space for frames, the memory behind it, and lists of the free ones. */
 #ifndef ARENA_H
 #define ARENA_H
 
@@ -9,7 +9,7 @@
 
 #define FRAME_NONE UINT32_MAX
 #define ARENA_NONE UINT32_MAX
-/* Huge pages with more frames than this are not tracked as wholes (freelist.h). */
+/* Huge pages with more frames than this are not tracked as wholes (struct freelist). */
 #define ARENA_MAX_TRACKED 32
 
 struct frame_class;
@@ -102,5 +102,34 @@ bool arena_renew(struct arena *a);
 void arena_unlock(void);
 /* In a forked child: there are no arenas. */
 void arena_forget(void);
+
+/* ---- The free frames of one class ---- */
+
+/* Two lists: frames whose huge page is free as a whole, and all others. */
+struct freelist {
+	_Atomic uint32_t loose, whole; /* heads of the lists, FRAME_NONE at the end; last in, first
+					  out */
+	uint32_t count;      /* frames in both lists */
+	uint32_t least;      /* least value of count since this was set */
+};
+
+#define FREELIST_EMPTY (struct freelist){ .loose = FRAME_NONE, .whole = FRAME_NONE }
+
+/* These need the pool's lock. */
+
+void freelist_push(struct freelist *l, uint32_t frame);
+/* Returns a loose frame, if there is one; otherwise, one after the other, the frames of a whole
+ * huge page from the first to the last. FRAME_NONE: both lists are empty. */
+uint32_t freelist_pop(struct freelist *l);
+
+/* Returns the first frame of a whole huge page and removes all of its frames; FRAME_NONE: no huge
+ * page is free as a whole. */
+uint32_t freelist_pop_whole(struct freelist *l);
+
+/* May be called without the lock. */
+static inline bool freelist_is_empty(const struct freelist *l)
+{
+	return l->loose == FRAME_NONE && l->whole == FRAME_NONE;
+}
 
 #endif

@@ -398,6 +398,22 @@ uint32_t frame_take(struct frame_class *c, unsigned places, size_t limit)
 	return count ? populate_claimed(c, frame, count) : frame;
 }
 
+uint32_t frame_take_whole(struct frame_class *c, unsigned places)
+{
+	uint32_t n = arena_per_huge(c->len), frame = FRAME_NONE;
+
+	futex_lock(&lock);
+	if (used + n > used_max)
+		places = 0;
+	for (unsigned p = next_place(places, 0); p < place_count && frame == FRAME_NONE;
+	     p = next_place(places, p + 1))
+		frame = freelist_pop_whole(&c->at[p].free);
+	if (frame != FRAME_NONE)
+		used += n;
+	futex_unlock(&lock);
+	return frame;
+}
+
 /* The caller holds the lock. */
 static uint32_t claim_huge(struct frame_class *c, unsigned place, size_t limit)
 {

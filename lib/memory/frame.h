@@ -3,7 +3,7 @@
 #ifndef FRAME_H
 #define FRAME_H
 
-#include "memory/freelist.h"
+#include "memory/arena.h"
 
 /* The frames of a class whose memory is of one place. */
 struct frame_stock {
@@ -57,6 +57,9 @@ size_t frame_held_at(unsigned place);
  * be read-only (frame_writable). New memory is allocated only up to `limit` bytes of all frames.
  * FRAME_NONE: there is no frame within the limit. */
 uint32_t frame_take(struct frame_class *c, unsigned places, size_t limit);
+/* Takes all frames of a huge page that is free as a whole, of the first place that has one, and
+ * returns the first frame. Their contents are undefined, and some may be read-only. */
+uint32_t frame_take_whole(struct frame_class *c, unsigned places);
 /* Takes all frames of a huge page that has had no memory before, and returns the first. Fails if
  * more address space would be idle than the pool has memory. Does not count for frame_peak. */
 uint32_t frame_take_huge(struct frame_class *c, unsigned place, size_t limit);

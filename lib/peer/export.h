@@ -85,8 +85,6 @@ void export_close(struct export *e);
 void export_forget(struct export *e);
 void export_resize(struct export *e, size_t size);
 
-/* Identifies this machine and namespace for a description. */
-void export_identify(uint64_t *machine, uint64_t *pid_namespace);
 /* Describes the export to other processes. pool: descriptor of the frames. 0 or -errno. */
 int export_describe(const struct export *e, int pool, struct umexport *exported);
 

@@ -209,13 +209,10 @@ static void register_fork_handler(void)
 
 static int check_description(const struct export_description *d)
 {
-	uint64_t machine, pid_namespace;
-
 	if (d->magic != (uint32_t)EXPORT_MAGIC)
 		return fail(EINVAL, "cannot import the mapping: the export is not valid. Try the "
 			    "structure that umexport filled");
-	export_identify(&machine, &pid_namespace);
-	if (machine != d->machine || pid_namespace != d->pid_namespace)
+	if (process_machine() != d->machine || process_namespace() != d->pid_namespace)
 		return fail(EXDEV, "cannot import the mapping: its export was made on another "
 			    "machine, or in another container");
 	return 0;

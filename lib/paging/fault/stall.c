@@ -16,7 +16,7 @@
 #include "paging/residency/evict.h"
 #include "paging/mapping/lookup.h"
 #include "paging/sync/commit.h"
-#include "paging/sync/flush.h"
+#include "paging/sync/sync.h"
 #include "paging/sync/writeback.h"
 
 #include <string.h>

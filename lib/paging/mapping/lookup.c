@@ -283,11 +283,6 @@ struct mapping *map_nth(size_t n)
 	}
 }
 
-size_t map_count(void)
-{
-	return count;
-}
-
 __attribute__((constructor))
 static void register_fork_handler(void)
 {

@@ -347,14 +347,6 @@ size_t map_next_marked(const struct mapping *map, const _Atomic uint64_t *marks,
 	return map->segs;
 }
 
-void map_forget_dirty(struct mapping *map, size_t i)
-{
-	size_t group = i >> MARK_GROUP_SHIFT;
-
-	atomic_fetch_and(&map->life.dirty[group / 64], ~(1ull << (group & 63)));
-	atomic_thread_fence(memory_order_seq_cst);
-}
-
 #ifndef NDEBUG
 #include "paging/mapping/states.h"
 

@@ -134,7 +134,7 @@ struct map_residency {
 	_Atomic unsigned tier_range_count;
 };
 
-/* paging/sync, flush.c: bytes that were written and may not be durable. */
+/* paging/sync, sync.c: bytes that were written and may not be durable. */
 struct flushing {
 	_Atomic uint32_t turn;       /* held during a flush */
 	_Atomic bool due;            /* whether anything was written since the last flush */
@@ -434,7 +434,13 @@ static inline size_t map_next_dirty(const struct mapping *map, size_t i)
 	return map_next_marked(map, map->life.dirty, i);
 }
 /* Removes the dirty mark of the group that begins at segment i. */
-void map_forget_dirty(struct mapping *map, size_t i);
+static inline void map_forget_dirty(struct mapping *map, size_t i)
+{
+	size_t group = i >> MARK_GROUP_SHIFT;
+
+	atomic_fetch_and(&map->life.dirty[group / 64], ~(1ull << (group & 63)));
+	atomic_thread_fence(memory_order_seq_cst);
+}
 
 /* The number of bytes of a mapping of `size` bytes at `offset` that the store has. */
 uint64_t map_stored_in(struct store *store, uint64_t offset, size_t size);

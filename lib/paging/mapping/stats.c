@@ -14,7 +14,7 @@
 #include "paging/residency/pagecache.h"
 #include "paging/residency/tiering.h"
 #include "paging/sync/commit.h"
-#include "paging/sync/flush.h"
+#include "paging/sync/sync.h"
 #include "paging/sync/writeback.h"
 #include "memory/tiers.h"
 #include "node/node.h"

@@ -14,7 +14,7 @@
 #include "engine/discard.h"
 #include "engine/messages.h"
 #include "paging/sync/commit.h"
-#include "paging/sync/flush.h"
+#include "paging/sync/sync.h"
 #include "budget/share.h"
 #include "paging/residency/pagecache.h"
 #include "paging/residency/tiering.h"

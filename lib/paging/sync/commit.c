@@ -18,7 +18,6 @@
 #include "base/worker.h"
 #include "engine/messages.h"
 #include "paging/residency/evict.h"
-#include "paging/sync/flush.h"
 #include "paging/sync/sync.h"
 #include "paging/sync/twin.h"
 #include "paging/sync/writeback.h"

@@ -14,7 +14,6 @@
 #include "paging/residency/assemble.h"
 #include "paging/residency/evict.h"
 #include "paging/sync/commit.h"
-#include "paging/sync/flush.h"
 #include "paging/mapping/inplace.h"
 #include "paging/residency/pagecache.h"
 #include "paging/residency/tiering.h"

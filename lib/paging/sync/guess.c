@@ -7,7 +7,7 @@
 #include "paging/sync/guess.h"
 
 #include "common/random.h"
-#include "paging/sync/flush.h"
+#include "paging/sync/sync.h"
 
 #include <string.h>
 

@@ -11,8 +11,8 @@
 
 #include "engine/engine.h"
 #include "paging/sync/commit.h"
-#include "paging/sync/flush.h"
 #include "paging/sync/guess.h"
+#include "paging/sync/sync.h"
 #include "paging/fault/segment.h"
 #include "base/spare.h"
 #include "paging/fault/stall.h"
@@ -556,23 +556,6 @@ bool writeback_wait(void)
 void writeback_forget(void)
 {
 	in_progress = 0;
-}
-
-int writeback_sync(struct mapping *map, size_t first, size_t last)
-{
-	uint64_t failed;
-	int err;
-
-	/* A flush of another thread may fail between the write and the flush here, which then
-	 * succeeds without the bytes that the failed one has lost. They must be written again. */
-	do {
-		failed = map->sync.flush.failed;
-		err = writeback_range(map, first, last, UINT64_MAX);
-		if (!err)
-			err = flush_written(map);
-	} while (!err && failed != map->sync.flush.failed);
-	/* Without an error, everything is durable that was not lost before. */
-	return flush_has_lost(map) ? -EIO : err;
 }
 
 static void clean_job(void *arg, uint64_t a, uint64_t b)

@@ -24,9 +24,6 @@ size_t writeback_run(const struct mapping *map);
 /* Writes segment i, which is valid and locked by the caller, and its unlocked neighbours as far as
  * `last`. */
 int writeback_locked(struct mapping *map, size_t i, size_t last);
-/* Writes all dirty segments of [first, last) and makes them durable. Returns -EIO also if bytes of
- * the mapping are lost (flush.h). */
-int writeback_sync(struct mapping *map, size_t first, size_t last);
 
 /* Writes the dirty segment of the account, and of a mapping unless that is NULL, that has been
  * inactive longest, with neighbours. Returns false if there is none, or if it cannot be written
