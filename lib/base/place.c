@@ -116,9 +116,9 @@ static unsigned place_of_processor(void)
 	return node < MAX_NODES ? place_of_node[node] : 0;
 }
 
-unsigned place_of_thread(void)
+unsigned place_find_thread(void)
 {
-	if (place_count == 1 || are_tiers)
+	if (are_tiers)
 		return 0;
 	return thread_place ? thread_place - 1 : place_of_processor();
 }
@@ -145,12 +145,11 @@ static bool prefer_nodes(uint64_t nodes)
 	return set_policy(MPOL_PREFERRED, words);
 }
 
-void place_begin(unsigned place, struct place_policy *before)
+void place_change_policy(unsigned place, struct place_policy *before)
 {
 	int err = errno;
 
-	before->is_changed = false;
-	if (place_count == 1 || !nodes_of[place] ||
+	if (!nodes_of[place] ||
 	    (!are_tiers && !thread_place && place_of_processor() == place))
 		return;
 	memset(before->nodes, 0, sizeof(before->nodes));
@@ -159,11 +158,10 @@ void place_begin(unsigned place, struct place_policy *before)
 	errno = err;
 }
 
-void place_end(const struct place_policy *before)
+void place_restore_policy(const struct place_policy *before)
 {
 	int err = errno;
 
-	if (before->is_changed)
-		set_policy(before->mode, before->mode == MPOL_DEFAULT ? NULL : before->nodes);
+	set_policy(before->mode, before->mode == MPOL_DEFAULT ? NULL : before->nodes);
 	errno = err;
 }

@@ -29,7 +29,11 @@ uint64_t place_nodes_with_processors(void);
 
 /* Returns the place of the processor on which the calling thread runs, or for a job the place of
  * the thread that posted it. */
-unsigned place_of_thread(void);
+unsigned place_find_thread(void);
+static inline unsigned place_of_thread(void)
+{
+	return place_count == 1 ? 0 : place_find_thread();
+}
 /* For a thread of the library: the jobs that it runs from now on come from this place. */
 void place_set_thread(unsigned place);
 
@@ -40,7 +44,18 @@ struct place_policy {
 	int mode;
 	bool is_changed;         /* whether place_end has to restore the policy */
 };
-void place_begin(unsigned place, struct place_policy *before);
-void place_end(const struct place_policy *before);
+void place_change_policy(unsigned place, struct place_policy *before);
+void place_restore_policy(const struct place_policy *before);
+static inline void place_begin(unsigned place, struct place_policy *before)
+{
+	before->is_changed = false;
+	if (place_count > 1)
+		place_change_policy(place, before);
+}
+static inline void place_end(const struct place_policy *before)
+{
+	if (before->is_changed)
+		place_restore_policy(before);
+}
 
 #endif

@@ -9,7 +9,6 @@
 
 #include "base/sys.h"
 #include "engine/discard.h"
-#include "memory/tiers.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -173,11 +172,6 @@ void frame_forget(void)
 	class_count = 0;
 }
 
-static struct frame_stock *stock_of(uint32_t frame)
-{
-	return &arena_of(frame)->owner->at[frame_place(frame)];
-}
-
 static uint32_t add_arena(struct frame_class *c, unsigned place)
 {
 	struct frame_stock *stock = &c->at[place];
@@ -248,7 +242,7 @@ uint32_t frame_block(const struct frame_class *c, size_t limit)
 /* The caller holds the lock. */
 static void push_released(uint32_t frame)
 {
-	struct frame_stock *stock = stock_of(frame);
+	struct frame_stock *stock = frame_stock_of(frame);
 
 	arena_of(frame)->next[frame & 0xffff] = stock->released;
 	stock->released = frame;
@@ -365,17 +359,10 @@ static uint32_t populate_claimed(struct frame_class *c, uint32_t frame, uint32_t
 	}
 	/* The list is last in, first out: the lowest address must come first. */
 	for (uint32_t i = count; i-- > ok;)
-		ok ? freelist_push(&stock_of(frame)->free, frame + i) : push_released(frame + i);
+		ok ? freelist_push(&frame_stock_of(frame)->free, frame + i) :
+		     push_released(frame + i);
 	futex_unlock(&lock);
 	return ok ? frame : FRAME_NONE;
-}
-
-/* Returns the first place from `place` on that is in the set, or place_count. */
-static unsigned next_place(unsigned places, unsigned place)
-{
-	while (place < place_count && !(places >> place & 1))
-		place++;
-	return place;
 }
 
 uint32_t frame_take(struct frame_class *c, unsigned places, size_t limit)
@@ -385,8 +372,9 @@ uint32_t frame_take(struct frame_class *c, unsigned places, size_t limit)
 	futex_lock(&lock);
 	if (c->type->whole && used >= used_max)
 		places = 0;
-	for (unsigned p = next_place(places, 0); p < place_count && frame == FRAME_NONE;
-	     p = next_place(places, p + 1)) {
+	for (unsigned p = 0; p < place_count && frame == FRAME_NONE; p++) {
+		if (!(places >> p & 1))
+			continue;
 		frame = freelist_pop(&c->at[p].free);
 		if (frame == FRAME_NONE)
 			frame = claim_memory(c, p, limit == FRAME_ONE_MORE ? held + c->len :
@@ -405,9 +393,8 @@ uint32_t frame_take_whole(struct frame_class *c, unsigned places)
 	futex_lock(&lock);
 	if (used + n > used_max)
 		places = 0;
-	for (unsigned p = next_place(places, 0); p < place_count && frame == FRAME_NONE;
-	     p = next_place(places, p + 1))
-		frame = freelist_pop_whole(&c->at[p].free);
+	for (unsigned p = 0; p < place_count && frame == FRAME_NONE; p++)
+		frame = places >> p & 1 ? freelist_pop_whole(&c->at[p].free) : FRAME_NONE;
 	if (frame != FRAME_NONE)
 		used += n;
 	futex_unlock(&lock);
@@ -458,10 +445,9 @@ bool frame_is_available(struct frame_class *c, unsigned places, size_t limit)
 	futex_lock(&lock);
 	if (c->type->whole && used >= used_max)
 		places = 0;
-	for (unsigned p = next_place(places, 0); p < place_count && !available;
-	     p = next_place(places, p + 1))
-		available = !freelist_is_empty(&c->at[p].free) ||
-			    held + c->len <= limit_at(p, limit);
+	for (unsigned p = 0; p < place_count && !available; p++)
+		available = places >> p & 1 && (!freelist_is_empty(&c->at[p].free) ||
+						held + c->len <= limit_at(p, limit));
 	futex_unlock(&lock);
 	return available;
 }
@@ -484,18 +470,11 @@ bool frame_prepare_next(struct frame_class *c, unsigned places, size_t limit)
 
 /* ---- Freeing frames ---- */
 
-/* The record of a free frame would only delay the clock. */
-static void forget_user(uint32_t frame)
-{
-	if (tier_count)
-		frame_use(frame)->user = NULL;
-}
-
 /* Counts a frame as released, after its memory was dropped. taken: it was taken before. */
 static void release_frame(struct frame_class *c, uint32_t frame, bool taken)
 {
 	futex_lock(&lock);
-	forget_user(frame);
+	frame_forget_user(frame);
 	push_released(frame);
 	count_memory(c, frame_place(frame), -1);
 	used -= taken && c->type->whole;
@@ -538,8 +517,8 @@ void frame_free(uint32_t frame)
 		return;
 	}
 	futex_lock(&lock);
-	forget_user(frame);
-	freelist_push(&stock_of(frame)->free, frame);
+	frame_forget_user(frame);
+	freelist_push(&frame_stock_of(frame)->free, frame);
 	used -= c->type->whole;
 	futex_unlock(&lock);
 }

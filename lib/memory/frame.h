@@ -4,6 +4,7 @@
 #define FRAME_H
 
 #include "memory/arena.h"
+#include "memory/tiers.h"
 
 /* The frames of a class whose memory is of one place. */
 struct frame_stock {
@@ -101,6 +102,12 @@ static inline void frame_set_user(uint32_t frame, void *user)
 	frame_use(frame)->user = user;
 	frame_use(frame)->heat = frame_use(frame)->sampled = 0;
 }
+/* A frame is free: its record would only delay the clock. */
+static inline void frame_forget_user(uint32_t frame)
+{
+	if (tier_count)
+		frame_use(frame)->user = NULL;
+}
 /* Moves a hand of a clock over the frames of a place to the next one that has a user. Returns it,
  * or FRAME_NONE if there is none near. */
 enum { FRAME_HAND_VICTIMS, FRAME_HAND_SAMPLES };
@@ -118,6 +125,11 @@ static inline char *frame_addr(uint32_t frame)
 static inline unsigned frame_place(uint32_t frame)
 {
 	return arena_of(frame)->place;
+}
+
+static inline struct frame_stock *frame_stock_of(uint32_t frame)
+{
+	return &arena_of(frame)->owner->at[frame_place(frame)];
 }
 
 /* Returns whether the second frame directly follows the first in the pool; and whether it is also
