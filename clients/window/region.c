@@ -317,6 +317,7 @@ static void map_storage(struct region *region, size_t budget, struct error *e)
 	attr.seg_size = h->segsize;
 	attr.flush_interval = h->syncfreq;
 	attr.policy = *h->policy ? h->policy : NULL;
+	attr.tiers = *h->tiers ? h->tiers : NULL;
 	attr.flags = UMMAP_CREATE | (h->writers ? UMMAP_WRITERS : 0);
 	attr.budget = budget;
 	attr.on_full = h->on_full;

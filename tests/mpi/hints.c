@@ -41,6 +41,7 @@ static const struct bad {
 	{ "storage_alloc_syncfreq", "0", MPI_ERR_INFO_VALUE, "or never" },
 	{ "storage_alloc_syncfreq", "1.5", MPI_ERR_INFO_VALUE, "or never" },
 	{ "storage_alloc_policy", "best", MPI_ERR_INFO_VALUE, "cannot find the policy 'best'" },
+	{ "storage_alloc_tiers", "hbm", MPI_ERR_INFO_VALUE, "UMMAP_TIERS" },
 	{ "storage_alloc_driver", "tape", MPI_ERR_INFO_VALUE, "cannot find the driver 'tape'" },
 	{ "storage_alloc_driver", "posix:?depth=1", MPI_ERR_INFO_VALUE, "depth" },
 	{ "storage_alloc_driver", "mpiio", MPI_ERR_INFO_VALUE, "MPI_THREAD_MULTIPLE" },

@@ -129,6 +129,19 @@ static void print_maps(FILE *f, const struct process *p)
 		fprintf(f, "%s\n", line_more(line, p));
 }
 
+static void print_tiers(FILE *f, const struct umstat *st)
+{
+	for (unsigned i = 0; i < st->tiers; i++) {
+		char bytes[16];
+
+		print_bytes(bytes, sizeof(bytes), (double)st->tier_bytes[i]);
+		fprintf(f, "%7s tier %u: %s; loads %" PRIu64 ", promotions %" PRIu64
+			", demotions %" PRIu64 ", hits %" PRIu64 "\n", "", i, bytes,
+			st->tier_loads[i], st->tier_promotions[i], st->tier_demotions[i],
+			st->tier_hits[i]);
+	}
+}
+
 void print_text(FILE *f, const struct view *view, const struct options *o)
 {
 	char line[LINE_MAX_LEN];
@@ -144,6 +157,7 @@ void print_text(FILE *f, const struct view *view, const struct options *o)
 			continue;
 		line_process(line, p);
 		fprintf(f, "%s\n", line);
+		print_tiers(f, &p->page.st);
 		if (o->maps)
 			print_maps(f, p);
 	}
@@ -182,6 +196,17 @@ static void json_map(FILE *f, const struct row *map)
 	fprintf(f, "}");
 }
 
+static void json_tiers(FILE *f, const struct umstat *st)
+{
+	fprintf(f, ", \"tiers\": [");
+	for (unsigned i = 0; i < st->tiers; i++)
+		fprintf(f, "%s{\"bytes\": %" PRIu64 ", \"loads\": %" PRIu64 ", \"promotions\": %"
+			PRIu64 ", \"demotions\": %" PRIu64 ", \"hits\": %" PRIu64 "}",
+			i ? ", " : "", st->tier_bytes[i], st->tier_loads[i],
+			st->tier_promotions[i], st->tier_demotions[i], st->tier_hits[i]);
+	fprintf(f, "]");
+}
+
 static void json_process(FILE *f, const struct process *p)
 {
 	fprintf(f, "{");
@@ -189,6 +214,7 @@ static void json_process(FILE *f, const struct process *p)
 	fprintf(f, ", \"mode\": \"%s\", \"limit\": %" PRIu64 ", \"mappings\": %u",
 		p->dynamic ? "dynamic" : "static", p->limit, p->mappings);
 	json_values(f, &p->self, PID);
+	json_tiers(f, &p->page.st);
 	fprintf(f, ", \"maps\": [");
 	for (unsigned i = 0; i < p->shown; i++) {
 		fprintf(f, i ? ",\n    " : "\n    ");
