@@ -12,7 +12,6 @@
 #define SEGS ((size_t)64)
 #define SIZE (SEGS * SEG)
 
-static size_t seg_size = SEG;
 static uint8_t store[SIZE], durable[SIZE]; /* data that were written, and data that were flushed */
 static _Atomic bool closed;                /* whether writes wait */
 static _Atomic uint64_t fails_at = UINT64_MAX; /* a write that has this offset fails */
