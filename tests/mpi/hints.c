@@ -51,7 +51,7 @@ static const struct bad {
 	{ "storage_alloc_engine", "steam", MPI_ERR_INFO_VALUE, "segv" },
 	{ "storage_alloc_writers", "2", MPI_ERR_INFO_VALUE, "true or false" },
 	{ "storage_alloc_on_full", "stop", MPI_ERR_INFO_VALUE, "wait or sigbus" },
-	{ "storage_alloc_winsync", "never", MPI_ERR_INFO_VALUE, "memory or storage" },
+	{ "storage_alloc_winsync", "never", MPI_ERR_INFO_VALUE, "memory, storage" },
 	{ "access_style", "random,often", MPI_ERR_INFO_VALUE, "reverse_sequential" },
 	{ "access_style", "random,", MPI_ERR_INFO_VALUE, "reverse_sequential" },
 	{ "file_perm", "0999", MPI_ERR_INFO_VALUE, "octal" },

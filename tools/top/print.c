@@ -87,7 +87,7 @@ void line_process(char line[LINE_MAX_LEN], const struct process *p)
 
 void line_map(char line[LINE_MAX_LEN], const struct row *map)
 {
-	char size[16], seg[16], load[16];
+	char size[16], seg[16], load[16], left[16];
 	size_t len = strlen(map->name), at;
 
 	print_bytes(size, sizeof(size), (double)map->size);
@@ -99,6 +99,10 @@ void line_map(char line[LINE_MAX_LEN], const struct row *map)
 	if (map->transfer_bytes > map->seg_size) {
 		print_bytes(load, sizeof(load), (double)map->transfer_bytes);
 		at = append(line, at, ", loads of %s", load);
+	}
+	if (map->commit_bytes) {
+		print_bytes(left, sizeof(left), (double)map->commit_bytes);
+		at = append(line, at, ", commit of %s left", left);
 	}
 	if (map->sharers)
 		append(line, at, ", node copy of %" PRIu64 " process%s", map->sharers,
@@ -185,8 +189,9 @@ static void json_map(FILE *f, const struct row *map)
 	fprintf(f, "{");
 	json_string(f, "name", map->name);
 	fprintf(f, ", \"base\": %" PRIu64 ", \"size\": %" PRIu64 ", \"seg_size\": %" PRIu64
-		", \"transfer_bytes\": %" PRIu64 ", \"sharers\": %" PRIu64, map->base, map->size,
-		map->seg_size, map->transfer_bytes, map->sharers);
+		", \"transfer_bytes\": %" PRIu64 ", \"commit_bytes\": %" PRIu64 ", \"sharers\": %"
+		PRIu64, map->base, map->size, map->seg_size, map->transfer_bytes,
+		map->commit_bytes, map->sharers);
 	json_values(f, map, BUDGET);
 	fprintf(f, "}");
 }

@@ -161,7 +161,6 @@ static void fill_maps(struct process *p, double seconds)
 	for (unsigned i = 0; i < p->shown; i++) {
 		const struct registry_map *map = &p->page.map[i],
 					  *before = find_map(&p->before, map->base);
-
 		struct umstat st = counters_of(map), old = counters_of(before ? before : map);
 
 		fill_row(&p->map[i], &st, &old, before ? seconds : 0);
@@ -171,6 +170,7 @@ static void fill_maps(struct process *p, double seconds)
 		p->map[i].seg_size = map->seg_size;
 		p->map[i].sharers = map->sharers;
 		p->map[i].transfer_bytes = st.transfer_bytes;
+		p->map[i].commit_bytes = st.commit_bytes;
 	}
 }
 

@@ -175,8 +175,11 @@ static void *run(void *unused)
 	(void)unused;
 	node_attend();
 	for (;;) {
-		unsigned copies_wait = copy_adjust();
-		int wait = shrink_to_budget(min_size(copies_wait, share_adjust()));
+		int wait;
+
+		copy_count_parts();
+		wait = (int)share_adjust();
+		wait = shrink_to_budget((int)min_size((size_t)wait, copy_adjust()));
 
 		if (stall_release())
 			wait = min_size(wait, BLOCKED_RETRY_MS);
