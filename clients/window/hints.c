@@ -228,7 +228,7 @@ static const struct kind
 	order = { .words = WORDS("memory_first", "storage_first"), .is_bool = true },
 	type = { .words = WORDS("", "memory", "storage", "object") },
 	engine = { .words = WORDS("auto", "segv", "uffd", "kernel", "sigbus") },
-	winsync = { .words = WORDS("", "memory", "storage") },
+	winsync = { .words = WORDS("", "memory", "storage", "async") },
 	on_full = { .words = WORDS("", "wait", "sigbus") };
 
 #define FIELD(name) offsetof(struct hints, name)
@@ -460,7 +460,7 @@ static void check_consistent(const struct hints *h, struct error *e)
 		{ "storage_alloc_writers", h->writers },
 		{ "storage_alloc_engine = kernel", h->engine == ENGINE_KERNEL },
 		{ "the driver mpiio", hints_by_mpiio(h) },
-		{ "storage_alloc_winsync = storage", h->winsync == WINSYNC_STORAGE },
+		{ "storage_alloc_winsync = storage or async", h->winsync >= WINSYNC_STORAGE },
 		{ "a driver with a wal+ of its own",
 		  strncmp(driver, "wal+", 4) == 0 || strstr(driver, "+wal+") },
 	};

@@ -317,6 +317,7 @@ static void map_storage(struct region *region, size_t budget, struct error *e)
 	attr.seg_size = h->segsize;
 	attr.flush_interval = h->syncfreq;
 	attr.policy = *h->policy ? h->policy : NULL;
+	attr.tiers = *h->tiers ? h->tiers : NULL;
 	attr.flags = UMMAP_CREATE | (h->writers ? UMMAP_WRITERS : 0);
 	attr.budget = budget;
 	attr.on_full = h->on_full;
@@ -491,7 +492,25 @@ struct region *region_open(size_t size, const struct hints *hints,
 	return NULL;
 }
 
-void region_sync(const struct region *region, const void *addr, size_t len, struct error *e)
+void region_wait_sync(struct region *region, struct error *e)
+{
+	if (region->commit && umsync_wait(&region->commit) < 0)
+		error_errno(e, errno, "cannot sync '%s': %s", region->hints.filename, umerrormsg());
+}
+
+void region_begin_sync(struct region *region, struct error *e)
+{
+	if (region->kernel) {
+		region_sync(region, region->base, region->size, e);
+		return;
+	}
+	region_wait_sync(region, e);
+	if (e->class == MPI_SUCCESS && region->stored_len &&
+	    umsync_begin(region->stored, 0, &region->commit) < 0)
+		error_errno(e, errno, "cannot sync '%s': %s", region->hints.filename, umerrormsg());
+}
+
+void region_sync(struct region *region, const void *addr, size_t len, struct error *e)
 {
 	const char *from = addr, *to = from + len,
 		   *stored_end = region->stored + region->stored_len;
@@ -505,6 +524,7 @@ void region_sync(const struct region *region, const void *addr, size_t len, stru
 			  region->hints.filename);
 		return;
 	}
+	region_wait_sync(region, e);
 	from = from < region->stored ? region->stored : from;
 	to = to > stored_end ? stored_end : to;
 	begin = (void *)(uintptr_t)from;
@@ -544,20 +564,20 @@ static int unmap(const struct region *region)
 
 int region_close(struct region *region)
 {
-	int err = 0;
+	int err = region->commit && umsync_wait(&region->commit) < 0 ? errno : 0, unmapped = 0;
 
 	remove_from_list(region);
 	region_close_object(region);
 	if (region->kernel)
 		kernel_unmap(region->base, region->size, &region->hints);
 	else if (region->base)
-		err = unmap(region);
+		unmapped = unmap(region);
 	if (region->path)
 		unlink(region->path);
 	free(region->path);
 	free(region->consistent);
 	free(region);
-	return err;
+	return unmapped ? unmapped : err;
 }
 
 void region_abandon(struct region *region)

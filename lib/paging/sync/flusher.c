@@ -16,6 +16,7 @@
 #include "paging/sync/commit.h"
 #include "paging/mapping/inplace.h"
 #include "paging/residency/pagecache.h"
+#include "paging/residency/tiering.h"
 #include "base/log.h"
 #include "paging/mapping/lookup.h"
 #include "paging/mapping/shared_copy.h"
@@ -124,7 +125,8 @@ static void make_round(void)
 		assemble_if_idle(map);
 		map_leave(map);
 	}
-	while (share_is_dynamic() && frame_shrink(NULL))
+	tiering_sample();
+	while (share_is_dynamic() && frame_shrink(NULL, 0))
 		;
 	if (++rounds % FRAME_AGE_ROUNDS == 0)
 		frame_age();
@@ -155,7 +157,7 @@ static int shrink_to_budget(int idle)
 	pagecache_shrink();
 	least = largest_least();
 	before = budget_excess(least);
-	while (budget_excess(least) && frame_shrink(NULL))
+	while (budget_excess(least) && frame_shrink(NULL, 0))
 		;
 	for (size_t n = 0; (map = map_nth(n)); n++) {
 		evict_shrink(map, least, SHRINK_STEPS);
