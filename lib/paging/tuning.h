@@ -39,8 +39,8 @@
  * of 16 threads at random took 103 us of processor time each instead of 95. */
 #define MIN_LOADS_TO_WAIT 4
 
-/* fault/stall.c. A thread whose store waits for storage looks again after this many ms. Storage that
- * fails is not repaired sooner. */
+/* fault/stall.c. A thread whose store waits for storage looks again after this many ms. Storage
+ * that fails is not repaired sooner. */
 #define STALL_SLEEP_MS 50
 /* ms between two messages about the same mapping, so that a long outage does not fill the log. */
 #define STALL_REPORT_INTERVAL_MS 60000
@@ -133,9 +133,9 @@
 #define REMOTE_WINDOW_GROWTH 4
 /* Bytes that one job loads: a huge page, which then moves by one call. */
 #define READAHEAD_JOB_BYTES ((size_t)2 << 20)
-/* Faults in a row that make a run: two on neighbours. Of 1661 faults at random in 4096 segments, few
- * were on neighbours, and made runs that read six segments in all. Two faults at another distance
- * may be random ones, so a third one must confirm the distance. */
+/* Faults in a row that make a run: two on neighbours. Of 1661 faults at random in 4096 segments,
+ * few were on neighbours, and made runs that read six segments in all. Two faults at another
+ * distance may be random ones, so a third one must confirm the distance. */
 #define MIN_ADJACENT_FAULTS 2
 #define MIN_STRIDE_FAULTS 3
 /* Segments. Faults that are farther apart do not begin a run. Reads of every 64th 64 KiB segment
@@ -251,8 +251,8 @@
 
 /* Segments that are written together: a bit of a 32-bit word for each, and requests on the stack of
  * a signal handler. A sync of 128 MiB took 7.8 ms of processor time with 64 KiB segments, and 13
- * with 8 of them at a time. Bytes: as much as hides the latency of storage. With 2 MiB segments, the
- * sync took 1.2 ms, and 2.2 with 4 MiB. */
+ * with 8 of them at a time. Bytes: as much as hides the latency of storage. With 2 MiB segments,
+ * the sync took 1.2 ms, and 2.2 with 4 MiB. */
 #define MAX_WRITE_RUN_SEGMENTS 32
 #define MAX_WRITE_RUN_BYTES ((size_t)16 << 20)
 /* Segments from the first of a run to its last one, which need not be neighbours. With gaps, IOR
