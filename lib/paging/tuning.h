@@ -279,6 +279,23 @@
  * before them, and at most. */
 #define GUESS_FACTOR 4
 #define MAX_GUESSED_SEGMENTS ((size_t)64)
+/* ---- residency/tiering.c: moves between tiers ---- */
+
+/* Ranges of a mapping that umadvise can keep in tiers. */
+#define MAX_TIER_RANGES 8
+/* Segments at which one exchange looks. */
+#define MAX_TIER_VICTIMS 32
+/* Rounds after which a segment that was not used since its sample is cold: at least a second. */
+#define MIN_COLD_ROUNDS 2
+/* Processor time of a round of samples, once a second, in us; with the faults of the samples, all
+ * take less than 1 % of a processor. */
+#define SAMPLE_ROUND_US 3000
+#define MAX_SAMPLES_PER_ROUND 512
+/* Rounds within which the segment of a sample must be used again to gain heat; the heat that a
+ * segment can have; and that with which it is promoted: it was used in two samples. */
+#define SAMPLE_WINDOW_ROUNDS 8
+#define MAX_HEAT 3
+#define MIN_PROMOTION_HEAT 2
 
 /* sync/flusher.c: the background thread. ms between two rounds: flush intervals are in seconds. */
 #define ROUND_PERIOD_MS 1000
