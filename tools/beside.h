@@ -27,8 +27,7 @@ struct job {
 };
 
 struct action {
-	const char *name;
-	int words;                 /* number of words, with the name */
+	struct tool_action call;
 	int (*run)(const struct job *job);
 };
 
@@ -124,28 +123,6 @@ static inline bool name_file(const struct tool *tool, const char *store, char fi
 	return snprintf(file, PATH_MAX, "%s%s", store, tool->suffix) < PATH_MAX;
 }
 
-static inline const struct action *find_action(const struct tool *tool, int argc, char **argv)
-{
-	const struct action *action = tool->actions;
-
-	while (action->name && (argc != action->words || strcmp(argv[0], action->name) != 0))
-		action++;
-	return action->name ? action : NULL;
-}
-
-__attribute__((noreturn)) static inline void refuse_command_line(const struct tool *tool,
-								 const char *name)
-{
-	const char *nearest = NULL;
-	bool exists = false;
-
-	for (const struct action *a = tool->actions; a->name; a++) {
-		nearest = nearer_name(name, nearest, a->name);
-		exists |= strcmp(name, a->name) == 0;
-	}
-	refuse_action(name, exists, nearest);
-}
-
 static inline int tool_main(const struct tool *tool, int argc, char **argv)
 {
 	static char file[PATH_MAX], path[PATH_MAX];
@@ -156,13 +133,7 @@ static inline int tool_main(const struct tool *tool, int argc, char **argv)
 	while (take_option(argc, argv, tool->help) >= 0)
 		job.file = optarg;
 	argv += optind;
-	action = find_action(tool, argc - optind, argv);
-	if (!action && optind < argc)
-		refuse_command_line(tool, argv[0]);
-	if (!action) {
-		fputs(tool->help->usage, stderr);
-		return EXIT_TROUBLE;
-	}
+	action = find_action(tool->actions, sizeof(*action), tool->help->usage, argv);
 	job.store = argv[1];
 	job.word = argv[2];
 	job.named = job.file != NULL;

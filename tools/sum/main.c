@@ -134,7 +134,7 @@ static int find_sums(char path[PATH_MAX], const char *store)
 int main(int argc, char **argv)
 {
 	static const struct action actions[] = {
-		{ "make", 2, do_make }, { "check", 2, do_check }, { NULL, 0, NULL },
+		{ { "make", 1, 1 }, do_make }, { { "check", 1, 1 }, do_check }, { .run = NULL },
 	};
 	static const struct tool sum = { .help = &tool_help, .beside = find_sums,
 					 .actions = actions };
