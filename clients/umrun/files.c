@@ -5,7 +5,6 @@
 
 #include "umrun/descriptors.h"
 #include "umrun/region.h"
-#include "umrun/sharing.h"
 
 #include <ummap.h>
 

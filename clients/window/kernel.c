@@ -7,7 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -51,8 +51,8 @@ void kernel_make_room(int fd, const char *name, uint64_t end, struct error *e)
 	if (err == EOPNOTSUPP && (uint64_t)st.st_size < end)
 		err = ftruncate(fd, (off_t)end) < 0 ? errno : 0;
 	if (err)
-		error_errno(e, err, "cannot make '%s' %llu bytes long: %s", name,
-			    (unsigned long long)end, strerror(err));
+		error_errno(e, err, "cannot make '%s' %llu bytes long: %m", name,
+			    (unsigned long long)end);
 }
 
 char *kernel_map(int fd, const struct hints *h, size_t len, struct error *e)
@@ -63,7 +63,7 @@ char *kernel_map(int fd, const struct hints *h, size_t len, struct error *e)
 
 	if (p != MAP_FAILED)
 		return p + head;
-	error_errno(e, errno, "cannot map '%s': %s", h->filename, strerror(errno));
+	error_errno(e, errno, "cannot map '%s': %m", h->filename);
 	return NULL;
 }
 
@@ -79,5 +79,40 @@ void kernel_sync(char *at, size_t len, const struct hints *h, struct error *e)
 	size_t head = (uintptr_t)at % page();
 
 	if (len && msync(at - head, head + len, MS_SYNC) < 0)
-		error_errno(e, errno, "cannot sync '%s': %s", h->filename, strerror(errno));
+		error_errno(e, errno, "cannot sync '%s': %m", h->filename);
+}
+
+/* ---- Ranges of bytes in files, whose identity is the same in all processes of a machine ---- */
+
+/* A number that is the same in all processes of a machine, and differs between machines. */
+static uint64_t machine_id(void)
+{
+	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+	unsigned a = 0, b = 0, c = 0;
+
+	if (f) {
+		if (fscanf(f, "%8x-%4x-%4x", &a, &b, &c) != 3)
+			a = b = c = 0;
+		fclose(f);
+	}
+	return (uint64_t)a << 32 | (uint64_t)b << 16 | c;
+}
+
+void extent_file(struct extent *extent, int fd, uint64_t from, size_t size)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || size == 0)
+		return;
+	extent->machine = machine_id();
+	extent->dev = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev;
+	extent->ino = S_ISBLK(st.st_mode) ? 0 : st.st_ino;
+	extent->from = from;
+	extent->to = from + size;
+}
+
+bool extent_overlaps(const struct extent *a, const struct extent *b)
+{
+	return a->machine == b->machine && a->dev == b->dev && a->ino == b->ino &&
+	       a->from < b->to && b->from < a->to;
 }
