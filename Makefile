@@ -238,6 +238,9 @@ $B/tests/prog_%_simulated: tests/engine/prog_%_simulated.c prog_%.c $(wildcard t
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests -I. -DENGINES='"tests/engine/engines.def"' $(CFLAGS) $(LDFLAGS) \
 		-o $@ $< tests/engine/simulated.c lib/engine/engines.c $(ROOMS) $(LIBS)
+# For check-path, which builds a library that records the functions it enters.
+$B/count_path: tests/count_path.c $(ROOMS)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -no-pie -o $@ $< $(ROOMS) $(LIBS)
 $B/tests/prog_umtop: | $B/umtop $(TOP)
 $B/tests/prog_command: | $(TOOLS) $B/umrun $(PLUGINS)
 $B/tests/prog_preload: LINK_SO =
@@ -355,6 +358,9 @@ check-mutants:
 # Searches the models of the segment protocol, if spin is installed.
 check-model:
 	tests/check-model $B
+# Counts the functions on the path of a fault and of a sync.
+check-path:
+	tests/check-path $B
 # Builds for other C libraries and processors, if their compilers are there.
 check-ports:
 	tests/ports/check-ports $B
@@ -385,10 +391,9 @@ check-cuts: tests
 	$(if $(HDF5),UMMAP_TEST_CUTS=2000 tests/run $B prog_hdf5_cuts)
 
 # Runs all checks, also if some fail.
-ALL = check check-long check-cuts check-asan check-tsan check-mutants check-model check-ports \
-	check-nomove \
-	check-kernels check-distros check-mpi-machines \
-	check-deb check-packaging tidy fuzz
+ALL = check check-long check-cuts check-asan check-tsan check-mutants check-model check-path \
+	check-ports check-nomove check-kernels check-distros \
+	check-mpi-machines check-deb check-packaging tidy fuzz
 check-all:
 	@failed=; for what in $(ALL); do $(MAKE) $$what || failed="$$failed $$what"; done; \
 	echo "check-all: $(words $(ALL)) targets,$${failed:- none} failed"; [ -z "$$failed" ]
@@ -532,7 +537,7 @@ clean:
 	$(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tools completions tests check check-long check-layers check-style check-calls \
 	check-settings settings check-man check-install check-plugins check-gdb check-umrun \
-	check-asan check-tsan check-mutants check-model \
+	check-asan check-tsan check-mutants check-model check-path \
 	check-ports check-nomove check-kernels check-distros check-mpi-machines check-cuts \
 	check-deb check-packaging check-all \
 	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean

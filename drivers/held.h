@@ -82,7 +82,8 @@ static inline int held_submit(struct held places[HELD_MAX], struct behind *b,
 	if (i > 0)
 		return b->driver.submit(b->h, io, i);
 	thread = held_self();
-	for (; i < n && !is_for_store(h, io[i]); i++) {
+	/* The store may have got the first request's bytes meanwhile. */
+	for (; i < n && (i == 0 || !is_for_store(h, io[i])); i++) {
 		struct held *place = held_take(places, thread);
 
 		if (!place)

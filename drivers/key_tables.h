@@ -84,7 +84,9 @@
 	KEY("dirty", "1 to 90 percent, optionally a comma and up to 1000000 seconds", "50,10",     \
 	    "How much of the near file may be dirty, and for how long.")                           \
 	KEY("close", "flush or keep", "flush",                                                     \
-	    "At the end of the mapping: write dirty blocks back, or keep them in the near file.")
+	    "At the end of the mapping: write dirty blocks back, or keep them in the near file.")  \
+	KEY("verify", "no or yes", "no",                                                           \
+	    "Whether reads of the near file compare clean blocks with checksums.")
 
 #define HTTP_KEYS(KEY)                                                                             \
 	KEY("timeout", "a number of seconds from 1 to 86400", "60",                                \

@@ -44,3 +44,17 @@ int keys_word(const char *text, const char *const *words)
 	}
 	return -1;
 }
+
+bool keys_path(const char *text, char path[PATH_MAX])
+{
+	bool fits = *text && strlen(text) < PATH_MAX;
+
+	strcpy(path, fits ? text : "");
+	return fits;
+}
+
+bool keys_flag(const char *text, bool *value)
+{
+	*value = strcmp(text, "yes") == 0;
+	return *value || strcmp(text, "no") == 0;
+}

@@ -7,6 +7,7 @@
 
 #include "common/size.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <ummap-driver.h>
 
@@ -41,6 +42,10 @@ int keys_refuse_value(struct ummap_geom *geom, const char *prefix, const struct 
 bool keys_size(const char *text, uint64_t *size);
 /* A decimal number from min to max. */
 bool keys_number(const char *text, uint64_t min, uint64_t max, uint64_t *value);
+/* A path of at least one character. */
+bool keys_path(const char *text, char path[PATH_MAX]);
+/* "no" or "yes". */
+bool keys_flag(const char *text, bool *value);
 /* The index of the value among `words`, which NULL ends; -1: it is not among them. */
 int keys_word(const char *text, const char *const *words);
 

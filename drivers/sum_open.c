@@ -29,9 +29,8 @@ enum changed { CHANGED_REFUSE, CHANGED_CHECK, CHANGED_RENEW };
 struct opening {
 	const struct ummap_uri *uri;
 	struct ummap_geom *geom;
-	const char *named;         /* value of sum.path; NULL: not given */
 	enum changed changed;      /* value of sum.changed */
-	char path[PATH_MAX];       /* path of the file of checksums */
+	char path[PATH_MAX];       /* path of the file of checksums; "": sum.path is not given */
 	bool is_new;               /* whether the file gets checksums of the whole store */
 	bool differs;              /* whether the store differs from the facts in the header */
 };
@@ -45,11 +44,9 @@ static int parse_keys(struct opening *how)
 		bool is_path = strcmp(key->name, "path") == 0;
 		int word = is_path ? 0 : keys_word(key->value, words);
 
-		if (word < 0 || (is_path && (!*key->value || strlen(key->value) >= PATH_MAX)))
+		if (word < 0 || (is_path && !keys_path(key->value, how->path)))
 			return keys_refuse_value(how->geom, "sum.", key, types);
-		if (is_path)
-			how->named = key->value;
-		else
+		if (!is_path)
 			how->changed = (enum changed)word;
 	}
 	return 0;
@@ -61,14 +58,11 @@ static int choose_path(struct opening *how, const struct stat *st)
 	if (!S_ISREG(st->st_mode) && !S_ISBLK(st->st_mode))
 		return keys_refuse(how->geom, EINVAL, "cannot use sum+: the store is not a regular "
 				   "file or a block device");
-	if (!how->named && (!S_ISREG(st->st_mode) || !*how->uri->path))
+	if (!*how->path && (!S_ISREG(st->st_mode) || !*how->uri->path))
 		return keys_refuse(how->geom, EINVAL, "cannot choose a file for the checksums: the "
 				   "store is not a regular file with a path. Try to name one by "
 				   "sum.path");
-	if (!how->named)
-		return overlay_beside(how->path, how->uri->path, SUM_SUFFIX);
-	strcpy(how->path, how->named);
-	return 0;
+	return *how->path ? 0 : overlay_beside(how->path, how->uri->path, SUM_SUFFIX);
 }
 
 static bool is_sound(const struct sum_head *head)

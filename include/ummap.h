@@ -182,10 +182,12 @@ struct ummap_attr {
 	size_t before, after; /* bytes of addresses to reserve for the caller, directly before the
 				 mapping and behind its last page; multiples of the page size */
 	int on_full;          /* effect of stores when writes fail, UMMAP_FULL_* */
+	size_t flush_rate;    /* bytes per second that umsync_begin's commits write at most; 0:
+				 value of the environment variable UMMAP_FLUSH_RATE */
 };
 
 #define UMMAP_ATTR_INIT { sizeof(struct ummap_attr), 0, 0, UMMAP_PTYPE_DEFAULT, 0, NULL, 0, NULL, \
-			  UMMAP_ENGINE_DEFAULT, 0, 0, UMMAP_FULL_DEFAULT }
+			  UMMAP_ENGINE_DEFAULT, 0, 0, UMMAP_FULL_DEFAULT, 0 }
 
 /*
  * Maps the bytes [offset, offset + size) of the store that a URI names: "posix:/data/a" or
@@ -233,6 +235,37 @@ int ummap_setvar(const char *name, const char *value);
  * reaches beyond the end of the mapping). The next sync reports errors of an asynchronous one.
  */
 int umsync_range(void *addr, size_t len, int flags);
+
+/* A commit that umsync_begin has begun. */
+struct umsync_handle;
+
+#define UMMAP_NOWAIT 8 /* umsync_begin: fail with EAGAIN if a commit is in flight */
+
+/*
+ * Begins a commit of the mapping that begins at addr: the contents of this moment become durable in
+ * the background. Stores after the call go on at once and are not part of the commit. A mapping has
+ * one commit in flight: without UMMAP_NOWAIT, the call waits until an earlier one has ended.
+ *
+ * flags   0 or UMMAP_NOWAIT
+ * handle  result: the commit, for umsync_test or umsync_wait, one of which must free it
+ *
+ * Errors: EINVAL (no mapping begins at addr, unknown flags, or handle is NULL); EAGAIN; ENOMEM.
+ */
+int umsync_begin(void *addr, int flags, struct umsync_handle **handle);
+
+/*
+ * Sets *done to whether the commit has ended. Once it has, the call returns what umsync_wait
+ * returns, frees the handle and sets *handle to NULL.
+ */
+int umsync_test(struct umsync_handle **handle, int *done);
+
+/*
+ * Waits until the commit has ended, frees the handle and sets *handle to NULL. Returns 0 if the
+ * contents at the moment of umsync_begin are durable. Errors: those of umsync; EINVAL (handle or
+ * *handle is NULL, or the parent of this forked process has begun the commit). Changes that could
+ * not be written stay in memory, and the next umsync or umsync_begin writes them.
+ */
+int umsync_wait(struct umsync_handle **handle);
 
 /*
  * Reads which commits of a store can be opened again. A store behind the filter wal+ numbers its
@@ -299,7 +332,7 @@ int umprefetch(const struct iovec *ranges, int n);
  *
  * Errors: EINVAL (addr is in no mapping, len is 0, invalid prot); EACCES (the mapping is
  * read-only); ENOMEM (the range reaches beyond the end of the mapping, or pins would exceed the
- * budget); EAGAIN (a segment has 4095 pins); errors of the storage. After an error nothing is
+ * budget); EAGAIN (a segment has 2047 pins); errors of the storage. After an error nothing is
  * pinned.
  */
 int umpin(void *addr, size_t len, int prot);
@@ -354,7 +387,8 @@ struct umstat {
 	uint64_t dirty_bytes;     /* bytes of dirty segments, now */
 	uint64_t pinned_bytes;    /* bytes of pinned segments, now */
 	uint64_t budget_bytes;    /* budget of the mapping, of its group, or of the process, now */
-	uint64_t held_bytes;      /* bytes of all frames, free ones included, now; process only */
+	uint64_t held_bytes;      /* bytes of all frames, free ones included, and of this process's
+				     part of node copies, now; process only */
 	uint64_t over_budget_peak;/* largest excess of held_bytes over the budget; process only */
 	uint64_t mappings;        /* number of mappings, now; process only */
 	uint64_t pagecache_bytes; /* bytes of page-cache mappings, which use the budget, now */
@@ -363,6 +397,7 @@ struct umstat {
 	uint64_t kernel;          /* 1: system calls may cause faults; mapping only */
 	uint64_t waiting_bytes;   /* dirty bytes of mappings whose last write failed, now */
 	uint64_t transfer_bytes;  /* bytes that a fault loads at most, now; mapping only */
+	uint64_t commit_bytes;    /* bytes that commits in flight have yet to write, now */
 };
 
 /*

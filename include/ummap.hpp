@@ -151,6 +151,47 @@ private:
 	std::size_t size_;
 };
 
+/*
+ * A commit that mapping::begin_sync has begun: umsync_begin(3). The destructor waits for its end,
+ * and ignores errors.
+ */
+class commit {
+public:
+	commit(commit &&other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+	commit &operator=(commit &&other) noexcept
+	{
+		std::swap(handle_, other.handle_);
+		return *this;
+	}
+	~commit()
+	{
+		if (handle_)
+			umsync_wait(&handle_);
+	}
+
+	/* Returns whether the commit has ended. Throws the error if it has failed, once. */
+	bool done()
+	{
+		int ended = 1;
+
+		if (handle_ && umsync_test(&handle_, &ended) == -1)
+			throw_error();
+		return ended;
+	}
+	/* Waits until the commit has ended. Throws the error if it has failed, once. */
+	void wait()
+	{
+		if (handle_ && umsync_wait(&handle_) == -1)
+			throw_error();
+	}
+
+private:
+	friend class mapping;
+	explicit commit(umsync_handle *handle) noexcept : handle_(handle) {}
+
+	umsync_handle *handle_;
+};
+
 /* A mapping, which is a range of addresses whose contents are in a store; or no mapping. */
 class mapping {
 public:
@@ -260,6 +301,15 @@ public:
 	void sync(std::size_t offset, std::size_t size, int flags = 0)
 	{
 		check(umsync_range(at(offset), rest(offset, size), flags));
+	}
+	/* Begins to make the contents of this moment durable in the background, while the program
+	 * goes on: umsync_begin(3). */
+	[[nodiscard]] um::commit begin_sync()
+	{
+		umsync_handle *handle = nullptr;
+
+		check(umsync_begin(addr_, 0, &handle));
+		return um::commit(handle);
 	}
 	/* Tells the library how a range will be used: umadvise(3). */
 	void advise(um::advice how, std::size_t offset = 0, std::size_t size = npos)

@@ -95,6 +95,7 @@ static inline int power_open(const struct ummap_uri *uri, int oflags, void **h,
 {
 	struct power_file *f = power_file(uri->path);
 
+	*h = NULL;
 	for (int i = 0; !f && i < POWER_FILES && oflags & UMMAP_O_CREATE; i++) {
 		if (power_disk[i].bytes)
 			continue;

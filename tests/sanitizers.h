@@ -36,12 +36,12 @@ const char *__tsan_default_options(void)
 
 /*
  * TSan does not know that no thread can store to a segment whose write permission is revoked
- * (twin_keep, trimmed). It takes memory that the library has mapped by a system call for the memory
- * that was at this address before (prefetch_open, prefetch_add).
+ * (twin_keep, trim_zeros). It takes memory that the library has mapped by a system call for the
+ * memory that was at this address before (prefetch_open, prefetch_add).
  */
 const char *__tsan_default_suppressions(void)
 {
-	return "race:twin_keep\nrace:trimmed\nrace:prefetch_open\nrace:prefetch_add\n"
+	return "race:twin_keep\nrace:trim_zeros\nrace:prefetch_open\nrace:prefetch_add\n"
 	       TSAN_MORE_SUPPRESSIONS;
 }
 #else

@@ -10,6 +10,7 @@
 #include <limits.h>
 
 #include "../drivers/side.h"
+#include "common/uri_encode.h"
 #include "ummap-driver.h"
 #include "ummap.h"
 
@@ -36,17 +37,9 @@ struct tool {
 	const char *suffix;        /* end of the file's path, after the store's */
 	/* Finds the file of a store, in place of the suffix; or NULL. */
 	int (*beside)(char file[PATH_MAX], const char *store);
-	const struct action *actions; /* the last one has no name */
+	const struct action *actions; /* the last one has no function */
 	const char *remedy;        /* remedy of each job */
 };
-
-/* Encodes a path for a URI. */
-static inline void encode(char *to, const char *path)
-{
-	for (; *path; path++)
-		to += sprintf(to, strchr("%?&={}", *path) ? "%%%02x" : "%c", (unsigned char)*path);
-	*to = '\0';
-}
 
 /* Whether a store is a URI. If a file of that name exists, the store is a path. */
 static inline bool is_uri(const char *store)
@@ -84,7 +77,7 @@ static inline void store_uri(char uri[STORE_URI_MAX], const char *store)
 		snprintf(uri, STORE_URI_MAX, "%s", store);
 		return;
 	}
-	encode(path, store);
+	uri_encode(path, sizeof(path), store);
 	snprintf(uri, STORE_URI_MAX, "posix:%s", path);
 }
 

@@ -95,6 +95,8 @@
 	ROW(HEAP_MIN, 0, "heap-min", "SIZE", "64K", "with --heap: smallest allocation to page") \
 	ROW(EXCLUSIVE, 0, "exclusive", "", "", "no other process uses the files: also page " \
 	    "mappings that would otherwise stay with the kernel") \
+	ROW(NODE_CACHE, 0, "node-cache", "", "", "the program and its children share one copy " \
+	    "of each file that they only read") \
 	ROW(STATS, 0, "stats", "", "", "print statistics of the mappings at the end") \
 	ROW(VERBOSE, 0, "verbose", "", "", "also print the files that the kernel maps, and why") \
 	ROW(QUIET, 0, "quiet", "", "", "print nothing about mappings that stay with the kernel")

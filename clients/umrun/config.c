@@ -45,6 +45,7 @@ void config_read(void)
 {
 	const char *engine = secure_getenv("UMMAP_ENGINE"), *text = secure_getenv("UMRUN_OPTIONS");
 	const char *segment = secure_getenv("UMMAP_SEG_SIZE");
+	const char *node_cache = secure_getenv("UMMAP_NODE_CACHE");
 	static bool has_read;
 	char *rest, *line;
 
@@ -57,6 +58,9 @@ void config_read(void)
 		config.pins = strcmp(engine, "uffd") != 0;
 	else
 		config.pins = segment && strcmp(segment, "auto") == 0;
+	/* The engine of node copies is sigbus. */
+	config.node_cache = node_cache && strcmp(node_cache, "1") == 0;
+	config.pins |= config.node_cache;
 	if (segment)
 		size_parse(segment, &config.segment);
 	/* Programs overwrite their environment, for example to show another title. */

@@ -3,6 +3,7 @@
  * change. */
 #include "umrun/calls.h"
 
+#include "umrun/config.h"
 #include "umrun/descriptors.h"
 #include "umrun/region.h"
 
@@ -68,20 +69,21 @@ static void hand_back_stored(struct file_id file)
 /*
  * Called after a call has written to the file, so that the file's regions show the new bytes. A
  * pinned segment cannot be read again, so regions with pins, by a call of another thread or by
- * mlock(2), are handed to the kernel. No thread pins memory while the list is locked for change.
+ * mlock(2), are handed to the kernel. No thread pins memory while the list is locked for change. A
+ * node copy has one version of the file, so it is handed to the kernel, too.
  */
 static void show_written(struct file_id file, off_t off, size_t len)
 {
-	bool pinned = false;
+	bool must_return = config.node_cache;
 
 	list_lock_write();
-	for (const struct region *r = list_find_of_file(NULL, file); r && !pinned;
+	for (const struct region *r = list_find_of_file(NULL, file); r && !must_return;
 	     r = list_find_of_file(r, file)) {
 		struct umstat now = { .struct_size = sizeof(now) };
 
-		pinned = umstat(r->addr, &now) == 0 && now.pinned_bytes;
+		must_return = umstat(r->addr, &now) == 0 && now.pinned_bytes;
 	}
-	if (!pinned || region_hand_back_file(file, 0, writes_by_call) < 0)
+	if (!must_return || region_hand_back_file(file, 0, writes_by_call) < 0)
 		sync_file_locked(file, off, len, false, UMMAP_NOFLUSH | UMMAP_EVICT);
 	list_unlock();
 }

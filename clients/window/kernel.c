@@ -4,10 +4,10 @@
 #include "window/kernel.h"
 
 #include "common/memory_calls.h"
+#include "common/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -84,27 +84,13 @@ void kernel_sync(char *at, size_t len, const struct hints *h, struct error *e)
 
 /* ---- Ranges of bytes in files, whose identity is the same in all processes of a machine ---- */
 
-/* A number that is the same in all processes of a machine, and differs between machines. */
-static uint64_t machine_id(void)
-{
-	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-	unsigned a = 0, b = 0, c = 0;
-
-	if (f) {
-		if (fscanf(f, "%8x-%4x-%4x", &a, &b, &c) != 3)
-			a = b = c = 0;
-		fclose(f);
-	}
-	return (uint64_t)a << 32 | (uint64_t)b << 16 | c;
-}
-
 void extent_file(struct extent *extent, int fd, uint64_t from, size_t size)
 {
 	struct stat st;
 
 	if (fstat(fd, &st) < 0 || size == 0)
 		return;
-	extent->machine = machine_id();
+	extent->machine = process_machine();
 	extent->dev = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev;
 	extent->ino = S_ISBLK(st.st_mode) ? 0 : st.st_ino;
 	extent->from = from;

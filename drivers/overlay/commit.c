@@ -74,6 +74,8 @@ static void note_failure(struct overlay *o)
 	o->unsure = true;
 	o->failures++;
 	futex_unlock(&o->lock);
+	if (o->policy->has_failed)
+		o->policy->has_failed(o);
 }
 
 /* Flushes the file; under file_lock. */
@@ -139,26 +141,63 @@ static void begin_commit(struct overlay *o, struct overlay_commit *c)
 	futex_unlock(&o->lock);
 }
 
+/* Makes the records of the slots from `first` on that are taken, and whose records go to the same
+ * table. Returns how many. Slots of the policy cache may change at any time, so that the lock is
+ * needed. */
+static unsigned make_records(struct overlay *o, uint32_t first, uint64_t number,
+			     struct overlay_record *records, uint32_t *table)
+{
+	struct overlay_group *group = overlay_group(o, first / OVERLAY_GROUP);
+	unsigned k = first % OVERLAY_GROUP, n;
+	uint32_t copy;
+
+	futex_lock(&o->lock);
+	copy = group->slot[k].flags & SLOT_COPY;
+	*table = !copy;
+	for (n = 0; k + n < OVERLAY_GROUP && overlay_has_bit(group->taken, k + n) &&
+		    (group->slot[k + n].flags & SLOT_COPY) == copy; n++) {
+		struct overlay_slot *s = &group->slot[k + n];
+
+		records[n] = overlay_make_record(o, first + n, number);
+		o->digest ^= s->sum ^ records[n].sum;
+		s->sum = records[n].sum;
+		/* Until the commit has ended, either record may count. */
+		s->flags &= ~(SLOT_DOUBTS_NEXT | SLOT_DOUBTS_DURABLY * !(s->flags & SLOT_DOUBTFUL));
+		s->flags |= s->flags & SLOT_DOUBTFUL ? SLOT_DOUBTS_NEXT : 0;
+	}
+	futex_unlock(&o->lock);
+	return n;
+}
+
 /* Neighbors whose records go to the same table are written by one request. */
-static int write_records(struct overlay *o, uint32_t g, struct overlay_commit *c)
+static int write_records(struct overlay *o, uint32_t g, uint64_t number)
 {
 	const struct overlay_group *group = overlay_group(o, g);
 	struct overlay_record records[OVERLAY_GROUP];
 	int err = 0;
 
 	for (unsigned k = 0, n; k < OVERLAY_GROUP && !err; k += n) {
-		unsigned copy = group->slot[k].flags & SLOT_COPY;
+		uint32_t slot = g * OVERLAY_GROUP + k, table;
 
-		for (n = 0; k + n < OVERLAY_GROUP && overlay_has_bit(group->taken, k + n) &&
-			    (group->slot[k + n].flags & SLOT_COPY) == copy; n++) {
-			records[n] = overlay_make_record(o, g * OVERLAY_GROUP + k + n, c->number);
-			c->digest ^= group->slot[k + n].sum ^ records[n].sum;
-		}
-		if (n > 0)
-			err = side_write(&o->file, records, n * sizeof(*records),
-					 overlay_record_at(o, g * OVERLAY_GROUP + k, !copy));
-		n += n == 0;
+		n = 1;
+		if (!overlay_has_bit(group->taken, k))
+			continue;
+		n = make_records(o, slot, number, records, &table);
+		err = side_write(&o->file, records, n * sizeof(*records),
+				 overlay_record_at(o, slot, table));
 	}
+	return err;
+}
+
+/* Blocks of the policy cache have no sums, so they are durable before the commit record (2). The
+ * store is as long as all of its records say, some of which are newer than the beginning. */
+static int flush_blocks(struct overlay *o, struct overlay_commit *c)
+{
+	int err = flush(o);
+
+	futex_lock(&o->lock);
+	c->size = o->size;
+	futex_unlock(&o->lock);
 	return err;
 }
 
@@ -167,9 +206,12 @@ static int write_commit(struct overlay *o, struct overlay_commit *c)
 	int err = 0;
 
 	for (uint32_t next = o->first_taken; next && !err;) {
-		err = write_records(o, next - 1, c);
+		err = write_records(o, next - 1, c->number);
 		next = overlay_group(o, next - 1)->next_taken;
 	}
+	if (!err && overlay_is_cache(o))
+		err = flush_blocks(o, c);
+	c->digest = o->digest;
 	return err ? err : overlay_write_commit(o, c);
 }
 
@@ -184,10 +226,10 @@ static void end_group(struct overlay *o, uint32_t g, const struct overlay_commit
 
 		if (!overlay_has_bit(group->taken, k))
 			continue;
-		s->sum = overlay_make_record(o, slot, c->number).sum;
 		s->commit = c->number;
 		s->flags = (s->flags ^ SLOT_COPY) & ~SLOT_ATTEMPTED;
-		if (s->block == OVERLAY_EMPTY)
+		s->flags |= s->flags & SLOT_DOUBTS_NEXT ? SLOT_DOUBTS_DURABLY : 0;
+		if (s->block == OVERLAY_EMPTY && !overlay_has_bit(group->changed, k))
 			overlay_make_old(o, slot, c->number);
 	}
 	memset(group->taken, 0, sizeof(group->taken));
@@ -278,7 +320,8 @@ static bool is_due(struct overlay *o)
 
 static int commit_locked(struct overlay *o)
 {
-	int err = o->broken ? -EIO : o->unsure ? write_blocks_again(o) : 0;
+	int err = o->broken ? -EIO : !o->unsure ? 0 :
+		  o->policy->mend ? o->policy->mend(o) : write_blocks_again(o);
 
 	if (!err && o->head_due)
 		err = overlay_write_head(o);
@@ -361,7 +404,7 @@ int overlay_begin_anew(struct overlay *o)
 		o->head.base = o->head.floor = o->newest.number;
 		o->acked = o->newest.number;
 		o->head.base_size = o->newest.size;
-		o->head.home_slots = o->newest.slots = o->newest.digest = 0;
+		o->head.home_slots = o->newest.slots = o->newest.digest = o->digest = 0;
 		memset(o->commits, 0, sizeof(o->commits));
 		overlay_forget_groups(o);
 		o->released = o->newest.number;

@@ -250,25 +250,18 @@ struct opening {
 	const struct ummap_uri *uri;
 	int fd;                    /* descriptor of the store, or negative */
 	struct store_facts facts;
-	const char *named;         /* value of cow.path; NULL: not given */
-	char path[PATH_MAX];       /* path of the file of changes */
+	char path[PATH_MAX];       /* path of the file of changes; "": cow.path is not given */
 };
 
 static int parse_keys(struct cow *c, struct opening *how, struct ummap_geom *geom)
 {
-	static const char *const verify[] = { "no", "yes", NULL };
-
 	for (unsigned i = 0; i < how->uri->nkeys; i++) {
 		const struct ummap_key *key = &how->uri->keys[i];
-		bool is_path = strcmp(key->name, "path") == 0;
-		int word = is_path ? 0 : keys_word(key->value, verify);
+		bool ok = strcmp(key->name, "path") == 0 ? keys_path(key->value, how->path) :
+							   keys_flag(key->value, &c->o.verifies);
 
-		if (word < 0 || (is_path && (!*key->value || strlen(key->value) >= PATH_MAX)))
+		if (!ok)
 			return keys_refuse_value(geom, "cow.", key, types);
-		if (is_path)
-			how->named = key->value;
-		else
-			c->o.verifies = word;
 	}
 	return 0;
 }
@@ -276,26 +269,12 @@ static int parse_keys(struct cow *c, struct opening *how, struct ummap_geom *geo
 /* The changes of a regular file are beside it by default. Other stores need cow.path. */
 static int choose_path(struct opening *how, struct ummap_geom *geom)
 {
-	if (how->named)
-		strcpy(how->path, how->named);
-	else if (how->facts.id && *how->uri->path)
+	if (*how->path)
+		return 0;
+	if (how->facts.id && *how->uri->path)
 		return overlay_beside(how->path, how->uri->path, COW_SUFFIX);
-	else
-		return keys_refuse(geom, EINVAL, "cannot choose a file for the changes: the store "
-				   "is not a regular file with a path. Try to name one by "
-				   "cow.path");
-	return 0;
-}
-
-static int create(struct cow *c, const struct opening *how)
-{
-	struct overlay_head *head = &c->o.head;
-
-	head->base_size = how->facts.size;
-	head->store = how->facts;
-	behind_way(how->uri, head->way);
-	behind_uri(how->uri, head->uri, sizeof(head->uri));
-	return overlay_create(&c->o);
+	return keys_refuse(geom, EINVAL, "cannot choose a file for the changes: the store is not a "
+			   "regular file with a path. Try to name one by cow.path");
 }
 
 static int check_and_load(struct cow *c, const struct opening *how, struct ummap_geom *geom)
@@ -334,7 +313,8 @@ static int open_changes(struct cow *c, const struct opening *how, struct ummap_g
 		return err;
 	if (err == 1 && !c->o.writable)
 		return overlay_close(&c->o), 0;
-	err = err == 1 ? create(c, how) : check_and_load(c, how, geom);
+	err = err == 1 ? overlay_create_for(&c->o, &how->facts, how->uri) :
+			 check_and_load(c, how, geom);
 	if (err && !*geom->why)
 		keys_refuse(geom, -err, "cannot prepare '%.140s': %s", how->path, strerror(-err));
 	if (err)

@@ -33,6 +33,8 @@
 #define OVERLAY_URI 2048
 #define OVERLAY_POLICY_BYTES 1024
 
+#define OVERLAY_PART ((size_t)4096)              /* part of a block, which a slot has or lacks */
+
 enum overlay_policy_id { OVERLAY_WAL = 1, OVERLAY_COW = 2, OVERLAY_CACHE = 3 };
 
 /* The properties by which a store is recognized. */
@@ -46,6 +48,7 @@ struct store_facts {
 /* Values of overlay_head.flags. */
 #define OVERLAY_APPLYING 1 /* the store may have some of the blocks, and must get all of them */
 #define OVERLAY_MIXED 2    /* the store has some of the blocks, and the file is valid for it */
+#define OVERLAY_TOUCHED 4  /* the policy cache may have written the store since `store` was so */
 
 struct overlay_head {
 	uint64_t salt;       /* random seed of all checksums behind the header */
@@ -85,12 +88,14 @@ struct overlay_ack {
 #define OVERLAY_EMPTY UINT64_MAX /* block of a slot that has none */
 #define OVERLAY_SUMMED 1         /* overlay_record.data is valid */
 #define OVERLAY_DIRTY 2          /* the store does not have the block */
+#define OVERLAY_DOUBTFUL 4       /* the store may have been written since: after a crash, the slot
+				  * counts as empty */
 
 /* The contents of a slot since a commit. */
 struct overlay_record {
 	uint64_t block;      /* number of a block of the store; OVERLAY_EMPTY: none */
 	uint64_t commit;     /* number */
-	uint64_t valid[2];   /* parts of the block that the slot has, a bit for each 1/128 */
+	uint64_t valid[2];   /* in the first number, a bit for each part that the slot has */
 	uint64_t data;       /* checksum of the block's bytes, without a seed */
 	uint64_t slot;
 	uint64_t flags;      /* OVERLAY_SUMMED, OVERLAY_DIRTY */

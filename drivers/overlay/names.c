@@ -25,6 +25,16 @@ int overlay_beside(char path[PATH_MAX], const char *store, const char *suffix)
 	return snprintf(path, PATH_MAX, "%s%s", real, suffix) < PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
+bool overlay_is_beside(const char *path, const char *store, const char *suffix)
+{
+	struct stat own, found;
+	char beside[PATH_MAX];
+
+	return overlay_beside(beside, store, suffix) < 0 ||
+	       (stat(path, &own) == 0 && stat(beside, &found) == 0 &&
+		own.st_dev == found.st_dev && own.st_ino == found.st_ino);
+}
+
 void overlay_describe(struct store_facts *facts, const char *path, int fd, uint64_t size)
 {
 	struct stat st = { .st_mode = 0 };

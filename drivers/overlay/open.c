@@ -31,7 +31,11 @@ static bool ends(const char *text, size_t size)
 /* Sums say that a header is as it was written, but not that this code has written it. */
 static bool is_sound(const struct overlay_head *h)
 {
-	return h->block == OVERLAY_BLOCK && h->base <= h->home && h->home < INT64_MAX &&
+	bool is_power = h->block && !(h->block & (h->block - 1));
+
+	return is_power && h->block >= OVERLAY_BLOCK && h->block <= OVERLAY_BLOCK_MAX &&
+	       (h->block == OVERLAY_BLOCK || h->policy == OVERLAY_CACHE) &&
+	       h->slots_max < OVERLAY_NO_SLOT && h->base <= h->home && h->home < INT64_MAX &&
 	       h->base_size <= INT64_MAX && h->floor < INT64_MAX && h->base <= h->floor &&
 	       h->goal <= INT64_MAX && (!h->goal || h->goal > h->base) &&
 	       ends(h->store.name, sizeof(h->store.name)) && ends(h->way, sizeof(h->way)) &&
@@ -67,7 +71,24 @@ static int refuse_header(const struct overlay *o, struct ummap_geom *geom)
 					   magic[i][7]);
 	}
 	return keys_refuse(geom, EUCLEAN, "cannot use '%.140s': it is no %s, or its header is "
-			   "damaged", o->file.path, o->policy->file);
+			   "damaged%s", o->file.path, o->policy->file,
+			   o->file.device ? ". Try zeros in its first MiB" : "");
+}
+
+/* Whether the file is a device that begins with zeros. */
+static bool is_blank(struct overlay *o)
+{
+	static const char zeros[4096];
+	char page[sizeof(zeros)];
+	uint64_t length;
+
+	if (!o->file.device || side_size(&o->file, &length) < 0)
+		return false;
+	for (uint64_t at = 0; at < min_u64(length, SIDE_BLANK); at += sizeof(zeros))
+		if (side_read(&o->file, page, sizeof(page), at) < 0 ||
+		    memcmp(page, zeros, sizeof(page)) != 0)
+			return false;
+	return true;
 }
 
 /* 0: the file has a header; 1: it is new, or was never used. */
@@ -77,7 +98,7 @@ static int read_head(struct overlay *o, struct ummap_geom *geom)
 
 	o->slots = side_header(OVERLAY_MAGIC);
 	err = header_read(&o->slots, &o->file, &o->head, sizeof(o->head));
-	if (err == 1)
+	if (err == 1 || (err == -ENODATA && is_blank(o)))
 		return 1;
 	if (err == -ENODATA || (!err && !is_sound(&o->head)))
 		return refuse_header(o, geom);
@@ -101,7 +122,8 @@ int overlay_open(struct overlay *o, const struct overlay_opening *how, struct um
 	err = side_open(&o->file, how->path, oflags, how->mode, lock, geom);
 	if (err)
 		return err;
-	err = side_must_be_file(&o->file, geom);
+	if (o->policy->id != OVERLAY_CACHE)
+		err = side_must_be_file(&o->file, geom);
 	if (!err)
 		err = read_head(o, geom);
 	if (!err)
@@ -190,6 +212,8 @@ static int load_slot(struct overlay *o, uint32_t slot)
 {
 	struct overlay_slot *s = overlay_slot(o, slot);
 
+	if (overlay_is_cache(o))
+		return s->block == OVERLAY_EMPTY;
 	if (s->commit == OVERLAY_NEVER || s->commit <= o->head.home)
 		return 1;
 	if (s->block != OVERLAY_EMPTY)
@@ -216,6 +240,8 @@ static int load_slots(struct overlay *o, bool later)
 		if (err == 1) {
 			s->block = OVERLAY_EMPTY;
 			s->commit = OVERLAY_NEVER;
+			/* An empty record has no OVERLAY_DIRTY, but the next block may be dirty. */
+			s->flags &= SLOT_COPY;
 			continue;
 		}
 		overlay_set_bit(group->used, slot);
@@ -232,6 +258,7 @@ int overlay_load(struct overlay *o)
 
 	o->newest.floor = max_u64(o->newest.floor, o->head.floor);
 	o->next = o->newest.number + 1;
+	o->digest = o->newest.digest;
 	o->size = o->newest.size;
 	o->released = o->newest.floor;
 	err = load_slots(o, false);
@@ -263,7 +290,7 @@ int overlay_create(struct overlay *o)
 		return err;
 	o->head.salt = random_id();
 	o->head.policy = o->policy->id;
-	o->head.block = OVERLAY_BLOCK;
+	o->head.block = o->head.block ? o->head.block : OVERLAY_BLOCK;
 	o->head.home = o->head.floor = o->head.base;
 	overlay_find_commit(o, o->head.base, &o->newest);
 	err = overlay_write_head(o);
@@ -271,6 +298,16 @@ int overlay_create(struct overlay *o)
 	if (err)
 		side_resize(&o->file, 0);
 	return err ? err : overlay_load(o);
+}
+
+int overlay_create_for(struct overlay *o, const struct store_facts *store,
+		       const struct ummap_uri *uri)
+{
+	o->head.base_size = store->size;
+	o->head.store = *store;
+	behind_way(uri, o->head.way);
+	behind_uri(uri, o->head.uri, sizeof(o->head.uri));
+	return overlay_create(o);
 }
 
 /* While `goal` is in the header, commits after it do not count, whatever is left of them. */
@@ -334,6 +371,21 @@ int overlay_resume(struct overlay *o)
 		o->broken = true;
 	futex_unlock(&o->file_lock);
 	return err ? -EIO : 0;
+}
+
+int overlay_reload(struct overlay *o, bool *changed)
+{
+	struct header slots = side_header(OVERLAY_MAGIC);
+	struct ummap_geom unused = { .size = 0 };
+	struct overlay_head head;
+	int err = header_read(&slots, &o->file, &head, sizeof(head));
+
+	*changed = err || slots.number != o->slots.number || !has_newest(o);
+	if (err || !*changed)
+		return err;
+	overlay_forget_slots(o);
+	err = read_head(o, &unused);
+	return err ? err : overlay_find_newest(o);
 }
 
 void overlay_close(struct overlay *o)

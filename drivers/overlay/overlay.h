@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * An overlay: blocks of a store that are in another file. The filters wal+ and cow+ are policies
- * over it. format.h has the form of the file.
+ * An overlay: blocks of a store that are in another file. The filters wal+, cow+ and cache+ are
+ * policies over it. format.h has the form of the file.
  *
  * STATES. A slot of the file is in one of these states:
  *
@@ -78,6 +78,37 @@
  * succeed nevertheless. Before the next attempt, the blocks of all changed slots are read, compared
  * with their sums, and written again. If one differs, the overlay is broken: it accepts no write.
  *
+ * THE POLICY CACHE differs, because it need not be atomic, but must not copy blocks that change in
+ * part. The file has a fixed number of slots. A slot has some of the parts of its block (4 KiB
+ * each). A block has at most one dirty slot, with parts that the store lacks, and one clean slot,
+ * with parts that the store has, too. A part that both have counts as dirty. A slot is free, or
+ *
+ *	dirty      only a write to the store may make it clean
+ *	clean      it may be emptied at any time
+ *	doubtful   it is clean, but a crash empties it, because the store may lose what was written
+ *	emptied    a commit that says so makes it free, as it does with an old slot
+ *
+ * Records of dirty slots have no sums of blocks. `data` of a clean slot may combine, by exclusive
+ * or, the sums of the parts that the slot has. A commit makes records of one group after the other,
+ * so that a change which comes meanwhile may be in it or not. `size` of the commit is at least as
+ * new as all records. The orders 1, 3, 5 and 8 do not apply; instead:
+ *	10. The records of a commit, and the blocks, are durable before the commit record is
+ *	    written.
+ *	11. A part of a clean slot is written only if no record that counts, or may count, says that
+ *	    the slot has it, or if the slot is doubtful there. A part of a dirty slot may be written
+ *	    at any time. A slot is used for another block when its empty record is durable.
+ *	12. A part of a dirty slot is written to the store when a commit says that the slot has it.
+ *	    The slot becomes clean after a flush of the store.
+ *	13. Other bytes are written to the store, past the file, when a commit says that no clean
+ *	    slot has them, or that the slot is doubtful. A slot that is filled while the store has
+ *	    such bytes which were not flushed is doubtful. Doubt ends after a flush of the store.
+ *	14. OVERLAY_TOUCHED is durable in the header before the first write to the store.
+ *
+ * A crash leaves the records of the last commit (2). Dirty parts may be older or newer, or torn, as
+ * on any disk; all that was written when the commit began is there (10). Clean parts are those of
+ * the store (11, 12, 13). After a flush that fails, clean slots that have changed are emptied, and
+ * all dirty parts are read and written again.
+ *
  * READERS. Write calls may run in a signal handler and must not wait for a reader, which may be the
  * interrupted thread. Readers count in one of two generations. Slots are retired into the present
  * generation. When the other generation has no readers, its slots are free, and becomes the present
@@ -106,7 +137,8 @@
 
 struct overlay;
 
-#define OVERLAY_BLOCK ((size_t)4096)
+#define OVERLAY_BLOCK ((size_t)4096)   /* bytes of a block of wal+ and cow+ */
+#define OVERLAY_BLOCK_MAX ((size_t)256 << 10)
 #define OVERLAY_RUN 256            /* maximum number of blocks in one transfer */
 #define OVERLAY_RUN_BYTES (OVERLAY_RUN * OVERLAY_BLOCK)
 #define OVERLAY_DRAFTS 4
@@ -118,12 +150,18 @@ struct overlay;
 #define SLOT_COPY 1                /* the record in table B counts, not the one in table A */
 #define SLOT_ATTEMPTED 2           /* a record of the next commit may be in the file */
 #define SLOT_BAD 4                 /* on opening: the block differs from its sum */
+#define SLOT_CLEAN 8               /* the store has the block, too */
+#define SLOT_DOUBTFUL 16           /* records of the slot say OVERLAY_DOUBTFUL from now on */
+#define SLOT_DOUBTS_DURABLY 32     /* the record that counts says so */
+#define SLOT_DOUBTS_NEXT 64        /* the record of the commit under way says so */
+#define SLOT_SUMMED 128            /* of the policy cache: `data` is valid for all parts */
 
 struct overlay_slot {
 	uint64_t block;            /* OVERLAY_EMPTY: none */
 	uint64_t commit;           /* number of its commit; OVERLAY_NEVER: none */
 	uint64_t data;             /* checksum of the block */
-	uint64_t sum;              /* sum of the record that counts; 0: none counts */
+	uint64_t sum;              /* sum of the record that was written last; 0: none was */
+	uint64_t valid;            /* parts that the slot has, a bit each; of the policy cache */
 	uint32_t older;            /* slot with the contents of the block before this one */
 	uint32_t next;             /* next slot of the list that this one is in */
 	uint32_t flags;
@@ -158,6 +196,10 @@ struct overlay_policy {
 	bool (*make_room)(struct overlay *o);
 	/* Called after a write of blocks; NULL: never. May wait. */
 	void (*has_written)(struct overlay *o);
+	/* Called under file_lock after a flush has failed, and before the next commit, in place of
+	 * writing all blocks of changed slots again; NULL: never. */
+	void (*has_failed)(struct overlay *o);
+	int (*mend)(struct overlay *o);
 };
 
 /* The first member of each policy's handle, so that the calls below serve as calls of a driver. */
@@ -181,6 +223,7 @@ struct overlay {
 	struct overlay_commit newest;      /* newest durable commit, with the floor in force */
 	struct overlay_commit commits[OVERLAY_COMMITS]; /* number n at n % 32; magic 0: none */
 	uint64_t next;                     /* number of the commit that gets changes made now */
+	uint64_t digest;                   /* sums of all slots, combined by exclusive or */
 	unsigned keep;                     /* commits that stay open */
 	_Atomic uint64_t acked;            /* commit in the acknowledgment, as read or written */
 	bool unsure;                       /* a flush has failed since the newest commit */
@@ -231,11 +274,15 @@ struct overlay_opening {
  * o->damaged_at is set, and o->newest is the newest commit that holds, or the base.
  */
 int overlay_open(struct overlay *o, const struct overlay_opening *how, struct ummap_geom *geom);
-/* Makes a new file. The caller has set in o->head: base, base_size, store, way, uri, data. */
+/* Makes a new file. The caller has set in o->head: base, base_size, store, way, uri, data; and
+ * block and slots_max if they are not 4 KiB and none. */
 int overlay_create(struct overlay *o);
+/* As overlay_create, but sets o->head itself, for a store with these properties. */
+int overlay_create_for(struct overlay *o, const struct store_facts *store,
+		       const struct ummap_uri *uri);
 /* Chooses an older commit, from the floor on. o->newest is that commit then. */
 int overlay_go_back(struct overlay *o, uint64_t number, struct ummap_geom *geom);
-/* Fills the index with the chosen commit. */
+/* Fills the index with the chosen commit; of the policy cache, only the set of used slots. */
 int overlay_load(struct overlay *o);
 /* Prepares a file for writing (order 6), and allocates what writing needs. */
 int overlay_make_ready(struct overlay *o);
@@ -246,6 +293,9 @@ int overlay_check_blocks(struct overlay *o, uint64_t *bad);
 /* Called when another handle has opened the file and failed. If it has written the header, reads
  * the file again and writes the header. -EIO: the contents have changed. */
 int overlay_resume(struct overlay *o);
+/* Reads the file again as overlay_open does. *changed: whether another handle has written it. If
+ * not, nothing changes. */
+int overlay_reload(struct overlay *o, bool *changed);
 void overlay_close(struct overlay *o);
 /* A message for a damaged file: returns -EUCLEAN. */
 int overlay_refuse_damaged(const struct overlay *o, struct ummap_geom *geom);
@@ -265,6 +315,8 @@ void overlay_describe(struct store_facts *facts, const char *path, int fd, uint6
 void overlay_resolve(char real[PATH_MAX], const char *store);
 /* The path of the file beside a store: the resolved path and the suffix. -ENAMETOOLONG. */
 int overlay_beside(char path[PATH_MAX], const char *store, const char *suffix);
+/* Whether a path leads to the file that drivers look for beside a store. */
+bool overlay_is_beside(const char *path, const char *store, const char *suffix);
 /* The store as an argument of the commands for overlays: a path, or a URI in quotes for a shell. */
 void overlay_name_store(const struct ummap_uri *uri, char to[PATH_MAX]);
 /* The value of a key of a layer; NULL: it is not given. */
@@ -283,6 +335,10 @@ uint64_t overlay_block_at(const struct overlay *o, uint32_t slot);
 uint32_t overlay_slot_at(const struct overlay *o, uint64_t place);
 struct overlay_record overlay_make_record(const struct overlay *o, uint32_t slot, uint64_t commit);
 uint64_t overlay_commit_at(uint64_t number);
+static inline bool overlay_is_cache(const struct overlay *o)
+{
+	return o->head.policy == OVERLAY_CACHE;
+}
 /* The checksum of a block: without a salt, as the record of the block has one. */
 static inline uint64_t overlay_sum(const void *block)
 {
@@ -295,8 +351,7 @@ int overlay_acknowledge(struct overlay *o, uint64_t number);
 int overlay_read_commits(struct overlay *o, uint64_t *newest);
 /* Finds a commit in memory, or the base. false: it is not there. */
 bool overlay_find_commit(const struct overlay *o, uint64_t number, struct overlay_commit *c);
-/* Finds the newest commit that holds; see
- * overlay_open. */
+/* Finds the newest commit that holds; see overlay_open. */
 int overlay_find_newest(struct overlay *o);
 /* Reads all records, and fills the slots as they are at commit c. *holds: whether the digest is
  * right, and, if `blocks`, the sums of the blocks that c has written. */
@@ -339,6 +394,9 @@ void overlay_give_back(struct overlay *o, uint32_t first, unsigned n);
 void overlay_publish(struct overlay *o, uint32_t slot, uint64_t block, uint64_t data);
 /* Puts a slot into the list of those that commit `number` makes old. */
 void overlay_make_old(struct overlay *o, uint32_t slot, uint64_t number);
+/* Empties a slot of the policy cache. It is free when a commit says so, and its readers have left.
+ */
+void overlay_empty(struct overlay *o, uint32_t slot);
 /* Puts a changed slot, and its group, into the sets of the next commit. */
 void overlay_mark_changed(struct overlay *o, uint32_t slot);
 /* Retires the old slots of all commits up to the floor, but holds those of commits after `hold`. */
@@ -396,6 +454,9 @@ int overlay_writev(void *h, const struct iovec *iov, int n, uint64_t off);
 int overlay_size(void *h, uint64_t *size);
 int overlay_submit(void *h, struct ummap_io **io, unsigned n);
 int overlay_reap(void *h, struct ummap_io **done, unsigned max, unsigned min);
+int overlay_lock(void *h, uint64_t off, uint64_t len, int how, char why[160]);
+/* Does nothing: changes since the last flush are of no use before the next one. */
+int overlay_push(void *h);
 void overlay_set_notice(void *h, ummap_notice *notice, void *arg);
 /* Makes the store at least so long; takes the lock. */
 void overlay_grow(struct overlay *o, uint64_t end);

@@ -89,7 +89,15 @@ struct overlay_record overlay_make_record(const struct overlay *o, uint32_t slot
 	const struct overlay_slot *s = overlay_slot(o, slot);
 	struct overlay_record r = { .block = s->block, .commit = commit, .slot = slot };
 
-	if (s->block != OVERLAY_EMPTY) {
+	if (s->block != OVERLAY_EMPTY && overlay_is_cache(o)) {
+		r.valid[0] = s->valid;
+		r.flags = s->flags & SLOT_DOUBTFUL ? OVERLAY_DOUBTFUL :
+			  s->flags & SLOT_CLEAN ? 0 : OVERLAY_DIRTY;
+		if (s->flags & SLOT_SUMMED) {
+			r.flags |= OVERLAY_SUMMED;
+			r.data = s->data;
+		}
+	} else if (s->block != OVERLAY_EMPTY) {
 		r.valid[0] = r.valid[1] = UINT64_MAX;
 		r.data = s->data;
 		r.flags = OVERLAY_SUMMED | OVERLAY_DIRTY;
@@ -275,7 +283,10 @@ static int fill_slot(struct scan *s, uint32_t slot)
 	to->commit = r->commit;
 	to->data = r->data;
 	to->sum = r->sum;
-	to->flags = copy ? SLOT_COPY : 0;
+	to->valid = r->valid[0];
+	to->flags = (copy ? SLOT_COPY : 0) | (r->flags & OVERLAY_DIRTY ? 0 : SLOT_CLEAN) |
+		    (r->flags & OVERLAY_DOUBTFUL ? SLOT_DOUBTFUL | SLOT_DOUBTS_DURABLY : 0) |
+		    (r->flags & OVERLAY_SUMMED ? SLOT_SUMMED : 0);
 	s->digest ^= r->sum;
 	if (o->policy->checks_blocks && r->block != OVERLAY_EMPTY && r->commit > o->head.home &&
 	    overlay_sum(block) != r->data)
@@ -324,7 +335,7 @@ static bool is_of(const struct overlay *o, uint32_t slot, uint64_t number)
 	const struct overlay_slot *s = &group->slot[slot % OVERLAY_GROUP];
 	bool used = overlay_has_bit(group->used, slot);
 
-	if (s->block == OVERLAY_EMPTY)
+	if (s->block == OVERLAY_EMPTY || overlay_is_cache(o))
 		return false;
 	return number ? s->commit == number : used && s->commit > o->head.home;
 }

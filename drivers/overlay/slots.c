@@ -159,6 +159,8 @@ static void make_free(struct overlay *o, uint32_t slot)
 	s->block = OVERLAY_EMPTY;
 	s->commit = OVERLAY_NEVER;
 	s->older = OVERLAY_NO_SLOT;
+	s->valid = 0;
+	s->flags &= SLOT_COPY;
 	clear_bit(group_of(o, slot)->used, slot);
 	o->used--;
 }
@@ -262,8 +264,8 @@ void overlay_mark_changed(struct overlay *o, uint32_t slot)
 {
 	struct overlay_group *group = group_of(o, slot);
 
+	o->nchanged += !overlay_has_bit(group->changed, slot);
 	overlay_set_bit(group->changed, slot);
-	o->nchanged++;
 	if (group->queued)
 		return;
 	group->queued = true;
@@ -296,6 +298,23 @@ static uint32_t supersede(struct overlay *o, uint32_t slot)
 	o->nchanged--;
 	overlay_retire(o, slot);
 	return older;
+}
+
+void overlay_empty(struct overlay *o, uint32_t slot)
+{
+	struct overlay_slot *s = overlay_slot(o, slot);
+	struct overlay_group *group = group_of(o, slot);
+
+	s->block = OVERLAY_EMPTY;
+	s->valid = 0;
+	s->flags &= ~(SLOT_CLEAN | SLOT_DOUBTFUL | SLOT_SUMMED);
+	if (s->commit != OVERLAY_NEVER || s->flags & SLOT_ATTEMPTED) {
+		overlay_mark_changed(o, slot);
+		return;
+	}
+	o->nchanged -= overlay_has_bit(group->changed, slot);
+	clear_bit(group->changed, slot);
+	overlay_retire(o, slot);
 }
 
 void overlay_publish(struct overlay *o, uint32_t slot, uint64_t block, uint64_t data)

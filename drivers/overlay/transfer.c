@@ -308,6 +308,17 @@ void overlay_set_notice(void *h, ummap_notice *notice, void *arg)
 	notice_set(&o->notice, notice, arg);
 }
 
+int overlay_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
+{
+	return behind_lock(&((struct overlay *)h)->store, off, len, how, why);
+}
+
+int overlay_push(void *h)
+{
+	(void)h;
+	return 0;
+}
+
 /* ---- Asynchronous requests ---- */
 
 /* Whether the store has all bytes of a read. While the read is in flight, no block of it is written

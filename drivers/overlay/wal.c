@@ -43,23 +43,15 @@ static int wal_flush(void *h, uint64_t off, uint64_t len)
 	struct wal *w = h;
 	int err;
 
-	(void)off;
-	(void)len;
+	(void)off, (void)len;
 	if (!w->o.writable)
 		return 0;
 	err = overlay_commit(&w->o);
-	if (err)
-		return err;
-	w->committed = true;
-	background_wake(&w->o);
-	return 0;
-}
-
-/* Changes since the last commit are of no use before the next one. */
-static int wal_push(void *h)
-{
-	(void)h;
-	return 0;
+	if (!err) {
+		w->committed = true;
+		background_wake(&w->o);
+	}
+	return err;
 }
 
 /* A log without blocks and commits says nothing about the contents of the store. */
@@ -92,11 +84,6 @@ static int wal_resize(void *h, uint64_t size)
 	return err;
 }
 
-static int wal_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
-{
-	return behind_lock(&((struct overlay *)h)->store, off, len, how, why);
-}
-
 static int wal_commits(void *h, uint64_t *oldest, uint64_t *newest)
 {
 	struct overlay *o = h;
@@ -125,20 +112,16 @@ static const struct key_type types[] = { WAL_KEYS(KEY_TYPE) KEY_TYPES_END };
 
 static int parse_key(struct keys *k, const struct ummap_key *key, struct ummap_geom *geom)
 {
-	static const char *const answers[] = { "no", "yes", NULL };
 	bool ok;
 
 	if (strcmp(key->name, "path") == 0) {
-		ok = *key->value && strlen(key->value) < sizeof(k->path);
-		if (ok)
-			strcpy(k->path, key->value);
+		ok = keys_path(key->value, k->path);
 	} else if (strcmp(key->name, "size") == 0) {
 		ok = keys_size(key->value, &k->size);
 	} else if (strcmp(key->name, "keep") == 0) {
 		ok = keys_number(key->value, 1, OVERLAY_KEEP_MAX, &k->keep);
 	} else if (strcmp(key->name, "verify") == 0) {
-		ok = keys_word(key->value, answers) >= 0;
-		k->verifies = keys_word(key->value, answers) == 1;
+		ok = keys_flag(key->value, &k->verifies);
 	} else {
 		ok = keys_number(key->value, 0, UINT64_MAX, &k->commit);
 		k->goes_back = true;
@@ -151,9 +134,7 @@ static int parse_keys(struct keys *k, const struct ummap_uri *uri, int oflags,
 {
 	int err = 0;
 
-	memset(k, 0, sizeof(*k));
-	k->size = UINT64_MAX;
-	k->keep = 1;
+	*k = (struct keys){ .size = UINT64_MAX, .keep = 1 };
 	if (oflags & UMMAP_O_WRITERS)
 		return keys_refuse(geom, EINVAL, "cannot use wal+ with UMMAP_WRITERS: it writes "
 				   "whole blocks, parts of which other processes may change");
@@ -202,15 +183,6 @@ static int lock_for_reading(struct overlay *o, struct ummap_geom *geom)
 		return 0;
 	return keys_refuse(geom, EBUSY, "cannot open the store for reading: it is in use by "
 			   "%.140s, which writes it", *who ? who : "another process");
-}
-
-static int make_log(struct overlay *o, const struct keys *k, const struct ummap_uri *uri)
-{
-	o->head.base_size = k->store.size;
-	o->head.store = k->store;
-	strcpy(o->head.way, k->way);
-	behind_uri(uri, o->head.uri, sizeof(o->head.uri));
-	return overlay_create(o);
 }
 
 /* Whether the log has the commits of the handle that is replaced. */
@@ -286,7 +258,7 @@ static int open_log(struct wal *w, const struct keys *k, const struct ummap_uri 
 	else if (is_missing || (is_new && !o->writable))
 		err = *geom->why = '\0';
 	else if (is_new)
-		err = make_log(o, k, uri);
+		err = overlay_create_for(o, &k->store, uri);
 	else if (!err)
 		err = use_log(o, k, geom);
 	if (err < 0 && !*geom->why)
@@ -328,18 +300,6 @@ static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, in
 	return err;
 }
 
-/* Whether the log is the one that drivers look for beside a store. If it is not, they must not open
- * a store beside which there is a log with other commits. */
-static bool is_beside_store(const struct keys *k, const struct ummap_uri *uri)
-{
-	struct stat own, found;
-	char beside[PATH_MAX];
-
-	return !*k->path || overlay_beside(beside, uri->path, WAL_SUFFIX) < 0 ||
-	       (stat(k->path, &own) == 0 && stat(beside, &found) == 0 &&
-		own.st_dev == found.st_dev && own.st_ino == found.st_ino);
-}
-
 static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h,
 		     struct ummap_geom *geom)
 {
@@ -349,7 +309,8 @@ static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h,
 
 	if (err)
 		return err;
-	if (is_beside_store(&k, uri))
+	/* Drivers must not open a store beside which there is a log with other commits. */
+	if (!*k.path || overlay_is_beside(k.path, uri->path, WAL_SUFFIX))
 		oflags |= UMMAP_O_LOGGED;
 	w = calloc(1, sizeof(*w));
 	if (!w)
@@ -506,9 +467,8 @@ static int wal_hand_over(void *h, struct ummap_handover *to)
 
 	if (to->how == UMMAP_HANDOVER_FINISH)
 		return behind_hand_over(&w->o.store, to);
-	if (to->how == UMMAP_HANDOVER_CANCEL)
-		return cancel_hand_over(w, to);
-	return prepare_hand_over(w, to);
+	return to->how == UMMAP_HANDOVER_CANCEL ? cancel_hand_over(w, to) :
+						  prepare_hand_over(w, to);
 }
 
 const struct ummap_driver ummap_driver_wal = {
@@ -531,9 +491,9 @@ const struct ummap_driver ummap_driver_wal = {
 	.readv = overlay_readv,
 	.writev = overlay_writev,
 	.size = overlay_size,
-	.lock = wal_lock,
+	.lock = overlay_lock,
 	.commits = wal_commits,
-	.push = wal_push,
+	.push = overlay_push,
 	.set_notice = overlay_set_notice,
 	.hand_over = wal_hand_over,
 };

@@ -302,6 +302,7 @@ static int build_mapping(struct mapping *map, const struct plan *p)
 	if (err)
 		return err;
 	map->flush_interval = p->attr.flush_interval;
+	map->flush_rate = p->attr.flush_rate ? p->attr.flush_rate : config.flush_rate;
 	map->blank = p->attr.flags & UMMAP_BLANK;
 	map->bulk = config.bulk_sync;
 	map->engine = p->engine;
@@ -589,6 +590,29 @@ int ummap_setvar(const char *name, const char *value)
 
 	api_enter(&g);
 	return api_leave(&g, vars_set(name, value));
+}
+
+/* ---- umsync ---- */
+
+int umsync(void *addr, int evict)
+{
+	struct guard g;
+	struct mapping *map;
+	int err;
+
+	api_enter(&g);
+	api_write_changes(&g, addr, 0);
+	map = map_find(addr);
+	if (!map || map->range != addr) {
+		if (map)
+			map_leave(map);
+		return api_leave(&g, api_fail_no_mapping(addr));
+	}
+	err = sync_all(map);
+	if (!err && evict)
+		seg_evict(map, 0, map->segs);
+	map_leave(map);
+	return api_leave(&g, err);
 }
 
 /* ---- umunmap, umremap ---- */

@@ -16,6 +16,7 @@
 #include "paging/fault/segment.h"
 #include "paging/fault/stall.h"
 #include "base/worker.h"
+#include "paging/sync/commit.h"
 #include "paging/sync/sync.h"
 #include "paging/sync/writeback.h"
 
@@ -66,26 +67,116 @@ static int write_range(struct guard *g, const void *addr, size_t len, struct ran
 	return find_range(addr, len, r);
 }
 
-int umsync(void *addr, int evict)
+/* ---- Commits ---- */
+
+/* Finds the mapping that begins at addr, without a commit in flight, and freezes it. NULL, with the
+ * error: there is none, or its commit must not be waited for. */
+static struct mapping *find_for_commit(struct guard *g, void *addr, bool wait, int *err)
 {
-	struct guard g;
 	struct mapping *map;
+
+	/* The wait may take long: signals are handled meanwhile. */
+	while ((map = map_find(addr)) && commit_await_for(map, wait ? SYNC_PART_MS : 0) && wait) {
+		map_leave(map);
+		guard_leave(g);
+		guard_enter(g);
+	}
+	*err = map && commit_runs(map) ?
+	       fail(EAGAIN, "cannot begin a commit of '%s': an earlier one is in flight",
+		    map->name) : 0;
+	if (map)
+		map_leave(map);
+	if (*err)
+		return NULL;
+	map = map_find_alone(addr);
+	if (!map)
+		*err = api_fail_no_mapping(addr);
+	return map;
+}
+
+static int begin_commit(struct guard *g, void *addr, bool wait, struct umsync_handle *h)
+{
+	int err;
+	struct mapping *map = find_for_commit(g, addr, wait, &err);
+	bool at_once;
+
+	if (!map)
+		return err;
+	/* A mapping in place has no segments; a migration is completed by a sync only. */
+	at_once = map->in_place || map->migration;
+	if (!at_once)
+		err = commit_begin(map, h);
+	map_thaw(map);
+	if (at_once)
+		commit_at_once(map, h);
+	else if (!err)
+		commit_run(map);
+	map_leave(map);
+	return err;
+}
+
+int umsync_begin(void *addr, int flags, struct umsync_handle **handle)
+{
+	struct umsync_handle *h = calloc(1, sizeof(*h));
+	struct guard g;
 	int err;
 
 	api_enter(&g);
-	api_write_changes(&g, addr, 0);
-	map = map_find(addr);
-	if (!map || map->range != addr) {
-		if (map)
-			map_leave(map);
-		return api_leave(&g, api_fail_no_mapping(addr));
-	}
-	err = sync_all(map);
-	if (!err && evict)
-		seg_evict(map, 0, map->segs);
-	map_leave(map);
-	return api_leave(&g, err);
+	if (!handle || flags & ~UMMAP_NOWAIT)
+		err = fail(EINVAL, "cannot begin a commit: %s", handle ?
+			   "flags has unknown bits. Try 0 or UMMAP_NOWAIT" : "handle is NULL");
+	else if (!h)
+		err = fail(ENOMEM, "cannot begin a commit: no memory for its handle");
+	else
+		err = begin_commit(&g, addr, !(flags & UMMAP_NOWAIT), h);
+	err = api_leave(&g, err);
+	if (err)
+		free(h);
+	else
+		*handle = h;
+	return err;
 }
+
+/* Waits for the commit, or only looks (ms 0). Returns what umsync_wait returns. */
+static int end_commit(struct umsync_handle **handle, int ms, int *done)
+{
+	struct umsync_handle *h = handle ? *handle : NULL;
+	struct guard g;
+	int err;
+
+	/* The thread waits without a guard, so its signals are handled. */
+	*done = !h || !commit_wait(h, ms) || h->done;
+	if (!*done)
+		return 0;
+	api_enter(&g);
+	if (!h)
+		err = fail(EINVAL, "cannot wait for the commit: the handle is NULL");
+	else if (!h->done)
+		err = fail(EINVAL, "cannot wait for the commit: the parent of this process has "
+			   "begun it");
+	else
+		err = h->error ? fail(-h->error, "%s", h->message) : 0;
+	err = api_leave(&g, err);
+	if (h) {
+		*handle = NULL;
+		free(h);
+	}
+	return err;
+}
+
+int umsync_wait(struct umsync_handle **handle)
+{
+	int done;
+
+	return end_commit(handle, -1, &done);
+}
+
+int umsync_test(struct umsync_handle **handle, int *done)
+{
+	return end_commit(handle, 0, done);
+}
+
+/* ---- Ranges ---- */
 
 /* A job's argument holds the end of its segments, and the flags from this bit on. */
 #define JOB_FLAGS_SHIFT 56
@@ -95,6 +186,7 @@ static int sync_range(const struct range *r, int flags)
 	struct mapping *map = r->map;
 	int err;
 
+	commit_await(map);
 	/* In place, exactly the bytes of the range become durable, not whole segments. */
 	if (map->in_place)
 		return flags & UMMAP_NOFLUSH ? 0 : inplace_sync(map, r->at, r->len);
@@ -105,7 +197,7 @@ static int sync_range(const struct range *r, int flags)
 		if (!err && (flags & UMMAP_NOFLUSH))
 			err = writeback_range(map, r->first, r->last, UINT64_MAX);
 		else if (!err)
-			err = writeback_sync(map, r->first, r->last);
+			err = sync_changes(map, r->first, r->last);
 	}
 	if (!err && (flags & UMMAP_EVICT))
 		seg_evict(map, r->first, r->last);
@@ -225,6 +317,7 @@ static int discard_range(const struct range *r)
 	size_t last = end == map->size ? map->segs : end >> map->shift;
 	int err;
 
+	commit_await(map);
 	if (map->in_place)
 		return fail(EINVAL, "cannot discard the range: the mapping is in place on "
 			    "persistent memory");
@@ -236,48 +329,6 @@ static int discard_range(const struct range *r)
 		return fail(EBUSY, "cannot discard a part of the range: it is pinned. The rest is "
 			    "discarded");
 	return err ? fail(-err, "cannot discard a part of the range: %s", strerror(-err)) : 0;
-}
-
-int umadvise(void *addr, size_t len, int advice)
-{
-	struct guard g;
-	struct range r;
-	struct mapping *map;
-	int err;
-
-	api_enter(&g);
-	err = find_range(addr, len, &r);
-	if (err)
-		return api_leave(&g, err);
-	map = r.map;
-	switch (advice) {
-	case UMMAP_ADV_NORMAL:
-	case UMMAP_ADV_RANDOM:
-	case UMMAP_ADV_SEQUENTIAL:
-		readahead_advise(map, advice);
-		break;
-	case UMMAP_ADV_WILLNEED:
-		if (!map->in_place)
-			readahead_want(map, r.first, r.last);
-		break;
-	case UMMAP_ADV_DONTNEED:
-		err = write_range(&g, addr, len, &r);
-		if (err)
-			return api_leave(&g, err);
-		map = r.map;
-		err = sync_range(&r, UMMAP_NOFLUSH | UMMAP_EVICT);
-		if (err)
-			sync_explain(r.map, err);
-		break;
-	case UMMAP_ADV_DISCARD:
-		err = discard_range(&r);
-		break;
-	default:
-		err = fail(EINVAL, "cannot apply the advice %d: it is unknown. Try one of "
-			   "UMMAP_ADV_*", advice);
-	}
-	map_leave(map);
-	return api_leave(&g, err);
 }
 
 /* Counts the segments of all ranges. A segment in n ranges counts n times. 0 or -errno. */
@@ -306,7 +357,7 @@ static int prefetch_ranges(struct mapping *map, const struct iovec *ranges, int 
 	struct range r;
 	int err = count_segments(map, ranges, n, &segments);
 
-	if (err || map->in_place)
+	if (err || (map->in_place && !map->copy))
 		return err;
 	p = prefetch_open(map, segments);
 	if (!p)
@@ -318,6 +369,50 @@ static int prefetch_ranges(struct mapping *map, const struct iovec *ranges, int 
 	}
 	prefetch_start(p);
 	return 0;
+}
+
+int umadvise(void *addr, size_t len, int advice)
+{
+	struct guard g;
+	struct range r;
+	struct mapping *map;
+	int err;
+
+	api_enter(&g);
+	err = find_range(addr, len, &r);
+	if (err)
+		return api_leave(&g, err);
+	map = r.map;
+	switch (advice) {
+	case UMMAP_ADV_NORMAL:
+	case UMMAP_ADV_RANDOM:
+	case UMMAP_ADV_SEQUENTIAL:
+		readahead_advise(map, advice);
+		break;
+	case UMMAP_ADV_WILLNEED:
+		if (map->copy)
+			err = prefetch_ranges(map, &(struct iovec){ addr, len }, 1);
+		else if (!map->in_place)
+			readahead_want(map, r.first, r.last);
+		break;
+	case UMMAP_ADV_DONTNEED:
+		err = write_range(&g, addr, len, &r);
+		if (err)
+			return api_leave(&g, err);
+		map = r.map;
+		err = sync_range(&r, UMMAP_NOFLUSH | UMMAP_EVICT);
+		if (err)
+			sync_explain(r.map, err);
+		break;
+	case UMMAP_ADV_DISCARD:
+		err = discard_range(&r);
+		break;
+	default:
+		err = fail(EINVAL, "cannot apply the advice %d: it is unknown. Try one of "
+			   "UMMAP_ADV_*", advice);
+	}
+	map_leave(map);
+	return api_leave(&g, err);
 }
 
 int umprefetch(const struct iovec *ranges, int n)
@@ -366,9 +461,6 @@ static int check_pin(const struct range *r, int prot)
 			    "| PROT_WRITE", prot);
 	if ((prot & PROT_WRITE) && !map->writable)
 		return fail(EACCES, "cannot pin the range for writing: the mapping is read-only");
-	if (r->map->copy)
-		return fail(EOPNOTSUPP, "cannot pin the range: it belongs to a node copy "
-			    "(UMMAP_NODE), and another process may evict it. Try umcopy");
 	if (!fits)
 		return fail(ENOMEM, "cannot pin the range of %zu bytes: it does not fit into the "
 			    "%zu bytes that may be in memory, of which %zu are pinned already. Try "
@@ -441,6 +533,9 @@ int umpin(void *addr, size_t len, int prot)
 		if (err == -EAGAIN)
 			fail(EAGAIN, "cannot pin the range: a segment has %d pins, the maximum",
 			     SEG_PINS_MAX);
+		else if (err == -ENOMEM && map->copy)
+			fail(ENOMEM, "cannot pin the range: half of the node copy may be pinned, "
+			     "by all processes together. Try umunpin of other ranges, or umcopy");
 		else if (err)
 			fail(-err, "cannot read the range into memory: %s", strerror(-err));
 		while (err && i-- > r.first)

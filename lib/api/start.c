@@ -29,6 +29,7 @@
 #include "paging/mapping/stats.h"
 #include "engine/trial.h"
 #include "base/worker.h"
+#include "paging/sync/commit.h"
 #include "paging/sync/writeback.h"
 #include "paging/sync/flusher.h"
 
@@ -109,6 +110,7 @@ static void forget_in_child(void)
 	engine_forget();
 	worker_forget();
 	writeback_forget();
+	commit_forget();
 	lock_forget();
 	handover_fork_child();
 	sigsegv_fork_child();

@@ -191,6 +191,12 @@ static int load_over_budget(const char *text)
 	return size_parse(text, &config.over_bytes) < 0 ? REFUSED : 0;
 }
 
+static int load_flush_rate(const char *text)
+{
+	config.flush_rate = 0;
+	return text && size_parse(text, &config.flush_rate) < 0 ? REFUSED : 0;
+}
+
 /* Checks the folder that the first `len` bytes of `path` name. */
 static int check_folder(const char *name, const char *value, const char *path, size_t len)
 {

@@ -26,6 +26,7 @@ struct config {
 	unsigned fault_threads;    /* number of threads that handle messages of userfaultfd */
 	size_t readahead;          /* maximum readahead in bytes; 0: none */
 	size_t remote_readahead;   /* maximum readahead for stores behind a network; 0: none */
+	size_t flush_rate;         /* bytes per second that a commit writes at most; 0: no limit */
 	bool lock;                 /* writable mappings lock their ranges of files */
 	bool writers;              /* all writable mappings have UMMAP_WRITERS */
 	bool node_cache;           /* read-only mappings have UMMAP_NODE where it can be used */

@@ -286,41 +286,23 @@ int sys_move_fd(int fd)
 	return moved;
 }
 
-void cancel_restore(int state)
-{
-	int type, unused;
-
-	/* In pthread_setcancelstate, glibc would end a thread of asynchronous type without the
-	 * return value PTHREAD_CANCELED. pthread_setcanceltype sets that value. */
-	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
-	pthread_setcancelstate(state, &unused);
-	if (type == PTHREAD_CANCEL_ASYNCHRONOUS)
-		pthread_setcanceltype(type, &unused);
-}
-
 /* Signals that end or stop the process, in the kernel's format. */
 static _Atomic uint64_t deadly;
 
-/* Returns all signals except those that a thread's own instructions raise. */
-static uint64_t external_signals(void)
-{
-	static const int own[] = { SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
-				   SIGTRAP, SIGABRT, SIGSYS, SIGSETXID };
-	uint64_t mask = ~0ull;
-
-	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
-		mask &= ~(1ull << (own[i] - 1));
-	return mask;
-}
+#define SIGNAL_BIT(sig) (1ull << ((sig) - 1))
+/* All signals except those that a thread's own instructions raise, in the kernel's format. */
+#define EXTERNAL_SIGNALS (~(SIGNAL_BIT(SIGSEGV) | SIGNAL_BIT(SIGBUS) | SIGNAL_BIT(SIGFPE) | \
+			    SIGNAL_BIT(SIGILL) | SIGNAL_BIT(SIGTRAP) | SIGNAL_BIT(SIGABRT) | \
+			    SIGNAL_BIT(SIGSYS) | SIGNAL_BIT(SIGSETXID)))
 
 uint64_t guard_mask(void)
 {
-	return external_signals() & ~deadly;
+	return EXTERNAL_SIGNALS & ~deadly;
 }
 
 bool guard_note_action(int sig, bool ends)
 {
-	uint64_t bit = 1ull << (sig - 1);
+	uint64_t bit = SIGNAL_BIT(sig);
 	uint64_t before = ends ? atomic_fetch_or(&deadly, bit) : atomic_fetch_and(&deadly, ~bit);
 
 	return !(before & bit) == ends;
@@ -356,7 +338,7 @@ int sys_start_thread(void *(*run)(void *arg), void *arg)
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	/* A new thread inherits the mask. Signals that end or stop the process are blocked, too. */
-	block_signals(&g, external_signals());
+	block_signals(&g, EXTERNAL_SIGNALS);
 	err = pthread_create(&thread, &attr, run, arg);
 	guard_leave(&g);
 	pthread_attr_destroy(&attr);

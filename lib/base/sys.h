@@ -8,6 +8,7 @@
 #include "common/minmax.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -89,7 +90,17 @@ struct guard {
 };
 
 /* Restores the cancellation state. The thread may end in this call. */
-void cancel_restore(int state);
+static inline void cancel_restore(int state)
+{
+	int type, unused;
+
+	/* In pthread_setcancelstate, glibc would end a thread of asynchronous type without the
+	 * return value PTHREAD_CANCELED. pthread_setcanceltype sets that value. */
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+	pthread_setcancelstate(state, &unused);
+	if (type == PTHREAD_CANCEL_ASYNCHRONOUS)
+		pthread_setcanceltype(type, &unused);
+}
 /* Returns the signals to block, in the kernel's format: all except those that a thread's own
  * instructions raise, and those that end or stop the process. glibc's signal that cancels threads
  * is blocked: otherwise, asynchronous cancellation could happen while it is disabled. */

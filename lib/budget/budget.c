@@ -22,6 +22,8 @@
 #define BATCH_PART 256
 /* The part of a budget that page-cache mappings may have in any case, pinned memory left out. */
 #define GUARANTEED_PART 4
+/* The part of a budget that node copies may have in any case. */
+#define COPIES_PART 2
 /* A budget of fewer segments is for frames alone, because an instruction may need several segments
  * of either kind at once. */
 #define MIN_PAGECACHE_SEGMENTS 16
@@ -38,6 +40,7 @@ static size_t limit;          /* bytes for all processes of the memory group */
 static size_t spare_memory;   /* bytes that the default bound may add to the limit */
 static _Atomic size_t budget, reachable, peak;
 static _Atomic size_t pagecache, pinned; /* sums over all accounts */
+static _Atomic size_t copies;            /* parts of node copies */
 
 #define EMPTY_RING(ring) { &(ring), &(ring) }
 #define EMPTY_COMMON { .charges.limit = SIZE_MAX, .groups = EMPTY_RING(common.groups), \
@@ -73,7 +76,7 @@ int budget_start(void)
 void budget_fork_child(void)
 {
 	lock = 0;
-	pagecache = pinned = 0;
+	pagecache = pinned = copies = 0;
 	common = (struct account)EMPTY_COMMON;
 }
 
@@ -107,7 +110,25 @@ size_t budget_peak_excess(void)
 
 size_t budget_held(void)
 {
-	return frame_held() + pagecache;
+	return frame_held() + pagecache + copies;
+}
+
+void budget_set_copies(size_t bytes)
+{
+	copies = bytes;
+}
+
+size_t budget_copies(void)
+{
+	return copies;
+}
+
+size_t budget_gift(size_t part, size_t n)
+{
+	size_t sum = copies, room = max_size(budget / COPIES_PART,
+					     subtract_size(budget, frame_held() + pagecache));
+
+	return sum > room ? (size_t)((double)part * room / sum) : part + (room - sum) / n;
 }
 
 bool budget_has_total_room(size_t bytes)
@@ -117,7 +138,7 @@ bool budget_has_total_room(size_t bytes)
 
 size_t budget_frame_limit(size_t least)
 {
-	size_t cached = pagecache, frames = subtract_size(budget, cached);
+	size_t cached = pagecache, frames = subtract_size(budget, cached + copies);
 
 	return cached && budget_can_unmap_pagecache() ? frames : max_size(frames, least);
 }
@@ -160,7 +181,7 @@ bool budget_can_unmap_pagecache(void)
 
 bool budget_must_unmap_pagecache(void)
 {
-	return pagecache > allowed_pagecache(budget, pinned, frame_held());
+	return pagecache > allowed_pagecache(budget, pinned, frame_held() + copies);
 }
 
 void budget_warn(const char *name, size_t own_budget, size_t least, size_t seg_size)
@@ -267,6 +288,11 @@ size_t account_budget(const struct account *account)
 	return min_size(account->charges.limit, budget);
 }
 
+size_t account_most(const struct account *account)
+{
+	return min_size(account->charges.limit, limit);
+}
+
 bool account_charge(struct account *account, size_t bytes)
 {
 	size_t frames = account->charges.frames;
@@ -285,7 +311,7 @@ bool account_charge_pagecache(struct account *account, size_t bytes)
 
 	if (mine <= allowed_pagecache(account_budget(account), account->charges.pinned,
 				      account->charges.frames) &&
-	    all <= allowed_pagecache(budget, pinned, frame_held()))
+	    all <= allowed_pagecache(budget, pinned, frame_held() + copies))
 		return true;
 	account_refund_pagecache(account, bytes);
 	return false;

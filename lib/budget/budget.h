@@ -16,7 +16,8 @@
  * twin of a segment is charged, too. The pool counts the memory of all frames, free ones included
  * (frame_held); the budget of the process limits this number. A page-cache mapping is charged to
  * its account and to the process before the kernel maps its pages, and refunded after they are
- * unmapped. Pinned bytes are a part of the charged frames, and so are bytes of dirty segments.
+ * unmapped. Pinned bytes are a part of the charged frames, and so are bytes of dirty segments. Node
+ * copies are memory of several processes: each process counts its part of them.
  *
  * Questions, and who asks them:
  * - Is there room for n more bytes? account_has_room, budget_has_room (eviction, faults), and
@@ -70,8 +71,14 @@ size_t budget_peak_excess(void);
 /* Whether the process can get a budget of more than `bytes` sooner or later. */
 bool budget_can_exceed(size_t bytes);
 
-/* Bytes of frames and page-cache mappings of the process. */
+/* Bytes of frames, page-cache mappings and parts of node copies of the process. */
 size_t budget_held(void);
+/* The parts of node copies. They may use the bytes that frames and page-cache mappings leave, and
+ * at least half of the budget. budget_gift: the bytes for one of n copies, of which the process has
+ * `part`. */
+void budget_set_copies(size_t bytes);
+size_t budget_copies(void);
+size_t budget_gift(size_t part, size_t n);
 /* Whether `bytes` more fit into the budget. */
 bool budget_has_total_room(size_t bytes);
 /* Bytes of frames that the process may hold, for the sake of a mapping that needs `least` bytes.
@@ -147,6 +154,8 @@ static inline size_t account_pinned(const struct account *account)
 }
 
 size_t account_budget(const struct account *account);
+/* The bytes that the account might hold if the process had the limit of all processes. */
+size_t account_most(const struct account *account);
 
 /* Charges `bytes` of frames. Returns false if the account has no room for them. */
 bool account_charge(struct account *account, size_t bytes);

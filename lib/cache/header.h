@@ -34,8 +34,9 @@ _Static_assert(sizeof(struct seg) == 32, "the thesis's segment structure");
 #define SEG_LABEL_SHIFT 9     /* label that its policy gave it when it was last resident, 2 bits */
 #define SEG_LABELS 4
 #define SEG_LEFT_BEHIND (1ull << 11) /* absent; dropped behind a sequential run (recycle.c) */
-#define SEG_PINS_SHIFT 12     /* number of pins, 12 bits */
-#define SEG_PINS_MAX 4095
+#define SEG_PINS_SHIFT 12     /* number of pins, 11 bits */
+#define SEG_PINS_MAX 2047
+#define SEG_COMMIT (1ull << 23) /* dirty; the commit in flight needs these contents (commit.c) */
 #define SEG_TIME_SHIFT 24     /* time of the first change in ms, 37 bits */
 #define SEG_PAGECACHE (1ull << 61)  /* absent, but its slot has a page-cache mapping, read-only */
 #define SEG_POISON_OLD (1ull << 62) /* poisoned since before the background thread's last round */

@@ -35,5 +35,7 @@ bool is_thread_alive(struct process_id process, int32_t thread);
 /* Identifies the PID namespace; 0: /proc does not show it. In another one, for example in another
  * container that shares files with this one, this process has another ID or none. */
 uint64_t process_namespace(void);
+/* Identifies the machine since it was started; 0: /proc does not show it. */
+uint64_t process_machine(void);
 
 #endif

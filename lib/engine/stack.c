@@ -122,19 +122,12 @@ static void end_process(const stack_t *alternate, size_t needs, const char *wher
 	stack_switch(&lack, report_shortage, last_stack + sizeof(last_stack));
 }
 
-void stack_call(const stack_t *alternate, void (*fn)(void *arg), void *arg)
+void stack_switch_call(const stack_t *alternate, void (*fn)(void *arg), void *arg)
 {
-	uintptr_t low = (uintptr_t)alternate->ss_sp, here = (uintptr_t)__builtin_frame_address(0);
-	/* The calls up to this point may have gone a little beyond the end. */
-	size_t left = here + STACK_MIN_BYTES < low ? SIZE_MAX : here < low ? 0 : here - low;
-	size_t used = alternate->ss_size - left;
+	size_t left = stack_left(alternate), used = alternate->ss_size - left;
 	struct call call = { fn, arg };
 	char *piece;
 
-	if (left >= alternate->ss_size || left >= STACK_AMPLE_BYTES) {
-		fn(arg); /* this is another stack, or a large one */
-		return;
-	}
 	if (left < STACK_MIN_BYTES)
 		end_process(alternate, used + STACK_MIN_BYTES, " here");
 	piece = scratch_take(alternate->ss_sp);

@@ -4,7 +4,8 @@
  * Frames that move as a whole get memory in blocks of a huge page (or of a frame, if that is
  * larger), so that a frame is contiguous for devices and cheap to move. A frame that moves page by
  * page gains nothing from huge pages, and would split them. Allocates nothing but address space.
- * Takes no lock: the pool does not change one frame's memory in two threads at once.
+ * Takes no lock: the pool does not change one frame's memory in two threads at once, and lists of
+ * free frames need its lock.
  */
 #include "memory/arena.h"
 
@@ -28,8 +29,8 @@ size_t arena_frames(size_t len)
 
 static size_t tables_len(size_t frames)
 {
-	return frames * (2 * sizeof(uint32_t) + sizeof(uint8_t) + 2 * sizeof(bool) +
-			 sizeof(_Atomic bool));
+	return frames * (sizeof(struct frame_guess) + 2 * sizeof(uint32_t) + sizeof(uint8_t) +
+			 2 * sizeof(bool) + sizeof(_Atomic bool));
 }
 
 static bool keep_from_children(char *pool, size_t len)
@@ -83,13 +84,14 @@ uint32_t arena_add(const struct frame_type *type, bool shared, size_t len, uint3
 		return ARENA_NONE;
 	a->type = type;
 	a->shared = shared;
-	a->next = sys_map_anonymous(tables_len(n));
-	if (!a->next || !prepare_arena(a, n * len)) {
+	a->guess = sys_map_anonymous(tables_len(n));
+	if (!a->guess || !prepare_arena(a, n * len)) {
 		raw_munmap(a->base, n * len);
-		if (a->next)
-			raw_munmap(a->next, tables_len(n));
+		if (a->guess)
+			raw_munmap(a->guess, tables_len(n));
 		return ARENA_NONE;
 	}
+	a->next = (uint32_t *)(a->guess + n);
 	a->prev = a->next + n;
 	a->free = (uint8_t *)(a->prev + n);
 	a->readonly = (bool *)(a->free + n);
@@ -192,8 +194,108 @@ void arena_forget(void)
 {
 	/* The child does not have the frames, but the tables are ordinary lazy memory. */
 	for (uint32_t i = 0; i < arena_count; i++)
-		raw_munmap(arenas[i].next, tables_len(arenas[i].frames));
+		raw_munmap(arenas[i].guess, tables_len(arenas[i].frames));
 	memset(arenas, 0, arena_count * sizeof(*arenas));
 	shared_pool_forget();
 	arena_count = 0;
+}
+
+/* ---- Free frames ---- */
+
+/* A request for one frame gets a frame of a partly used huge page, so that other huge pages stay
+ * whole for requests that need all of one. */
+
+static void link_in(_Atomic uint32_t *head, uint32_t frame)
+{
+	struct arena *a = arena_of(frame);
+
+	a->prev[frame & 0xffff] = FRAME_NONE;
+	a->next[frame & 0xffff] = *head;
+	if (*head != FRAME_NONE)
+		arena_of(*head)->prev[*head & 0xffff] = frame;
+	*head = frame;
+}
+
+static void link_out(_Atomic uint32_t *head, uint32_t frame)
+{
+	const struct arena *a = arena_of(frame);
+	uint32_t prev = a->prev[frame & 0xffff], next = a->next[frame & 0xffff];
+
+	if (prev == FRAME_NONE)
+		*head = next;
+	else
+		arena_of(prev)->next[prev & 0xffff] = next;
+	if (next != FRAME_NONE)
+		arena_of(next)->prev[next & 0xffff] = prev;
+}
+
+/* Moves all frames of a huge page except `frame` from one list to the other, so that the lowest is
+ * taken first. */
+static void move_others(uint32_t frame, uint32_t n, _Atomic uint32_t *from, _Atomic uint32_t *to)
+{
+	uint32_t first = frame - frame % n;
+
+	for (uint32_t i = n; i-- > 0;) {
+		if (first + i == frame)
+			continue;
+		link_out(from, first + i);
+		link_in(to, first + i);
+	}
+}
+
+void freelist_push(struct freelist *l, uint32_t frame)
+{
+	struct arena *a = arena_of(frame);
+	uint32_t n = a->tracked, first = (frame & 0xffff) / n * n;
+
+	l->count++;
+	if (++a->free[first] == n && n > 1) {
+		move_others(frame, n, &l->loose, &l->whole);
+		link_in(&l->whole, frame);
+	} else {
+		link_in(&l->loose, frame);
+	}
+}
+
+/* Records that n frames have left the lists. */
+static void count_popped(struct freelist *l, uint32_t n)
+{
+	l->count -= n;
+	if (l->count < l->least)
+		l->least = l->count;
+}
+
+uint32_t freelist_pop_whole(struct freelist *l)
+{
+	uint32_t frame = l->whole, n;
+
+	if (frame == FRAME_NONE)
+		return FRAME_NONE;
+	n = arena_of(frame)->tracked;
+	frame -= frame % n;
+	for (uint32_t i = 0; i < n; i++)
+		link_out(&l->whole, frame + i);
+	arena_of(frame)->free[frame & 0xffff] = 0;
+	count_popped(l, n);
+	return frame;
+}
+
+uint32_t freelist_pop(struct freelist *l)
+{
+	bool is_loose = l->loose != FRAME_NONE;
+	uint32_t frame = is_loose ? l->loose : l->whole, n;
+
+	if (frame == FRAME_NONE)
+		return FRAME_NONE;
+	n = arena_of(frame)->tracked;
+	if (is_loose) {
+		link_out(&l->loose, frame);
+	} else {
+		frame -= frame % n;
+		link_out(&l->whole, frame);
+		move_others(frame, n, &l->whole, &l->loose);
+	}
+	arena_of(frame)->free[(frame & 0xffff) / n * n]--;
+	count_popped(l, 1);
+	return frame;
 }

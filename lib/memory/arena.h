@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Arenas: address space for frames, and the memory behind it. */
+/* Arenas: address space for frames, the memory behind it, and lists of the free ones. */
 #ifndef ARENA_H
 #define ARENA_H
 
@@ -8,10 +8,16 @@
 
 #define FRAME_NONE UINT32_MAX
 #define ARENA_NONE UINT32_MAX
-/* Huge pages with more frames than this are not tracked as wholes (freelist.h). */
+/* Huge pages with more frames than this are not tracked as wholes (struct freelist). */
 #define ARENA_MAX_TRACKED 32
 
 struct frame_class;
+
+/* A frame whose segment became writable before a store (paging/sync/guess.h). */
+struct frame_guess {
+	unsigned __int128 sum;  /* checksum of its contents at that time; 0: there is none */
+	uint64_t time;          /* time in the header of its segment before */
+};
 
 /* Frames of one class; frame f is number f & 0xffff of arena f >> 16. */
 struct arena {
@@ -34,6 +40,8 @@ struct arena {
 	bool *blank;            /* whether the frame reads as zeros in the pool, by frame: its
 				   memory is new, or a copied frame has none; changed by the holder
 				   of the frame */
+	struct frame_guess *guess; /* by frame, for copied frames; changed by the holder of the
+				   frame; sum is 0 while the frame is clean or free */
 	uint32_t older;         /* the preceding arena of the class, or ARENA_NONE */
 };
 
@@ -82,5 +90,34 @@ bool arena_renew(struct arena *a);
 void arena_unlock(void);
 /* In a forked child: there are no arenas. */
 void arena_forget(void);
+
+/* ---- The free frames of one class ---- */
+
+/* Two lists: frames whose huge page is free as a whole, and all others. */
+struct freelist {
+	_Atomic uint32_t loose, whole; /* heads of the lists, FRAME_NONE at the end; last in, first
+					  out */
+	uint32_t count;      /* frames in both lists */
+	uint32_t least;      /* least value of count since this was set */
+};
+
+#define FREELIST_EMPTY (struct freelist){ .loose = FRAME_NONE, .whole = FRAME_NONE }
+
+/* These need the pool's lock. */
+
+void freelist_push(struct freelist *l, uint32_t frame);
+/* Returns a loose frame, if there is one; otherwise, one after the other, the frames of a whole
+ * huge page from the first to the last. FRAME_NONE: both lists are empty. */
+uint32_t freelist_pop(struct freelist *l);
+
+/* Returns the first frame of a whole huge page and removes all of its frames; FRAME_NONE: no huge
+ * page is free as a whole. */
+uint32_t freelist_pop_whole(struct freelist *l);
+
+/* May be called without the lock. */
+static inline bool freelist_is_empty(const struct freelist *l)
+{
+	return l->loose == FRAME_NONE && l->whole == FRAME_NONE;
+}
 
 #endif

@@ -331,6 +331,19 @@ uint32_t frame_take(struct frame_class *c, size_t limit)
 	return count ? populate_claimed(c, frame, count) : frame;
 }
 
+uint32_t frame_take_whole(struct frame_class *c)
+{
+	uint32_t n = arena_per_huge(c->len), frame = FRAME_NONE;
+
+	futex_lock(&lock);
+	if (used + n <= used_max)
+		frame = freelist_pop_whole(&c->free);
+	if (frame != FRAME_NONE)
+		used += n;
+	futex_unlock(&lock);
+	return frame;
+}
+
 /* The caller holds the lock. */
 static uint32_t claim_huge(struct frame_class *c, size_t limit)
 {
@@ -427,6 +440,9 @@ void frame_free_to_system(uint32_t frame)
 		arena_drop(frame, a->len);
 		a->blank[frame & 0xffff] = true;
 	}
+	/* The frame of a dirty segment that the program has discarded. */
+	if (a->guess[frame & 0xffff].sum)
+		a->guess[frame & 0xffff].sum = 0;
 	release_frame(a->owner, frame, true);
 }
 

@@ -3,7 +3,7 @@
 #ifndef FRAME_H
 #define FRAME_H
 
-#include "memory/freelist.h"
+#include "memory/arena.h"
 
 /* Frames of one type and size. */
 struct frame_class {
@@ -46,6 +46,9 @@ static inline bool frames_are_copied(const struct frame_class *c)
  * is allocated only up to `limit` bytes of all frames. FRAME_NONE: there is no frame within the
  * limit. */
 uint32_t frame_take(struct frame_class *c, size_t limit);
+/* Takes all frames of a huge page that is free as a whole, and returns the first. Their contents
+ * are undefined, and some may be read-only. */
+uint32_t frame_take_whole(struct frame_class *c);
 /* Takes all frames of a huge page that has had no memory before, and returns the first. Fails if
  * more address space would be idle than the pool has memory. Does not count for frame_peak. */
 uint32_t frame_take_huge(struct frame_class *c, size_t limit);
@@ -119,6 +122,12 @@ static inline bool frame_use_blank(uint32_t frame)
 	if (was)
 		*blank = false;
 	return was;
+}
+
+/* The guess of a frame, which the caller holds. */
+static inline struct frame_guess *frame_guess(uint32_t frame)
+{
+	return &arena_of(frame)->guess[frame & 0xffff];
 }
 
 /* Bytes of memory that the pool holds, free frames included; and the most that it ever held. */

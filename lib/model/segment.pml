@@ -183,7 +183,7 @@ inline map_await(s) {
 #define map_await(s) skip
 #endif
 
-/* ---- Flush (flush.c) ---- */
+/* ---- Flush (sync.c) ---- */
 
 #ifdef FLUSH_ERRORS
 #ifdef MUTANT_doubt_of_one_generation
@@ -910,8 +910,8 @@ inline writeback_scan() {
 #endif
 }
 
-/* writeback_sync. */
-inline writeback_sync() {
+/* sync_changes. */
+inline sync_changes() {
 #ifdef FLUSH_ERRORS
 	do
 	:: seen = failed;
@@ -944,7 +944,7 @@ inline umsync() {
 		if :: checked = 0 :: checked = 1 fi;
 		floor = last[checked]
 	}
-	writeback_sync();
+	sync_changes();
 	atomic {
 		assert(sync_err || durable[checked] >= floor);
 		floor = 0; checked = 0; sync_err = 0

@@ -9,9 +9,9 @@
 #include <ummap.h>
 
 #define REGISTRY_MAGIC 0x65646f6e6d6d75ull /* "ummnode" */
-#define REGISTRY_VERSION 8
+#define REGISTRY_VERSION 9
 #define REGISTRY_SLOTS 1024
-#define REGISTRY_MAPS 23
+#define REGISTRY_MAPS 22
 #define REGISTRY_NAME_LEN 64
 #define REGISTRY_PATH_LEN 96
 
@@ -36,6 +36,7 @@ struct registry_slot {
 
 struct registry_map {
 	uint64_t base, size, seg_size;
+	uint64_t sharers;         /* processes of its node copy; 0: no copy */
 	struct umstat st;
 	char name[REGISTRY_NAME_LEN]; /* name of the store */
 };

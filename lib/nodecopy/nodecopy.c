@@ -23,8 +23,7 @@
 #include <xxhash.h>
 
 #define FOLDER "/dev/shm"
-#define MAGIC 0x31797063646e6d75ull /* "umndcpy1" */
-#define MAX_HOLDERS 1024
+#define MAGIC 0x32797063646e6d75ull /* "umndcpy2" */
 #define HOLDER_BITS 10
 /* Joining and leaving take less than a millisecond, unless a process is stopped meanwhile. */
 #define LOCK_TRIES 5000
@@ -35,12 +34,13 @@ struct holder {
 	_Atomic uint32_t generation;   /* number of processes that had this place, and have it */
 	int32_t pid;                   /* 0: free */
 	int32_t memory;                /* descriptor of the memory in that process */
+	_Atomic uint64_t given;        /* bytes of memory that it gives the copy */
 };
 
 struct directory {
 	uint64_t magic;
 	uint64_t device, file;         /* identity of the memory */
-	struct holder holders[MAX_HOLDERS];
+	struct holder holders[NODECOPY_HOLDERS];
 };
 
 /* ---- The file of holders ---- */
@@ -147,7 +147,7 @@ static bool is_held(int control, unsigned k, unsigned n)
 static bool lives(const struct nodecopy_view *view, uint64_t owner)
 {
 	const struct nodecopy *c = (const struct nodecopy *)view;
-	unsigned k = owner & (MAX_HOLDERS - 1);
+	unsigned k = owner & (NODECOPY_HOLDERS - 1);
 
 	return c->directory->holders[k].generation == owner >> HOLDER_BITS &&
 	       is_held(c->control, k, 1);
@@ -155,7 +155,7 @@ static bool lives(const struct nodecopy_view *view, uint64_t owner)
 
 static int take_place(struct nodecopy *c)
 {
-	for (unsigned k = 0; k < MAX_HOLDERS; k++) {
+	for (unsigned k = 0; k < NODECOPY_HOLDERS; k++) {
 		struct holder *h = &c->directory->holders[k];
 		uint32_t last = (uint32_t)(NODECOPY_OWNERS >> HOLDER_BITS) - 1;
 		int err = try_lock_bytes(c->control, F_WRLCK, k, 1);
@@ -167,11 +167,48 @@ static int take_place(struct nodecopy *c)
 		h->generation = h->generation % last + 1;
 		h->pid = getpid();
 		h->memory = c->memory;
+		h->given = 0;
 		c->holder = k;
 		c->view.owner = (uint64_t)h->generation << HOLDER_BITS | k;
 		return 0;
 	}
-	return fail(EUSERS, "cannot join the node copy: %d processes use it already", MAX_HOLDERS);
+	return fail(EUSERS, "cannot join the node copy: %d processes use it already",
+		    NODECOPY_HOLDERS);
+}
+
+/* Whether another holder has place k, or this one. */
+static bool is_holder(const struct nodecopy *c, unsigned k)
+{
+	return c->directory->holders[k].pid && (k == c->holder || is_held(c->control, k, 1));
+}
+
+unsigned nodecopy_holders(const struct nodecopy *c)
+{
+	unsigned n = 0;
+
+	for (unsigned k = 0; k < NODECOPY_HOLDERS; k++)
+		n += is_holder(c, k);
+	return n;
+}
+
+void nodecopy_give(struct nodecopy *c, size_t bytes)
+{
+	struct nodecopy_table *t = c->view.table;
+	uint64_t sum = 0, slots;
+
+	c->directory->holders[c->holder].given = bytes;
+	for (unsigned k = 0; k < NODECOPY_HOLDERS; k++)
+		sum += is_holder(c, k) ? c->directory->holders[k].given : 0;
+	slots = sum / t->seg_size;
+	slots = slots < NODECOPY_MIN_SLOTS ? NODECOPY_MIN_SLOTS : slots;
+	t->limit = slots < t->slots ? slots : t->slots;
+}
+
+size_t nodecopy_bytes(const struct nodecopy *c)
+{
+	struct stat st;
+
+	return fstat(c->memory, &st) == 0 ? (size_t)st.st_blocks * 512 : 0;
 }
 
 /* ---- The memory ---- */
@@ -206,6 +243,8 @@ static int make_memory(struct nodecopy *c, uint64_t segments, size_t seg_size, u
 	*(uint64_t *)t = MAGIC;
 	t->segments = segments;
 	t->slots = slots;
+	t->pins = nodecopy_max_pins(segments, slots);
+	t->limit = slots;
 	t->seg_size = seg_size;
 	t->data_at = data;
 	if (fstat(c->memory, &st) < 0)
@@ -244,7 +283,7 @@ static int find_memory(struct nodecopy *c, uint64_t segments, size_t seg_size)
 
 	if (c->directory->magic != MAGIC)
 		return 0;
-	for (unsigned k = 0; k < MAX_HOLDERS && !found; k++) {
+	for (unsigned k = 0; k < NODECOPY_HOLDERS && !found; k++) {
 		const struct holder *h = &c->directory->holders[k];
 
 		if (h->pid && is_held(c->control, k, 1))
@@ -291,7 +330,7 @@ static void sweep(void)
 			continue;
 		/* With this lock, no process joins. */
 		if (try_lock_file(fd, LOCK_EX) == 0 && file_has_name(fd, AT_FDCWD, path) &&
-		    !is_held(fd, 0, MAX_HOLDERS))
+		    !is_held(fd, 0, NODECOPY_HOLDERS))
 			unlink(path);
 		close(fd);
 	}
@@ -310,9 +349,9 @@ static void let_go(struct nodecopy *c)
 }
 
 int nodecopy_join(struct nodecopy *c, const char *key, uint64_t segments, size_t seg_size,
-		  size_t budget)
+		  size_t most)
 {
-	uint64_t slots = budget / seg_size;
+	uint64_t slots = most / seg_size;
 	int err;
 
 	sweep();
@@ -345,7 +384,7 @@ void nodecopy_leave(struct nodecopy *c)
 {
 	if (lock_file(c->control, c->path) == 0) {
 		c->directory->holders[c->holder].pid = 0;
-		if (!is_held(c->control, 0, MAX_HOLDERS))
+		if (!is_held(c->control, 0, NODECOPY_HOLDERS))
 			unlink(c->path);
 	}
 	let_go(c);

@@ -12,6 +12,8 @@
 #include "nodecopy/table.h"
 
 #define NODECOPY_PATH_LEN 128
+/* Processes, or mappings, that one copy may have. */
+#define NODECOPY_HOLDERS 1024
 
 struct nodecopy {
 	struct nodecopy_view view;
@@ -28,12 +30,18 @@ struct nodecopy {
  * key       text that is the same for the same bytes only: store, version, offset, sizes
  * segments  number of segments
  * seg_size  bytes of each
- * budget    bytes that the copy may have in memory, if this process begins it
+ * most      bytes that the copy may ever have in memory, if this process begins it
  *
  * Returns 0, or -errno with a sentence.
  */
 int nodecopy_join(struct nodecopy *copy, const char *key, uint64_t segments, size_t seg_size,
-		  size_t budget);
+		  size_t most);
+/* The number of its holders, this one included; and the bytes of its memory. */
+unsigned nodecopy_holders(const struct nodecopy *copy);
+size_t nodecopy_bytes(const struct nodecopy *copy);
+/* Sets the bytes of memory that this process gives the copy. The budget of the copy is the sum of
+ * what its holders give, and at least NODECOPY_MIN_SLOTS segments. */
+void nodecopy_give(struct nodecopy *copy, size_t bytes);
 /* Leaves a copy; the last holder removes the file. The memory must not be mapped any more. */
 void nodecopy_leave(struct nodecopy *copy);
 /* In a forked child: closes the descriptors, which belong to the parent's holder. */

@@ -12,6 +12,8 @@
 /* A segment that was evicted less than one round of the hand ago, and is loaded again, is passed
  * over this many times. The value of S3-FIFO's main queue; not measured for others. */
 #define CHANCES 1
+/* Pins of a copy whose slots suffice for all segments. */
+#define MIN_PINS 64
 
 /* ---- Words ---- */
 
@@ -38,6 +40,9 @@ static uint64_t owner_of(uint64_t word)
 {
 	return word >> 4 & (NODECOPY_OWNERS - 1);
 }
+
+/* In place of the owner of a resident segment: a process may have pinned it. */
+#define MAY_BE_PINNED 1
 
 /* Also the stamp of an absent segment. */
 static uint32_t slot_of(uint64_t word)
@@ -79,15 +84,27 @@ static _Atomic uint64_t *slot_at(struct nodecopy_table *t, uint64_t slot)
 	return &t->words[t->segments + slot];
 }
 
+static _Atomic uint64_t *pin_at(struct nodecopy_table *t, uint64_t pin)
+{
+	return &t->words[t->segments + t->slots + pin];
+}
+
 static bool change(_Atomic uint64_t *word, uint64_t from, uint64_t to)
 {
 	return atomic_compare_exchange_strong(word, &from, to);
 }
 
+/* If the slots do not suffice for all segments, half of them are left for loads. */
+uint64_t nodecopy_max_pins(uint64_t segments, uint64_t slots)
+{
+	return slots < segments || slots > 2 * MIN_PINS ? slots / 2 : MIN_PINS;
+}
+
 size_t nodecopy_table_bytes(uint64_t segments, uint64_t slots)
 {
-	return (sizeof(struct nodecopy_table) + (segments + slots) * sizeof(uint64_t) + 4095) &
-	       ~(size_t)4095;
+	uint64_t words = segments + slots + nodecopy_max_pins(segments, slots);
+
+	return (sizeof(struct nodecopy_table) + words * sizeof(uint64_t) + 4095) & ~(size_t)4095;
 }
 
 static void tell_others(struct nodecopy_table *t)
@@ -100,6 +117,57 @@ static void tell_others(struct nodecopy_table *t)
 static bool is_orphan(const struct nodecopy_view *v, uint64_t owner)
 {
 	return owner != v->owner && !v->lives(v, owner);
+}
+
+/* ---- Pins ---- */
+
+static bool is_pinned(const struct nodecopy_view *v, uint64_t segment)
+{
+	for (uint64_t k = 0; k < v->table->pins; k++) {
+		uint64_t pin = *pin_at(v->table, k);
+
+		if (pin && slot_segment(pin) == segment && !is_orphan(v, slot_owner(pin)))
+			return true;
+	}
+	return false;
+}
+
+/* Takes a free pin; or, if orphans, one of a killed process. */
+static bool take_pin(const struct nodecopy_view *v, uint64_t segment, bool orphans)
+{
+	for (uint64_t k = 0; k < v->table->pins; k++) {
+		_Atomic uint64_t *at = pin_at(v->table, k);
+		uint64_t pin = *at;
+
+		if ((!pin || (orphans && is_orphan(v, slot_owner(pin)))) &&
+		    change(at, pin, taken_slot(v->owner, segment)))
+			return true;
+	}
+	return false;
+}
+
+bool nodecopy_pin(const struct nodecopy_view *v, uint64_t segment)
+{
+	return take_pin(v, segment, false) || take_pin(v, segment, true);
+}
+
+bool nodecopy_keeps(const struct nodecopy_view *v, uint64_t segment)
+{
+	_Atomic uint64_t *word = word_at(v->table, segment);
+	uint64_t w = *word;
+
+	return state_of(w) == RESIDENT &&
+	       (owner_of(w) || change(word, w, w | (uint64_t)MAY_BE_PINNED << 4));
+}
+
+void nodecopy_unpin(const struct nodecopy_view *v, uint64_t segment)
+{
+	uint64_t mine = taken_slot(v->owner, segment);
+
+	for (uint64_t k = 0; k < v->table->pins; k++) {
+		if (change(pin_at(v->table, k), mine, 0))
+			return;
+	}
 }
 
 /* ---- Slots ---- */
@@ -128,13 +196,19 @@ static bool release(const struct nodecopy_view *v, uint64_t segment, uint32_t sl
 	if (state_of(w) == ABSENT || slot_of(w) != slot)
 		return true;
 	if (state_of(w) == RESIDENT && chances_of(w)) {
-		change(word, w, make_word(RESIDENT, chances_of(w) - 1, 0, slot));
+		change(word, w, make_word(RESIDENT, chances_of(w) - 1, owner_of(w), slot));
 		return false;
 	}
-	if (state_of(w) != RESIDENT && !is_orphan(v, owner_of(w)))
+	/* A pinned segment whose evictor was killed stays as it is, because its pages are there. */
+	if (state_of(w) != RESIDENT && (!is_orphan(v, owner_of(w)) || is_pinned(v, segment)))
 		return false;
 	if (!change(word, w, make_word(EVICTING, 0, v->owner, slot)))
 		return false;
+	if (state_of(w) == RESIDENT && owner_of(w) && is_pinned(v, segment)) {
+		*word = make_word(RESIDENT, CHANCES, MAY_BE_PINNED, slot);
+		tell_others(v->table);
+		return false;
+	}
 	drop_segment(v, segment);
 	return true;
 }
@@ -152,19 +226,40 @@ static bool take_this(const struct nodecopy_view *v, uint32_t slot, uint64_t seg
 	return change(at, s, taken_slot(v->owner, segment));
 }
 
-/* Takes a slot for a segment that this process loads, within two rounds of the hand. Returns
- * NO_SLOT if all slots belong to segments that are being loaded. */
-static uint32_t take_slot(const struct nodecopy_view *v, uint64_t segment)
+/* Takes one of the first `slots` slots, within a few rounds of the hand. */
+static uint32_t take_slot_of(const struct nodecopy_view *v, uint64_t segment, uint64_t slots)
 {
-	struct nodecopy_table *t = v->table;
-
-	for (uint64_t n = 0; n < (2 + CHANCES) * t->slots; n++) {
-		uint32_t slot = (uint32_t)(t->hand++ % t->slots);
+	for (uint64_t n = 0; n < (2 + CHANCES) * slots; n++) {
+		uint32_t slot = (uint32_t)(v->table->hand++ % slots);
 
 		if (take_this(v, slot, segment))
 			return slot;
 	}
 	return NO_SLOT;
+}
+
+/* Takes a slot for a segment that this process loads. Returns NO_SLOT if all slots belong to
+ * segments that are pinned or being loaded. */
+static uint32_t take_slot(const struct nodecopy_view *v, uint64_t segment)
+{
+	uint64_t limit = v->table->limit, slots = v->table->slots;
+	uint32_t slot = NO_SLOT;
+
+	if (limit > 0 && limit < slots)
+		slot = take_slot_of(v, segment, limit);
+	return slot == NO_SLOT ? take_slot_of(v, segment, slots) : slot;
+}
+
+void nodecopy_trim(const struct nodecopy_view *v)
+{
+	for (uint64_t k = v->table->limit; k < v->table->slots; k++) {
+		_Atomic uint64_t *at = slot_at(v->table, k);
+		uint64_t s = *at;
+
+		if (s && (!(s & TAKEN) || is_orphan(v, slot_owner(s))) &&
+		    release(v, slot_segment(s), (uint32_t)k))
+			change(at, s, 0);
+	}
 }
 
 /* ---- Segments ---- */
@@ -238,11 +333,18 @@ void nodecopy_done(const struct nodecopy_view *v, uint64_t segment, bool loaded)
 		*slot_at(t, slot) = resident_slot(segment, t->loads++);
 		*word = make_word(RESIDENT, chances_of(w), 0, slot);
 	} else {
-		v->drop(v, segment);
+		/* A segment that is pinned has all of its pages, or its loader has failed. */
+		if (!is_pinned(v, segment))
+			v->drop(v, segment);
 		*word = make_word(ABSENT, 0, 0, 0);
 		*slot_at(t, slot) = 0;
 	}
 	tell_others(t);
+}
+
+bool nodecopy_has(const struct nodecopy_table *t, uint64_t segment)
+{
+	return state_of(t->words[segment]) != ABSENT;
 }
 
 uint64_t nodecopy_count(const struct nodecopy_table *t)

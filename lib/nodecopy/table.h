@@ -4,13 +4,15 @@
  * one user map. The table says which segments the copy has, and which process loads or drops a
  * segment. It is shared memory; any process may be killed at any instruction.
  *
- * Each segment has a word, each slot of the budget has another one.
+ * Each segment has a word, each slot of the budget another one, and each pin a third one.
  *
  *   word of a segment                          word of a slot
  *   ABSENT    stamp of its last eviction       0                        free
  *   LOADING   owner, slot or NO_SLOT           TAKEN owner, segment     its owner loads it
- *   RESIDENT  chances, slot                    segment, stamp           it is resident here
- *   EVICTING  owner, slot
+ *   RESIDENT  chances, slot, may be pinned     segment, stamp           it is resident here
+ *   EVICTING  owner, slot                      word of a pin
+ *                                              0                        free
+ *                                              TAKEN owner, segment     its owner pins it
  *
  * Rules:
  *  1. Only the owner of LOADING or EVICTING fills pages of the segment, or drops them. So a page is
@@ -26,6 +28,11 @@
  *     appear as a whole and the store does not change.
  *  5. A slot whose segment is not RESIDENT there, and not LOADING or EVICTING there by a living
  *     owner, is free: its owner was killed between two words.
+ *  6. A process that pins a segment writes the word of the pin first, and has pinned the segment
+ *     when it finds it RESIDENT then. An evictor makes the segment EVICTING first, and then looks
+ *     for pins. So at least one of the two sees the other. The pins of a dead owner do not count.
+ *  7. Only slots below `limit` are taken, unless all of them are pinned or being loaded. The other
+ *     slots are emptied by nodecopy_trim.
  */
 #ifndef NODECOPY_TABLE_H
 #define NODECOPY_TABLE_H
@@ -37,14 +44,15 @@
 
 struct nodecopy_table {
 	uint64_t magic;
-	uint64_t segments, slots;      /* numbers of them */
+	uint64_t segments, slots, pins; /* numbers of them */
 	uint64_t seg_size;             /* bytes */
 	uint64_t data_at;              /* offset of the first segment in the shared memory */
+	_Atomic uint64_t limit;        /* number of slots that may be used now */
 	_Atomic uint64_t hand;         /* number of slots at which the search for a victim has
 					  looked */
 	_Atomic uint64_t loads;        /* number of loads since the copy began */
 	_Atomic uint32_t changed;      /* changes when a waiting process should look again */
-	_Atomic uint64_t words[];      /* one for each segment, then one for each slot */
+	_Atomic uint64_t words[];      /* for each segment, then each slot, then each pin */
 };
 
 /* A process's view of a table. */
@@ -61,6 +69,8 @@ struct nodecopy_view {
 #define NODECOPY_OWNERS ((uint64_t)1 << 28)
 #define NODECOPY_MIN_SLOTS 16
 
+/* The number of pins that a table has room for. They leave slots for loads. */
+uint64_t nodecopy_max_pins(uint64_t segments, uint64_t slots);
 /* Bytes of a table, in whole pages. */
 size_t nodecopy_table_bytes(uint64_t segments, uint64_t slots);
 
@@ -74,6 +84,16 @@ enum nodecopy_claim {
 enum nodecopy_claim nodecopy_claim(const struct nodecopy_view *view, uint64_t segment, bool wait);
 /* Ends a claim: all pages are filled, or, if not `loaded`, the segment is absent again. */
 void nodecopy_done(const struct nodecopy_view *view, uint64_t segment, bool loaded);
+/* Whether the copy has the segment, or another process works on it. */
+bool nodecopy_has(const struct nodecopy_table *table, uint64_t segment);
+/* Pins a segment, once for each view: it is not evicted if nodecopy_keeps is true afterwards, until
+ * nodecopy_unpin. nodecopy_pin returns false if there are too many pins. nodecopy_keeps returns
+ * false if the caller must load the segment and ask again. */
+bool nodecopy_pin(const struct nodecopy_view *view, uint64_t segment);
+bool nodecopy_keeps(const struct nodecopy_view *view, uint64_t segment);
+void nodecopy_unpin(const struct nodecopy_view *view, uint64_t segment);
+/* Evicts segments from slots that the limit excludes. */
+void nodecopy_trim(const struct nodecopy_view *view);
 /* The number of segments that the copy has now. */
 uint64_t nodecopy_count(const struct nodecopy_table *table);
 

@@ -192,6 +192,11 @@
  * many at least. */
 #define MAX_SAMPLE_SHIFT 10
 #define MIN_SAMPLED_AREAS 4
+/* Blocks accessed one after another from which on the next one is loaded in the background. With
+ * two, reads at random of single pages load blocks in vain that change decisions. */
+#define MIN_STREAM_BLOCKS 3
+/* Bytes of a block that is worth waking a worker. Not measured. */
+#define MIN_BACKGROUND_BLOCK_BYTES ((size_t)64 << 10)
 /* Part of an account's frames that neighbors may have which were not accessed. */
 #define MAX_AHEAD_PART 8
 /* Accesses to the sample between two decisions; and misses of the current level in the sample after
@@ -260,6 +265,11 @@
  * stack meanwhile. */
 #define BUSY_WRITE_BYTES 512
 
+/* sync/guess.c. Segments that become writable before a store, as a multiple of the dirty ones
+ * before them, and at most. */
+#define GUESS_FACTOR 4
+#define MAX_GUESSED_SEGMENTS ((size_t)64)
+
 /* sync/flusher.c: the background thread. ms between two rounds: flush intervals are in seconds. */
 #define ROUND_PERIOD_MS 1000
 /* Runs that are written for one mapping in one round, so that all mappings get their turn. */
@@ -276,6 +286,14 @@
 
 /* Loads of a node copy at a time in one process; more threads wait for a buffer. Not measured. */
 #define COPY_BUFFERS 8
+/* Part of the budget of a node copy that a list of segments to prefetch may take if the copy is
+ * full: as for other mappings (PREFETCH_PART). */
+#define COPY_PREFETCH_PART 8
+/* Interval in ms at which a process whose budget can grow looks at its node copies; and for how
+ * many ms a copy may exceed its budget. A process that joins gets its budget within this time. Not
+ * measured. */
+#define COPY_ADJUST_MS 100
+#define COPY_EXCESS_MS 2000
 /* Bytes of a load in order, unless a segment is larger. Not measured. */
 #define MAX_COPY_LOAD_BYTES ((size_t)1 << 20)
 

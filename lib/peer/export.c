@@ -13,7 +13,6 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -93,20 +92,6 @@ void export_resize(struct export *e, size_t size)
 
 /* ---- Descriptions ---- */
 
-void export_identify(uint64_t *machine, uint64_t *pid_namespace)
-{
-	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-	unsigned a = 0, b = 0, c = 0;
-
-	if (f) {
-		if (fscanf(f, "%8x-%4x-%4x", &a, &b, &c) != 3)
-			a = b = c = 0;
-		fclose(f);
-	}
-	*machine = (uint64_t)a << 32 | (uint64_t)b << 16 | c;
-	*pid_namespace = process_namespace();
-}
-
 int export_describe(const struct export *e, int pool, struct umexport *exported)
 {
 	struct export_description d = { .magic = (uint32_t)EXPORT_MAGIC, .pid = getpid(),
@@ -115,7 +100,8 @@ int export_describe(const struct export *e, int pool, struct umexport *exported)
 
 	if (fstat(e->fd, &control) < 0 || fstat(pool, &frames) < 0)
 		return -errno;
-	export_identify(&d.machine, &d.pid_namespace);
+	d.machine = process_machine();
+	d.pid_namespace = process_namespace();
 	d.device = control.st_dev;
 	d.control_file = control.st_ino;
 	d.pool_file = frames.st_ino;

@@ -13,7 +13,7 @@
 #include <ummap.h>
 
 #define EXPORT_MAGIC 0x6863616572ull /* "reach" */
-#define EXPORT_VERSION 1
+#define EXPORT_VERSION 2
 #define EXPORT_MAX_IMPORTS 1023
 #define EXPORT_LINE_SLOTS 8          /* one cache line */
 
@@ -85,8 +85,6 @@ void export_close(struct export *e);
 void export_forget(struct export *e);
 void export_resize(struct export *e, size_t size);
 
-/* Identifies this machine and namespace for a description. */
-void export_identify(uint64_t *machine, uint64_t *pid_namespace);
 /* Describes the export to other processes. pool: descriptor of the frames. 0 or -errno. */
 int export_describe(const struct export *e, int pool, struct umexport *exported);
 

@@ -209,13 +209,10 @@ static void register_fork_handler(void)
 
 static int check_description(const struct export_description *d)
 {
-	uint64_t machine, pid_namespace;
-
 	if (d->magic != (uint32_t)EXPORT_MAGIC)
 		return fail(EINVAL, "cannot import the mapping: the export is not valid. Try the "
 			    "structure that umexport filled");
-	export_identify(&machine, &pid_namespace);
-	if (machine != d->machine || pid_namespace != d->pid_namespace)
+	if (process_machine() != d->machine || process_namespace() != d->pid_namespace)
 		return fail(EXDEV, "cannot import the mapping: its export was made on another "
 			    "machine, or in another container");
 	return 0;
@@ -325,6 +322,13 @@ static inline void free_slot(_Atomic uint64_t *slot)
 	atomic_store_explicit(slot, 0, memory_order_release);
 }
 
+/* Whether segments with this header have the wanted bits. Contents that a commit needs must not
+ * change: then the owner makes a copy before it stores. */
+static inline bool is_accessible(uint64_t head, uint64_t wanted)
+{
+	return (head & wanted) == wanted && !(wanted & SEG_DIRTY && head & SEG_COMMIT);
+}
+
 /*
  * Returns the address of a segment that a slot of this line has. wanted: bits that its header must
  * have. NULL: the segment is not accessible. Reads the lock twice. If the lock is free before, the
@@ -340,7 +344,7 @@ static inline char *find_segment(struct umimport *p, const struct seg *s, uint64
 		return NULL;
 	head = atomic_load_explicit(&s->head, memory_order_acquire);
 	frame = __atomic_load_n(&s->frame, __ATOMIC_ACQUIRE);
-	if ((head & wanted) != wanted || is_locked(s))
+	if (!is_accessible(head, wanted) || is_locked(s))
 		return NULL;
 	return find_frame(p, frame);
 }

@@ -14,6 +14,7 @@
 #define SIZE (256 * SEG + 100)
 #define BUDGET (64 * SEG)
 #define PROCESSES 4
+#define TABLE_BYTES (16 * KIB) /* the table of the copy */
 #define SEED 7
 
 static char path[360]; /* the URI of the file */
@@ -27,6 +28,17 @@ static uint8_t *map_path(const char *uri, size_t size, size_t budget)
 	attr.flags = UMMAP_NODE;
 	attr.budget = budget;
 	check(ummap_open(uri, size, 0, PROT_READ, &attr, &addr) == 0, "%s", uri);
+	return addr;
+}
+
+/* Without a copy. */
+static uint8_t *map_own(void)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	attr.seg_size = SEG;
+	check(ummap_open(path, SIZE, 0, PROT_READ, &attr, &addr) == 0);
 	return addr;
 }
 
@@ -169,7 +181,6 @@ static void test_refusals(void)
 	snprintf(uri, sizeof(uri), "error+%s", path);
 	check_fails(try_open(uri, PROT_READ, 0, 0), EOPNOTSUPP);
 	addr = map_path(path, SIZE, BUDGET);
-	check_fails(umpin(addr, SEG, PROT_READ), EOPNOTSUPP);
 	check_fails(umremap_open(addr, path, SEG, 0, UMMAP_SWITCH, &moved), EOPNOTSUPP);
 	check(umsync(addr, 0) == 0);
 	check_fails(umadvise(addr, SEG, UMMAP_ADV_DISCARD), EINVAL);
@@ -178,6 +189,143 @@ static void test_refusals(void)
 	check_bytes(addr, SIZE, 0, SEED);
 	check(umunmap(addr, 0) == 0);
 	check(count_files() == 0);
+}
+
+/* ---- Prefetching and pins ---- */
+
+static void read_prefetched(void *arg)
+{
+	uint8_t *addr = map_path(path, SIZE, BUDGET);
+
+	(void)arg;
+	check_bytes(addr + 8 * SEG, 16 * SEG, 8 * SEG, SEED);
+	check_bytes(addr + 64 * SEG, 2 * SEG, 64 * SEG, SEED);
+	check(stat_of(addr).read_faults == 0);
+	check(umunmap(addr, 0) == 0);
+}
+
+/* One process prefetches, and another one finds the segments in memory. */
+static void test_prefetch(void)
+{
+	uint8_t *addr = map_path(path, SIZE, BUDGET);
+	struct iovec ranges[2] = { { addr + 66 * SEG - 1, 1 }, { addr + 64 * SEG, 1 } };
+
+	check(umadvise(addr + 8 * SEG, 16 * SEG, UMMAP_ADV_WILLNEED) == 0);
+	check(umprefetch(ranges, 2) == 0);
+	while (stat_of(addr).read_bytes < 18 * SEG)
+		pause_ms(1);
+	check_exits(run_child(read_prefetched, NULL), 0);
+	check(umprefetch(&(struct iovec){ addr, SIZE }, 1) == 0);
+	check_bytes(addr, SIZE, 0, SEED);
+	check(stat_of(addr).resident_bytes <= BUDGET);
+	check(umunmap(addr, 0) == 0);
+}
+
+/* The kernel reads pinned segments. */
+static void write_from(const uint8_t *at, size_t len)
+{
+	uint8_t *copy = malloc(len);
+	int ends[2];
+
+	check(copy && pipe(ends) == 0);
+	check(write(ends[1], at, len) == (ssize_t)len);
+	check(read(ends[0], copy, len) == (ssize_t)len);
+	check(memcmp(copy, at, len) == 0);
+	close(ends[0]);
+	close(ends[1]);
+	free(copy);
+}
+
+/* Ends without unpinning: the next process can pin as much. */
+static void pin_and_die(void *arg)
+{
+	uint8_t *addr = map_path(path, SIZE, BUDGET);
+
+	(void)arg;
+	check(umpin(addr + BUDGET, BUDGET / 2, PROT_READ) == 0);
+	check_fails(umpin(addr, SEG, PROT_READ), ENOMEM);
+	write_from(addr + BUDGET, SEG);
+	raise(SIGKILL);
+}
+
+static void test_pins(void)
+{
+	uint8_t *addr = map_path(path, SIZE, BUDGET);
+
+	for (int i = 0; i < 3; i++)
+		check_killed(run_child(pin_and_die, NULL), SIGKILL);
+	check(umpin(addr + SEG / 2, 4 * SEG, PROT_READ) == 0);
+	check(umpin(addr, SEG, PROT_READ) == 0);
+	check(stat_of(addr).pinned_bytes == 5 * SEG);
+	for (int i = 0; i < 3; i++)
+		check_bytes(addr + 8 * SEG, SIZE - 8 * SEG, 8 * SEG, SEED);
+	for (int i = 0; i < 5; i++)
+		write_from(addr + i * SEG, SEG);
+	check(umunpin(addr + SEG / 2, 4 * SEG) == 0);
+	check(umunpin(addr, SEG) == 0);
+	check(stat_of(addr).pinned_bytes == 0);
+	check_fails(umunpin(addr, SEG), EINVAL);
+	check(umpin(addr + BUDGET, BUDGET / 2, PROT_READ) == 0);
+	check(umunpin(addr + BUDGET, BUDGET / 2) == 0);
+	check(umunmap(addr, 0) == 0);
+}
+
+/* ---- The limit of the memory group ---- */
+
+#define LIMIT (32 * SEG)
+#define LIMITED 3
+
+static size_t held_bytes(void)
+{
+	struct umstat st = { .struct_size = sizeof(st) };
+
+	check(umstat(NULL, &st) == 0);
+	return st.held_bytes;
+}
+
+/* Waits until the parts of all processes together are the copy, which fills the limit. */
+static void read_in_limit(void *arg)
+{
+	uint8_t *addr, *own;
+
+	(void)arg;
+	set_env("UMMAP_MEM_LIMIT", "512K");
+	addr = map_path(path, SIZE, 0);
+	report->done++;
+	await(LIMITED);
+	for (;;) {
+		size_t resident;
+
+		check_bytes(addr, SIZE, 0, SEED);
+		resident = stat_of(addr).resident_bytes;
+		if (stat_of(addr).budget_bytes <= LIMIT && resident <= LIMIT &&
+		    held_bytes() >= resident / LIMITED / 2 &&
+		    held_bytes() <= resident / LIMITED + TABLE_BYTES)
+			break;
+		pause_ms(1);
+	}
+	report->done++;
+	await(2 * LIMITED);
+	/* Another mapping gets memory beside the copy. */
+	own = map_own();
+	for (int i = 0; i < 3; i++)
+		check_bytes(own, SIZE, 0, SEED);
+	check(umunmap(own, 0) == 0);
+	report->done++;
+	await(3 * LIMITED);
+	check(umunmap(addr, 0) == 0);
+}
+
+/* The bytes of a copy count once in the limit of the memory group. */
+static void test_limit(void)
+{
+	pid_t children[LIMITED];
+
+	memset(report, 0, sizeof(*report));
+	for (int i = 0; i < LIMITED; i++)
+		children[i] = start_child(read_in_limit, NULL);
+	for (int i = 0; i < LIMITED; i++)
+		check_exits(wait_child(children[i]), 0);
 }
 
 /* ---- UMMAP_NODE_CACHE ---- */
@@ -249,8 +397,6 @@ static void test_fork(void)
 #define CROWD_READS 12000
 /* The least budget of a copy. */
 #define CROWD_BUDGET (16 * SEG)
-/* The table of the copy. */
-#define TABLE_BYTES (16 * KIB)
 
 /* Bytes of the memory of the copy, which this process has open. */
 static size_t copy_bytes(void)
@@ -367,12 +513,16 @@ int main(int argc, char **argv)
 	close(fd);
 	report = mmap(NULL, sizeof(*report), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	check(report != MAP_FAILED);
+	/* These set variables, which the library reads once. */
 	test_setting();
+	test_limit();
 	test_small();
 	test_in_order();
 	test_change();
 	test_refusals();
 	test_fork();
+	test_prefetch();
+	test_pins();
 	test_crowd(seed);
 	kill_at_random(rounds, seed);
 	printf("prog_nodecopy: %u processes killed\n", rounds);

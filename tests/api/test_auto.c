@@ -103,11 +103,11 @@ Test(automatic, advice)
 		pause_ms(5);
 	read = stat_of(m).read_bytes;
 	check_bytes(m + 8 * MIB, MIB, 8 * MIB, 1);
-	check(stat_of(m).read_bytes == read);
+	/* The block after the end may be loaded, too. */
+	check(stat_of(m).read_bytes <= read + 64 * KIB);
 }
 
-/* Only pages that the program has stored to are dirty and are written, and each first store is one
- * fault. */
+/* Only pages that the program has stored to are written. */
 Test(automatic, stores)
 {
 	uint8_t *m = map_big(READ_WRITE);
@@ -118,12 +118,95 @@ Test(automatic, stores)
 	check(st.write_faults + st.upgrade_faults == 2 && st.read_faults == 0,
 	      "%" PRIu64 " %" PRIu64 " %" PRIu64, st.write_faults, st.upgrade_faults,
 	      st.read_faults);
-	check(st.dirty_bytes == 2 * PAGE && st.read_bytes == 64 * KIB);
+	check(st.dirty_bytes >= 2 * PAGE && st.read_bytes == 64 * KIB);
 	check(umsync(m, 0) == 0);
 	check(stat_of(m).write_bytes == 2 * PAGE);
 	check_bytes(m, 3 * PAGE, 0, 1);
 	check_bytes(m + 3 * PAGE, 2 * PAGE, 0, 2);
 	check_bytes(m + 5 * PAGE, SIZE - 5 * PAGE, 5 * PAGE, 1);
+}
+
+/* Stores to one page after another raise few faults, and only these pages are written. */
+Test(automatic, dense_stores)
+{
+	uint8_t *m = map_big(READ_WRITE);
+	struct umstat st;
+
+	check(umadvise(m, SIZE, UMMAP_ADV_SEQUENTIAL) == 0);
+	fill(m, 14 * PAGE, 0, 2);
+	st = stat_of(m);
+	check(st.write_faults + st.upgrade_faults <= 4, "%" PRIu64 " %" PRIu64, st.write_faults,
+	      st.upgrade_faults);
+	check(umsync(m, 0) == 0);
+	check(stat_of(m).write_bytes == 14 * PAGE && stat_of(m).dirty_bytes == 0);
+	check(umsync(m, 1) == 0);
+	check_bytes(m, 14 * PAGE, 0, 2);
+	check_bytes(m + 14 * PAGE, MIB, 14 * PAGE, 1);
+}
+
+/* A page that became writable before a store keeps what others write to the file. */
+Test(automatic, stores_of_others)
+{
+	int fd = filled_file(MIB, 1);
+	uint8_t *m = map_auto(fd, READ_WRITE), other[PAGE];
+
+	check(umadvise(m, MIB, UMMAP_ADV_SEQUENTIAL) == 0);
+	fill(m, 2 * PAGE, 0, 2);
+	if (stat_of(m).dirty_bytes <= 3 * PAGE)
+		cr_skip("no page became writable before a store");
+	fill(other, PAGE, 3 * PAGE, 3);
+	check(pwrite(fd, other, PAGE, 3 * PAGE) == (ssize_t)PAGE);
+	check(umsync(m, 0) == 0);
+	check(stat_of(m).write_bytes == 2 * PAGE, "%" PRIu64, stat_of(m).write_bytes);
+	check_file(fd, 0, 2 * PAGE, 0, 2);
+	check_file(fd, 3 * PAGE, PAGE, 3 * PAGE, 3);
+	check(umunmap(m, 0) == 0);
+}
+
+/* A page that gets its first contents back after they were overwritten in the file is written. */
+Test(automatic, stores_back)
+{
+	int fd = filled_file(MIB, 1);
+	uint8_t *m = map_auto(fd, READ_WRITE);
+
+	check(umadvise(m, MIB, UMMAP_ADV_SEQUENTIAL) == 0);
+	fill(m, 3 * PAGE, 0, 2);
+	check(umsync(m, 0) == 0);
+	check_file(fd, 2 * PAGE, PAGE, 2 * PAGE, 2);
+	fill(m + 2 * PAGE, PAGE, 2 * PAGE, 1);
+	check(umsync(m, 0) == 0);
+	check_file(fd, 2 * PAGE, PAGE, 2 * PAGE, 1);
+	check(umunmap(m, 0) == 0);
+}
+
+/* A page that was written, and became writable again before a store, is written again if the flush
+ * fails. */
+Test(automatic, stores_and_a_failed_flush)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	int fd = filled_file(MIB, 1);
+	uint64_t written;
+	char uri[160];
+	void *base;
+	uint8_t *m;
+
+	attr.seg_size = UMMAP_SEG_AUTO;
+	attr.engine = UMMAP_ENGINE_SIGBUS;
+	snprintf(uri, sizeof(uri), "error+posix:/proc/self/fd/%d?cached=copy&error.op=flush"
+		 "&error.nth=1", fd);
+	if (ummap_open(uri, MIB, 0, READ_WRITE, &attr, &base) < 0)
+		cr_skip("%s", umerrormsg());
+	m = base;
+	check(umadvise(m, MIB, UMMAP_ADV_SEQUENTIAL) == 0);
+	fill(m + 3 * PAGE, PAGE, 3 * PAGE, 2);
+	check(umsync_range(m, MIB, UMMAP_NOFLUSH) == 0);
+	fill(m, 2 * PAGE, 0, 2);
+	check(umsync_range(m, 2 * PAGE, 0) == -1);
+	written = stat_of(m).write_bytes;
+	check(umsync(m, 0) == 0);
+	check(stat_of(m).write_bytes - written == 3 * PAGE, "%" PRIu64,
+	      stat_of(m).write_bytes - written);
+	check(umunmap(m, 0) == 0);
 }
 
 /* A store to a page that came as a neighbor is noticed. */
@@ -193,6 +276,31 @@ Test(automatic, grows)
 	fill(moved, 4 * MIB, 0, 2);
 	check(umunmap(moved, 1) == 0);
 	check_file(fd, 0, 4 * MIB, 0, 2);
+}
+
+/* Waits until the library has read so many bytes. */
+static void await_read(uint8_t *m, uint64_t bytes)
+{
+	for (int tries = 0; stat_of(m).read_bytes < bytes && tries < 2000; tries++)
+		pause_ms(5);
+	check(stat_of(m).read_bytes == bytes, "%" PRIu64, stat_of(m).read_bytes);
+}
+
+/* While the program accesses one block after another, the next one is loaded in the background. */
+Test(automatic, next_block)
+{
+	uint8_t *m = map_big(PROT_READ);
+	uint64_t faults;
+
+	check(umadvise(m, SIZE, UMMAP_ADV_SEQUENTIAL) == 0);
+	check_bytes(m, 4 * MIB + PAGE, 0, 1);
+	await_read(m, 8 * MIB);
+	check_bytes(m + 6 * MIB, PAGE, 6 * MIB, 1);
+	check(stat_of(m).readahead_hits == 1, "%" PRIu64, stat_of(m).readahead_hits);
+	await_read(m, 10 * MIB);
+	faults = stat_of(m).read_faults;
+	check_bytes(m + 6 * MIB, 4 * MIB, 6 * MIB, 1);
+	check(stat_of(m).read_faults == faults + 1, "%" PRIu64, stat_of(m).read_faults - faults);
 }
 
 /* Engines that do not copy have segments of the default size. */

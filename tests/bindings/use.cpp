@@ -74,6 +74,13 @@ static void check_calls(const std::string &path)
 	um::mapping m = um::mapping::file(path, um::mode::read_write), other;
 	int fd = open("/dev/zero", O_RDONLY);
 
+	{
+		um::commit first = m.begin_sync();
+
+		first.wait();
+		CHECK(first.done());
+		first = m.begin_sync();
+	}
 	m.sync(true);
 	{
 		um::pin held = m.pin(8192, 4096, true), kept = std::move(held);

@@ -87,6 +87,12 @@ contains
 		call m%point(a, [500000])
 		call check(a(7) == 0, 'unwritten elements are zero')
 		a(7) = 7
+		call m%begin_sync()
+		call m%begin_sync()
+		call m%wait_sync(stat=stat)
+		call check(stat == 0, 'a sync in the background')
+		call m%wait_sync()
+		call m%begin_sync()
 		call m%sync(offset=0_int64, bytes=4096_int64, evict=.true.)
 		call m%advise(ummap_random)
 		call m%advise(ummap_dontneed, offset=0_int64, bytes=4096_int64)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_cache - mappings of a store behind cache+: kill -9 at any moment loses nothing that a sync has acknowledged, and what was
- * dirty goes home; a cache that is damaged, of another store, or of one that was changed is refused with a sentence; one
- * process at a time has it; where the near file or the far store fails, the other one serves; threads that read and write more
- * than it holds find what they wrote, and it fills itself ahead. All of it also where the cache is on persistent memory.
+ * prog_cache - mappings of a store behind cache+. A kill -9 at any moment loses no acknowledged
+ * sync, and dirty blocks reach the far store later. A near file that is damaged, that belongs to
+ * another store, or whose store has changed is refused with a message. Only one process at a time
+ * can use a near file. If the near file or the far store fails, the other one serves. Threads that
+ * use more data than the near file holds find all that they wrote. The near file is filled ahead.
+ * The same holds for near files on persistent memory.
  *
  *	prog_cache [ROUNDS [SEED]]
  */
@@ -27,7 +29,8 @@ static int try_map(const char *keys, int prot, void **addr)
 	char uri[1200];
 
 	attr.seg_size = SEG;
-	snprintf(uri, sizeof(uri), "cache+%s:%s?cache.path=%s&cache.size=800K&cache.block=16K%s", driver, store, cache, keys);
+	snprintf(uri, sizeof(uri), "cache+%s:%s?cache.path=%s&cache.size=800K&cache.block=16K%s",
+		 driver, store, cache, keys);
 	return ummap_open(uri, SIZE, 0, prot, &attr, addr);
 }
 
@@ -39,7 +42,7 @@ static uint64_t *map_store(const char *keys)
 	return addr;
 }
 
-/* What is in the far store itself. */
+/* Checks the bytes of the far store, without cache+. */
 static void check_far(uint64_t least, uint64_t most)
 {
 	uint64_t *words = malloc(SIZE);
@@ -76,7 +79,8 @@ static int tool(const char *verb)
 
 /* ---- kill -9 ---- */
 
-static const char *const modes[] = { "", "&cache.mode=through", "&cache.mode=read", "&cache.flush=far", "&cache.dirty=10,0" };
+static const char *const modes[] = { "", "&cache.mode=through", "&cache.mode=read",
+				     "&cache.flush=far", "&cache.dirty=10,0" };
 
 struct round {
 	uint64_t durable;
@@ -110,7 +114,7 @@ static void check_kills(uint64_t *random, unsigned rounds)
 		driver = drivers[i % 3];
 		if (!has_driver(driver))
 			driver = "posix";
-		/* By turns the cache is on persistent memory, too. */
+		/* Every other near file is on persistent memory. */
 		if (i % 2)
 			set_env("PMEM2_FORCE_GRANULARITY", "cache_line");
 		else
@@ -132,7 +136,7 @@ static void store_and_die(void *arg)
 	(void)arg;
 	set_budget(2 * SIZE);
 	words = map_store("&cache.dirty=90,1000000");
-	/* Not more than may be dirty. */
+	/* The stores stay below the limit of dirty blocks. */
 	for (size_t i = 0; i < SIZE / 4 / 8; i++)
 		words[i] = (uint64_t)1 << 32 | i;
 	check(umsync(words, 0) == 0);
@@ -159,7 +163,8 @@ static void check_refused(int error, const char *word)
 	check_exits(run_child(open_refused, &(struct refusal){ error, word }), 0);
 }
 
-/* What was acknowledged is there, or the cache is refused with a sentence that names it. */
+/* Either the acknowledged data is there, or the near file is refused with a message that names
+ * it. */
 static void open_damaged(void *arg)
 {
 	void *addr;
@@ -183,7 +188,7 @@ static void copy_file(const char *from, const char *to)
 	check(system(command) == 0);
 }
 
-/* Any byte of the head and of the tables. */
+/* Damages any byte of the header, of the commit records or of the tables. */
 static void fuzz(uint64_t *random, unsigned rounds)
 {
 	char words[600];
@@ -195,7 +200,7 @@ static void fuzz(uint64_t *random, unsigned rounds)
 	snprintf(saved, sizeof(saved), "%s.saved", cache);
 	copy_file(cache, saved);
 	for (unsigned i = 0; i < rounds; i++) {
-		uint64_t at = next_random(random) % (8192 + 2 * 4096);
+		uint64_t at = next_random(random) % (64 * KIB);
 		uint8_t byte;
 		int fd, status;
 
@@ -206,16 +211,18 @@ static void fuzz(uint64_t *random, unsigned rounds)
 		check(pwrite(fd, &byte, 1, at) == 1);
 		close(fd);
 		status = run_child(open_damaged, NULL);
-		check(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 3), "byte %" PRIu64, at);
+		check(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 3),
+		      "byte %" PRIu64, at);
 		refused += WEXITSTATUS(status) == 3;
 	}
-	/* A byte of a record that counts, and both slots of the head. */
+	/* Damages a byte of all commit records, or of both slots of the header. */
 	for (int both = 0; both < 2; both++) {
 		int fd;
 
 		copy_file(saved, cache);
 		fd = open(cache, O_RDWR | O_CLOEXEC);
-		for (uint64_t at = both ? 100 : 8192; at < (both ? 8192 : 16384); at += both ? 4096 : 64) {
+		for (uint64_t at = both ? 100 : 8192; at < (both ? 8192 : 16384);
+		     at += both ? 4096 : 64) {
 			uint8_t byte;
 
 			check(pread(fd, &byte, 1, at) == 1);
@@ -293,7 +300,8 @@ static void open_other(void *arg)
 
 static _Atomic bool looks_fail;
 
-/* In place of the C library's, for the library, too: the system has no descriptors left for who only wants to have a look. */
+/* Replaces the function of the C library, also for libummap: no descriptor is left for a call that
+ * only examines a file. */
 __attribute__((visibility("default"))) int open(const char *path, int flags, ...)
 {
 	va_list args;
@@ -310,7 +318,8 @@ __attribute__((visibility("default"))) int open(const char *path, int flags, ...
 	return openat(AT_FDCWD, path, flags, mode);
 }
 
-/* Who could not have a look at the store has no cache of it: all later mappings would take it for that of another one. */
+/* Without an examination of its store, a near file must not be made: all later mappings would take
+ * it for the one of another store. */
 static void fail_to_look(void *arg)
 {
 	uint64_t *words;
@@ -333,7 +342,7 @@ static void fail_to_look(void *arg)
 
 /* ---- Before other filters ---- */
 
-/* Clean blocks, and one that is dirty, stay near. */
+/* Leaves clean blocks and one dirty block in the near file. */
 static void read_and_keep(void *arg)
 {
 	uint64_t *words;
@@ -347,7 +356,7 @@ static void read_and_keep(void *arg)
 	check(umunmap(words, 1) == 0);
 }
 
-/* Not through the cache; what is written is durable, and the mapping does not end. */
+/* Writes the store without cache+. The bytes are durable, and the mapping does not end. */
 static void store_past_and_die(void *arg)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -371,14 +380,16 @@ static void read_changed(void *arg)
 	(void)arg;
 	set_budget(2 * SIZE);
 	words = map_store("");
-	/* What was dirty is the newer one. */
+	/* The dirty block is the newer one. */
 	for (size_t i = 0; i < SIZE / 8 - SEG / 8; i++)
-		check(words[i] == ((uint64_t)1 << 32 | i), "%s: word %zu is %#" PRIx64, driver, i, words[i]);
+		check(words[i] == ((uint64_t)1 << 32 | i), "%s: word %zu is %#" PRIx64, driver, i,
+		      words[i]);
 	check(words[SIZE / 8 - 2] == SIZE / 8 - 2);
 	check(umunmap(words, 1) == 0);
 }
 
-/* Where the store is not the file alone, the time of its last change does not say that somebody has changed it. */
+/* If a filter behind cache+ keeps data in another file, the time of the store's last change does
+ * not show that the data has changed. */
 static void check_changed_behind(void)
 {
 	static const char *const drivers[] = { "cow+posix", "wal+posix", NULL };
@@ -400,7 +411,7 @@ struct place {
 	const char *folder, *driver, *keys;
 };
 
-/* From the folder of the store, whose name alone is in the URI, as is that of a log. */
+/* Runs in the folder of the store: the URI has names without folders for the store and the log. */
 static void store_in_folder(void *arg)
 {
 	const struct place *place = arg;
@@ -412,8 +423,9 @@ static void store_in_folder(void *arg)
 	attr.seg_size = SEG;
 	*slash = '\0';
 	check(chdir(store) == 0);
-	snprintf(uri, sizeof(uri), "cache+%s:%s?cache.path=%s&cache.size=2M&cache.dirty=90,1000000%s", place->driver, slash + 1,
-		 place->folder, place->keys);
+	snprintf(uri, sizeof(uri),
+		 "cache+%s:%s?cache.path=%s&cache.size=2M&cache.dirty=90,1000000%s", place->driver,
+		 slash + 1, place->folder, place->keys);
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);
 	put_version(addr, 3);
 	check(umsync(addr, 0) == 0);
@@ -433,11 +445,12 @@ static unsigned count_names(const char *folder)
 	return n;
 }
 
-/* All of a folder are written back and removed, also beside a file that is no cache, which stays. */
+/* All near files of a folder are written back and removed. A file that is no near file stays. */
 static void check_folder(void)
 {
 	char folder[] = "/tmp/ummap-caches-XXXXXX", other[64], words[100], stores[2][320], log[330];
-	struct place places[] = { { folder, driver, "" }, { folder, "wal+posix", "&wal.path=its.log" } };
+	struct place places[] = { { folder, driver, "" },
+				  { folder, "wal+posix", "&wal.path=its.log" } };
 	int fd;
 
 	check(mkdtemp(folder));
@@ -451,12 +464,13 @@ static void check_folder(void)
 		check(rename(store, stores[i]) == 0);
 		strcpy(store, stores[i]);
 		check_killed(run_child(store_in_folder, &places[i]), SIGKILL);
-		check_far(0, 3); /* some may have gone home */
+		check_far(0, 3); /* some blocks may have been written back */
 	}
 	snprintf(log, sizeof(log), "%.*sits.log", (int)(strrchr(store, '/') + 1 - store), store);
 	check(access(log, F_OK) == 0);
 	check(count_names(folder) == 3);
-	for (const char *const *verb = (const char *const[]){ "ls", "flush", "drop", NULL }; *verb; verb++) {
+	for (const char *const *verb = (const char *const[]){ "ls", "flush", "drop", NULL }; *verb;
+	     verb++) {
 		snprintf(words, sizeof(words), "%s '%s'", *verb, folder);
 		check(run_tool("cache", words) == 2, "of the file that is no cache");
 		check(count_names(folder) == (**verb == 'd' ? 1 : 3));
@@ -482,7 +496,7 @@ static void keep_one_word(void *arg)
 	check_far(0, 0);
 }
 
-/* A path may have a colon, as URIs do. */
+/* The path of a store may have a colon, as URIs do. */
 static void flush_with_colon(void)
 {
 	char own[320];
@@ -510,12 +524,13 @@ static uint64_t *map_grown(const char *keys)
 
 	attr.seg_size = SEG;
 	attr.flags = UMMAP_CREATE | UMMAP_GROWS;
-	snprintf(uri, sizeof(uri), "cache+%s:%s?cache.path=%s&cache.size=800K&cache.block=16K%s", driver, store, cache, keys);
+	snprintf(uri, sizeof(uri), "cache+%s:%s?cache.path=%s&cache.size=800K&cache.block=16K%s",
+		 driver, store, cache, keys);
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);
 	return addr;
 }
 
-/* What makes the store longer stays near, and is there again. */
+/* Bytes that make the store longer stay in the near file, and are found again. */
 static void keep_growth(void *arg)
 {
 	struct stat st;
@@ -538,7 +553,8 @@ static void keep_growth(void *arg)
 	check(umunmap(words, 1) == 0);
 }
 
-/* By a link it is the same store, with the same cache, be that named or in a folder. */
+/* A symbolic link leads to the same store and near file, whether the URI names the near file or its
+ * folder. */
 static void open_by_link(void *arg)
 {
 	char own[320], link[330], folder[] = "/tmp/ummap-caches-XXXXXX";
@@ -564,7 +580,7 @@ static void open_by_link(void *arg)
 	check(run_tool("cache", link) == 0 && rmdir(folder) == 0);
 }
 
-/* A block without valid sectors takes no room in the cache: `ummap cache` counts the others. */
+/* A slot without valid parts becomes free: `ummap cache` counts the other slots. */
 static void overwrite_read(void *arg)
 {
 	uint64_t *words, sum = 0;
@@ -595,8 +611,8 @@ static void check_sheds(void)
 
 /* ---- Failures ---- */
 
-/* The far store takes nothing: what is written stays near, also when the mapping ends, and goes home when it takes it. The log
- * has one line about it. */
+/* The far store accepts no writes: changes stay in the near file, also when the mapping ends, and
+ * are written back later. The log has one line about the failure. */
 static void fail_far(void *arg)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -608,8 +624,10 @@ static void fail_far(void *arg)
 	(void)arg;
 	set_budget(2 * SIZE);
 	attr.seg_size = SEG;
-	snprintf(uri, sizeof(uri), "cache+error+posix:%s?cache.path=%s&cache.size=2M&cache.block=16K&cache.dirty=10"
-		 "&error.op=write&error.times=always", store, cache);
+	snprintf(uri, sizeof(uri),
+		 "cache+error+posix:%s?cache.path=%s&cache.size=2M&cache.block=16K&cache.dirty=10"
+		 "&error.op=write&error.times=always",
+		 store, cache);
 	check(dup2(log, STDERR_FILENO) >= 0);
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);
 	words = addr;
@@ -617,10 +635,12 @@ static void fail_far(void *arg)
 	check(umsync(words, 0) == 0, "a sync does not need the far store");
 	check_fails(umunmap(words, 1), EUCLEAN);
 	snprintf(uri, sizeof(uri), "`ummap cache --cache %s flush %s`", cache, store);
-	check(strstr(umerrormsg(), "the mapping has ended") && strstr(umerrormsg(), uri), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "the mapping has ended") && strstr(umerrormsg(), uri), "%s",
+	      umerrormsg());
 	check(dup2(was, STDERR_FILENO) >= 0);
 	check(count_lines(log, uri) == 1);
-	check(count_lines(log, "warn io: cache+: the far store of") == 1, "%u lines", count_lines(log, "cache+"));
+	check(count_lines(log, "warn io: cache+: the far store of") == 1, "%u lines",
+	      count_lines(log, "cache+"));
 	check_far(0, 0);
 	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s", store, cache);
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);
@@ -629,7 +649,7 @@ static void fail_far(void *arg)
 	check_far(7, 7);
 }
 
-/* Far reads that fail fail; what is near is there. */
+/* Reads of the far store fail, and reads of the near file succeed. */
 static void fail_reads(void *arg)
 {
 	struct ummap_driver d = { .struct_size = sizeof(d) };
@@ -639,20 +659,23 @@ static void fail_reads(void *arg)
 
 	(void)arg;
 	set_group();
-	snprintf(uri, sizeof(uri), "cache+error+posix:%s?cache.path=%s&cache.size=2M&cache.block=16K&error.op=read&error.nth=2"
-		 "&error.times=always", store, cache);
+	snprintf(uri, sizeof(uri),
+		 "cache+error+posix:%s?cache.path=%s&cache.size=2M&cache.block=16K&"
+		 "error.op=read&error.nth=2&error.times=always",
+		 store, cache);
 	check(ummap_driver_open(uri, UMMAP_O_WRITE, &d, &h, &geom) == 0);
 	check(d.read(h, bytes, sizeof(bytes), 0) == 0);
 	check(d.read(h, bytes, sizeof(bytes), SEG) == -EIO);
 	check(d.read(h, bytes, sizeof(bytes), 0) == 0 && memcmp(bytes, &(uint64_t){ 0 }, 8) == 0);
 	memset(bytes, 'x', sizeof(bytes));
-	check(d.write(h, bytes, 512, SEG + 512) == 0);
+	check(d.write(h, bytes, 512, SEG + 512) == -EIO, "the rest of the part cannot be read");
+	check(d.write(h, bytes, sizeof(bytes), SEG + 4096) == 0);
 	memset(bytes, 0, sizeof(bytes));
-	check(d.read(h, bytes, 512, SEG + 512) == 0 && bytes[0] == 'x' && bytes[511] == 'x');
+	check(d.read(h, bytes, 512, SEG + 4608) == 0 && bytes[0] == 'x' && bytes[511] == 'x');
 	check(d.close(h) == 0);
 }
 
-/* ---- Before a file of changes, which is not the store whose path it has ---- */
+/* ---- Above cow+, whose file is not the store ---- */
 
 static void *map_changes(int prot)
 {
@@ -662,7 +685,10 @@ static void *map_changes(int prot)
 
 	attr.seg_size = SEG;
 	set_budget(2 * SIZE);
-	snprintf(uri, sizeof(uri), "cache+cow+posix:%s?cache.path=%s&cache.size=4M&cache.block=16K&cache.dirty=90,1000", store, cache);
+	snprintf(uri, sizeof(uri),
+		 "cache+cow+posix:%s?cache.path=%s&cache.size=4M&cache.block=16K&"
+		 "cache.dirty=90,1000",
+		 store, cache);
 	check(ummap_open(uri, SIZE, 0, prot, &attr, &addr) == 0, "%s", umerrormsg());
 	return addr;
 }
@@ -685,7 +711,7 @@ static void read_changes(void *prot)
 	check(umunmap(addr, 0) == 0);
 }
 
-/* What is dirty stays, also where nobody may write it back. */
+/* Dirty blocks stay if the store is opened for reading, which cannot write them back. */
 static void check_changes(void)
 {
 	make_store();
@@ -699,7 +725,7 @@ static void check_changes(void)
 	check_far(0, 0);
 }
 
-/* A near file has all of its room from the beginning, or is not made. */
+/* A near file gets all of its space when it is made; otherwise it is not made. */
 static void open_full(void *arg)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -711,7 +737,8 @@ static void open_full(void *arg)
 	if (root < 0)
 		_exit(77);
 	set_group();
-	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=/proc/self/fd/%d/near&cache.size=%zu", store, root, 2 * IMAGE);
+	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=/proc/self/fd/%d/near&cache.size=%zu",
+		 store, root, 2 * IMAGE);
 	check_fails(ummap_open(uri, SIZE, 0, PROT_READ, &attr, &addr), ENOSPC);
 	check(strstr(umerrormsg(), "bytes long"), "%s", umerrormsg());
 	check(faccessat(root, "near", F_OK, 0) < 0 && errno == ENOENT);
@@ -737,7 +764,8 @@ static void *map_device(void)
 
 	attr.seg_size = SEG;
 	set_budget(2 * SIZE);
-	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s&cache.dirty=90,1000", store, cache);
+	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s&cache.dirty=90,1000", store,
+		 cache);
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
 	return addr;
 }
@@ -761,7 +789,7 @@ static void find_on_device(void *arg)
 	check(umunmap(addr, 0) == 0);
 }
 
-/* Logs and changes end where a file ends. */
+/* The filters wal+ and cow+ refuse devices: their files grow. */
 static void open_beside(void *filter)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -769,12 +797,14 @@ static void open_beside(void *filter)
 	void *addr;
 
 	set_group();
-	snprintf(uri, sizeof(uri), "%s+posix:%s?%s.path=%s", (char *)filter, store, (char *)filter, cache);
+	snprintf(uri, sizeof(uri), "%s+posix:%s?%s.path=%s", (char *)filter, store, (char *)filter,
+		 cache);
 	check_fails(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr), EINVAL);
 	check(strstr(umerrormsg(), "it is a block device"), "%s", umerrormsg());
 }
 
-/* Of a store that begins with zeros nothing says that it is none of the filter's: neither to write it nor to read it. */
+/* A store that begins with zeros could be taken for a new file of the filter. The filter must
+ * neither write nor read it. */
 static void open_itself(void *filter)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -782,7 +812,8 @@ static void open_itself(void *filter)
 	void *addr;
 
 	set_group();
-	snprintf(uri, sizeof(uri), "%s+posix:%s?%s.path=%s", (char *)filter, cache, (char *)filter, cache);
+	snprintf(uri, sizeof(uri), "%s+posix:%s?%s.path=%s", (char *)filter, cache, (char *)filter,
+		 cache);
 	for (int prot = PROT_READ; prot <= READ_WRITE; prot += READ_WRITE - PROT_READ) {
 		check_fails(ummap_open(uri, SIZE, 0, prot, &attr, &addr), EINVAL);
 		check(strstr(umerrormsg(), "the store itself"), "%s", umerrormsg());
@@ -803,7 +834,8 @@ static void check_itself(int device)
 static void check_device(void)
 {
 	char image[320], verb[400], byte = 1;
-	int file = temp_named("device", 8 * MIB, image), device = geteuid() == 0 ? loop_attach(file) : -1;
+	int file = temp_named("device", 8 * MIB, image),
+	    device = geteuid() == 0 ? loop_attach(file) : -1;
 
 	if (device < 0) {
 		puts("no loop devices here");
@@ -820,7 +852,8 @@ static void check_device(void)
 	check_far(5, 5);
 	snprintf(verb, sizeof(verb), "--cache %s ls", cache);
 	check(tool(verb) == 0);
-	/* It is ended by a wipe of its head; what has none is not wiped, nor used. */
+	/* `ummap cache drop` erases the header. A device without a header is neither erased nor
+	 * used. */
 	snprintf(verb, sizeof(verb), "--cache %s drop", cache);
 	check(tool(verb) == 0 && access(cache, F_OK) == 0);
 	check(tool(verb) == 2);
@@ -831,7 +864,7 @@ static void check_device(void)
 	check_exits(run_child(find_on_device, NULL), 0);
 	close(device);
 	close(file);
-	/* The caches that follow have files again, which are removed. */
+	/* The next near files are regular files, which are removed. */
 	make_store();
 }
 
@@ -841,7 +874,7 @@ static char far_bytes[SIZE];
 static _Atomic size_t far_read_bytes;
 static uint32_t far_caps = UMMAP_CAP_PARALLEL;
 static _Atomic unsigned far_writers, far_most_writers;
-static bool far_meets;                 /* a write waits for another one, as long as none ever had one beside it */
+static bool far_meets; /* whether a write waits for a concurrent one until two have met */
 
 static int far_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
@@ -859,7 +892,7 @@ static int far_close(void *h)
 	return 0;
 }
 
-/* What is behind the end reads as zeros. */
+/* Bytes behind the end are zeros. */
 static int far_read(void *h, void *buf, size_t len, uint64_t off)
 {
 	size_t there = off < SIZE ? SIZE - off : 0;
@@ -879,7 +912,7 @@ static int far_write(void *h, const void *buf, size_t len, uint64_t off)
 		;
 	for (int ms = 0; far_meets && far_most_writers < 2 && ms < 60000; ms++)
 		pause_ms(1);
-	/* Who comes second may be the last one. */
+	/* The second write may be the last one. */
 	if (far_meets && writers > 1)
 		pause_ms(20);
 	memcpy((char *)h + off, buf, len);
@@ -888,8 +921,14 @@ static int far_write(void *h, const void *buf, size_t len, uint64_t off)
 }
 
 static const struct ummap_driver far_driver = {
-	.struct_size = sizeof(far_driver), .abi = UMMAP_DRIVER_ABI, .scheme = "far", .help = "far:NAME  memory, for a test",
-	.open = far_open, .close = far_close, .read = far_read, .write = far_write,
+	.struct_size = sizeof(far_driver),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = "far",
+	.help = "far:NAME  memory, for a test",
+	.open = far_open,
+	.close = far_close,
+	.read = far_read,
+	.write = far_write,
 };
 
 static void *open_far(struct ummap_driver *d, const char *keys)
@@ -919,7 +958,7 @@ static void populate(void *arg)
 	h = open_far(&d, "cache.size=2M&cache.populate=background");
 	while (far_read_bytes < SIZE)
 		pause_ms(1);
-	/* What was read is kept before the thread ends. */
+	/* The thread keeps the bytes that it has read before it ends. */
 	check(d.close(h) == 0);
 	before = far_read_bytes;
 	h = open_far(&d, "cache.mode=back");
@@ -927,11 +966,12 @@ static void populate(void *arg)
 		check(d.read(h, bytes, sizeof(bytes), off) == 0);
 		check(memcmp(bytes, far_bytes + off, sizeof(bytes)) == 0, "at %zu", off);
 	}
-	check(far_read_bytes == before, "%zu bytes were read from the far store again", far_read_bytes - before);
+	check(far_read_bytes == before, "%zu bytes were read from the far store again",
+	      far_read_bytes - before);
 	check(d.close(h) == 0);
 }
 
-/* What is dirty stays near when it is closed, and goes to the far store when the next one is. */
+/* With close=keep, dirty blocks stay in the near file. The next handle writes them back. */
 static void keep(void *arg)
 {
 	struct ummap_driver d;
@@ -948,7 +988,8 @@ static void keep(void *arg)
 	check(d.close(h) == 0);
 	check(far_bytes[8192] == 'f', "it was written back");
 	h = open_far(&d, "cache.close=keep&cache.dirty=90,1000000");
-	check(d.read(h, found, sizeof(found), 8192) == 0 && memcmp(found, bytes, sizeof(bytes)) == 0);
+	check(d.read(h, found, sizeof(found), 8192) == 0 &&
+	      memcmp(found, bytes, sizeof(bytes)) == 0);
 	check(d.close(h) == 0);
 	check(far_bytes[8192] == 'f', "it was written back");
 	h = open_far(&d, "cache.close=flush");
@@ -956,11 +997,13 @@ static void keep(void *arg)
 	check(memcmp(far_bytes + 8192, bytes, sizeof(bytes)) == 0, "it was not written back");
 }
 
-/* Blocks that are no neighbours go to the far store by several requests at a time, if it takes them, when the cache is closed or
- * flushed to there. */
+/* Blocks that are not neighbors are sent by several concurrent requests, if the far store supports
+ * it, when the handle is closed or flushed to the far store. */
 static void send_together(void *arg)
 {
-	static const char *const keys[] = { "cache.dirty=90,1000000", "cache.flush=far&cache.dirty=90,1000000", "cache.dirty=90,1000000" };
+	static const char *const keys[] = { "cache.dirty=90,1000000",
+					    "cache.flush=far&cache.dirty=90,1000000",
+					    "cache.dirty=90,1000000" };
 	struct ummap_driver d;
 	char bytes[4096];
 	void *h;
@@ -979,14 +1022,18 @@ static void send_together(void *arg)
 			check(d.write(h, bytes, sizeof(bytes), off) == 0);
 		}
 		check(i == 1 ? d.flush(h, 0, UINT64_MAX) == 0 : d.close(h) == 0);
-		check(i == 2 ? far_most_writers == 1 : far_most_writers >= 2, "%u requests at a time", far_most_writers);
+		check(i == 2 ? far_most_writers == 1 : far_most_writers >= 2,
+		      "%u requests at a time", far_most_writers);
 		for (size_t at = 0; at < SIZE; at++)
-			check(far_bytes[at] == (at < SIZE / 2 && at / 4096 % 2 == 0 ? 'a' + (int)(at / 8192 % 26) : 'f'), "at %zu", at);
+			check(far_bytes[at] == (at < SIZE / 2 && at / 4096 % 2 == 0
+							? 'a' + (int)(at / 8192 % 26)
+							: 'f'),
+			      "at %zu", at);
 		check(i != 1 || d.close(h) == 0);
 	}
 }
 
-/* How many bytes of the cache this process has in place. */
+/* The number of bytes of the near file that this process has mapped. */
 static size_t bytes_in_place(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
@@ -1006,7 +1053,8 @@ static size_t bytes_in_place(void)
 	return bytes;
 }
 
-/* On persistent memory it is loaded from and stored to; what was cut meanwhile is an error. On a disk it is not in place. */
+/* On persistent memory, the near file is mapped, and a file that was cut meanwhile is an error. On
+ * a disk, it is not mapped. */
 static void lie_in_memory(void *granularity)
 {
 	struct ummap_driver d;
@@ -1022,7 +1070,8 @@ static void lie_in_memory(void *granularity)
 	memset(bytes, 'n', sizeof(bytes));
 	h = open_far(&d, "cache.size=2M&cache.dirty=90,1000000");
 	check(stat(cache, &st) == 0);
-	check(bytes_in_place() == (granularity && has_driver("pmem") ? (size_t)st.st_size : 0), "%zu bytes", bytes_in_place());
+	check(bytes_in_place() == (granularity && has_driver("pmem") ? (size_t)st.st_size : 0),
+	      "%zu bytes", bytes_in_place());
 	for (size_t off = 0; off < SIZE / 4; off += 2 * sizeof(bytes))
 		check(d.write(h, bytes, sizeof(bytes), off) == 0);
 	check(d.flush(h, 0, UINT64_MAX) == 0);
@@ -1031,7 +1080,7 @@ static void lie_in_memory(void *granularity)
 		check(found[7] == (off % (2 * sizeof(bytes)) ? 'f' : 'n'), "at %zu", off);
 	}
 	if (granularity) {
-		/* It is an error, or comes from the far store where that is as good. */
+		/* The read fails, or the far store has the bytes, too. */
 		check(truncate(cache, 8192) == 0);
 		check(d.read(h, found, sizeof(found), 0) < 0);
 		check(d.read(h, found, sizeof(found), sizeof(bytes)) == 0 && found[7] == 'f');
@@ -1052,7 +1101,7 @@ static void check_in_memory(void)
 	unlink(cache);
 }
 
-/* Pieces that share sectors and blocks; each is of one thread. */
+/* Pieces that share parts and blocks. Each piece belongs to one thread. */
 #define PIECE 1000
 #define THREADS 4
 #define STEPS 3000
@@ -1093,7 +1142,8 @@ static void *read_and_write(void *arg)
 	return NULL;
 }
 
-/* More than it holds, in each mode; at the end the far store has all. */
+/* The threads use more data than the near file holds, in each mode. In the end, the far store has
+ * all data. */
 static void crowd_in(void *arg)
 {
 	pthread_t threads[THREADS];
@@ -1101,7 +1151,8 @@ static void crowd_in(void *arg)
 
 	set_group();
 	check(ummap_driver_register(&far_driver) == 0);
-	snprintf(keys, sizeof(keys), "cache.size=200K&cache.dirty=30,0&cache.mode=%s", (const char *)arg);
+	snprintf(keys, sizeof(keys), "cache.size=200K&cache.dirty=30,0&cache.mode=%s",
+		 (const char *)arg);
 	crowd.h = open_far(&crowd.driver, keys);
 	for (size_t i = 0; i < THREADS; i++)
 		check(pthread_create(&threads[i], NULL, read_and_write, (void *)i) == 0);

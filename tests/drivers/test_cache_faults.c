@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_cache_faults.c - the near file of cache+ fails: in reading, writing and flushing, once, for a while and for good. What is
- * clean is read from the far store; a write is in one of the two or has failed; and once the near file works again, all that
- * was written is there, and goes home. What fails is told once.
+ * test_cache_faults - reads, writes and flushes of the near file of cache+ fail: once, for a while,
+ * or for good. Clean bytes come from the far store. A write either fails, or is in one of the two
+ * files. When the near file works again, all written data is there, and is written back. Each
+ * failure is reported once.
  */
 #include <criterion/criterion.h>
 
-#include "drivers/cache.h"
+#include "drivers/overlay/cache.h"
 #include "faults.h"
 
 #define BLOCK (4 * KIB)
 #define BLOCKS ((uint64_t)24)
 #define SIZE (BLOCKS * BLOCK)
 
-/* ---- A store, and what it has to be ---- */
+/* ---- A store, and its expected contents ---- */
 
 static uint8_t model[SIZE];
 
@@ -30,7 +31,8 @@ static void make_far(void)
 	fail_side(0, 1, 1);
 	power_erase();
 	fill(model, SIZE, 0, 7);
-	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
+	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) ==
+	      0);
 	check(power_write(store, model, SIZE, 0) == 0);
 }
 
@@ -39,7 +41,9 @@ static int try_open(const char *before, const char *keys)
 	struct ummap_geom geom;
 	char uri[300];
 
-	snprintf(uri, sizeof(uri), "cache+%spower:store?cache.path=near&cache.size=100K&cache.block=4K&%s", before, keys);
+	snprintf(uri, sizeof(uri),
+		 "cache+%spower:store?cache.path=near&cache.size=144K&cache.block=4K&%s", before,
+		 keys);
 	memset(&h, 0, sizeof(h));
 	h.driver.struct_size = sizeof(h.driver);
 	return ummap_driver_open(uri, UMMAP_O_WRITE, &h.driver, (void **)&h.cache, &geom);
@@ -55,14 +59,15 @@ static int close_store(void)
 	return h.driver.close(h.cache);
 }
 
-/* 0, or the error; what was read is right. */
+/* Reads, and checks the bytes. Returns 0 or the error. */
 static int read_at(uint64_t off, size_t len)
 {
 	static uint8_t got[SIZE];
 	int err = h.driver.read(h.cache, got, len, off);
 
 	for (size_t k = 0; k < len && !err; k++)
-		check(got[k] == model[off + k], "byte %" PRIu64 " is %#x, not %#x", off + k, got[k], model[off + k]);
+		check(got[k] == model[off + k], "byte %" PRIu64 " is %#x, not %#x", off + k, got[k],
+		      model[off + k]);
 	return err;
 }
 
@@ -84,14 +89,16 @@ static void check_far(uint64_t from, uint64_t to)
 
 	check(store->size == SIZE);
 	for (uint64_t at = from; at < to; at++)
-		check(store->bytes[at] == model[at], "byte %" PRIu64 " of the far store is %#x, not %#x", at, store->bytes[at], model[at]);
+		check(store->bytes[at] == model[at],
+		      "byte %" PRIu64 " of the far store is %#x, not %#x", at, store->bytes[at],
+		      model[at]);
 }
 
 /* ---- For good ---- */
 
 static const char *const modes[] = { "cache.mode=back", "cache.mode=through", "cache.mode=read" };
 
-/* What the far store has is read there, be it at the beginning or where it was read near before. */
+/* Clean bytes come from the far store, whether or not the near file has them. */
 Test(cache_faults, clean_is_read_from_afar)
 {
 	faults_begin();
@@ -111,17 +118,18 @@ Test(cache_faults, clean_is_read_from_afar)
 	}
 }
 
-/* Dirty sectors are nowhere else: reading them fails as long as the near file does, and that of others does not. */
+/* If the near file fails, reads of a dirty part fail, and reads of other parts of the block
+ * succeed. */
 Test(cache_faults, dirty_is_lost_to_nobody)
 {
 	faults_begin();
 	make_far();
 	open_store("cache.dirty=90,1000000");
 	check_all();
-	check(write_at(3 * BLOCK + 512, 1024, 1) == 0);
+	check(write_at(3 * BLOCK, BLOCK, 1) == 0);
 	check(h.driver.flush(h.cache, 0, UINT64_MAX) == 0);
 	fail_side(READS, 1, UINT64_MAX);
-	check(read_at(3 * BLOCK, 512) == 0 && read_at(4 * BLOCK, BLOCK) == 0);
+	check(read_at(2 * BLOCK, 512) == 0 && read_at(4 * BLOCK, BLOCK) == 0);
 	check(read_at(3 * BLOCK + 512, 512) == -EIO && read_at(2 * BLOCK, 3 * BLOCK) == -EIO);
 	fail_side(0, 1, 1);
 	check_all();
@@ -129,7 +137,7 @@ Test(cache_faults, dirty_is_lost_to_nobody)
 	check_far(0, SIZE);
 }
 
-/* What cannot be written near is written to the far store at once, or is refused. */
+/* Bytes that the near file does not accept are written to the far store, or the write fails. */
 Test(cache_faults, writes_go_to_the_far_store)
 {
 	unsigned refused = 0;
@@ -138,12 +146,13 @@ Test(cache_faults, writes_go_to_the_far_store)
 	make_far();
 	open_store("cache.dirty=90,1000000");
 	for (uint64_t block = 0; block < BLOCKS; block++) {
-		check(cache_make_durable(h.cache) == 0);
+		check(cache_commit(h.cache) == 0);
 		fail_side(WRITES, 1, 1);
 		check(write_at(block * BLOCK, BLOCK, 1) == 0 && fault.fired == 1);
 		check_far(block * BLOCK, (block + 1) * BLOCK);
 	}
-	/* Where nothing can be written near, the far store may be written only where the near file does not say what was there. */
+	/* If the near file accepts no writes, the far store may be written only where the near file
+	 * has no durable record. */
 	fail_side(WRITES, 1, UINT64_MAX);
 	for (uint64_t block = 0; block < BLOCKS; block++) {
 		uint8_t before[BLOCK];
@@ -167,7 +176,8 @@ Test(cache_faults, writes_go_to_the_far_store)
 	check_far(0, SIZE);
 }
 
-/* One block of the near file cannot be read: the others go home, and it does when it can be. Nobody tries without end. */
+/* If one block of the near file cannot be read, the other blocks are written back, and the bad
+ * block follows when it can be read. The number of attempts is limited. */
 Test(cache_faults, one_bad_block_keeps_no_other)
 {
 	uint64_t bad, place, reads;
@@ -176,26 +186,27 @@ Test(cache_faults, one_bad_block_keeps_no_other)
 	faults_begin();
 	make_far();
 	open_store("cache.dirty=90,0");
-	futex_lock(&h.cache->homing); /* not yet */
+	futex_lock(&h.cache->homing); /* keeps the thread from writing back */
 	for (uint64_t block = 0; block < 8; block++)
 		check(write_at(block * BLOCK, BLOCK, 1) == 0);
-	cache_lock(h.cache);
-	bad = cache_find(&h.cache->near.index, 5, true);
-	cache_unlock(h.cache);
+	futex_lock(&h.cache->o.lock);
+	bad = cache_find(&h.cache->index, 5, true);
+	futex_unlock(&h.cache->o.lock);
 	check(bad != CACHE_NO_SLOT);
-	place = cache_place(&h.cache->near, (uint32_t)bad, 0);
+	place = overlay_block_at(&h.cache->o, (uint32_t)bad);
 	fail_side(READS, 1, UINT64_MAX);
 	fault.from = place;
 	fault.to = place + BLOCK;
 	futex_unlock(&h.cache->homing);
-	check(cache_bring_home(h.cache) == -EIO);
+	check(cache_write_back(h.cache) == -EIO);
 	check_far(0, 5 * BLOCK);
 	check_far(6 * BLOCK, SIZE);
-	/* It is tried once a second, and here and now. */
+	/* The thread tries once a second, and each call below tries, too. */
 	start = now();
 	reads = fault.fired;
 	pause_ms(300);
-	check(fault.fired - reads <= 2 * (now() - start + 2), "%" PRIu64 " tries", fault.fired - reads);
+	check(fault.fired - reads <= 2 * (now() - start + 2), "%" PRIu64 " tries",
+	      fault.fired - reads);
 	check(read_at(5 * BLOCK, BLOCK) == -EIO && read_at(0, 5 * BLOCK) == 0);
 	check(close_store() == -EIO);
 	fail_side(0, 1, 1);
@@ -207,7 +218,7 @@ Test(cache_faults, one_bad_block_keeps_no_other)
 
 /* ---- Once, or for a while, at each request in turn ---- */
 
-/* What has failed is done again, as the library does; every fault is over at some time. */
+/* Repeats a failed call, as the library does. Each fault ends at some time. */
 static void insist(int (*call)(uint64_t, uint64_t), uint64_t a, uint64_t b)
 {
 	uint64_t tries = 0;
@@ -235,12 +246,13 @@ static int flush_again(uint64_t a, uint64_t b)
 static int bring_home_again(uint64_t a, uint64_t b)
 {
 	(void)a, (void)b;
-	return cache_bring_home(h.cache);
+	return cache_write_back(h.cache);
 }
 
 static void do_some(void)
 {
-	uint64_t off = next_random(&seed) % (SIZE - 1), len = 1 + next_random(&seed) % (next_random(&seed) % 2 ? 700 : 20000);
+	uint64_t off = next_random(&seed) % (SIZE - 1),
+		 len = 1 + next_random(&seed) % (next_random(&seed) % 2 ? 700 : 20000);
 
 	len = len < SIZE - off ? len : SIZE - off;
 	switch (next_random(&seed) % 8) {
@@ -259,7 +271,7 @@ static void do_some(void)
 	}
 }
 
-/* false: there was no such request. */
+/* Returns false if the workload had no such request. */
 static bool run_with_fault(unsigned op, uint64_t nth, uint64_t times)
 {
 	const char *mode = modes[next_random(&seed) % 3];
@@ -274,7 +286,7 @@ static bool run_with_fault(unsigned op, uint64_t nth, uint64_t times)
 		do_some();
 	insist(flush_again, 0, 0);
 	fired = fault.fired > 0;
-	/* What it could not bring home stays near. */
+	/* Blocks that were not written back stay in the near file. */
 	for (tries = 0; close_store() != 0; tries++) {
 		check(tries <= times);
 		while (try_open("", mode) < 0)
@@ -326,7 +338,9 @@ static void await_notice(const char *words)
 {
 	while (notices == 0)
 		pause_ms(1);
-	check(strstr(last_notice, words) && strstr(last_notice, "near") && strstr(last_notice, strerror(EIO)), "%s", last_notice);
+	check(strstr(last_notice, words) && strstr(last_notice, "near") &&
+		      strstr(last_notice, strerror(EIO)),
+	      "%s", last_notice);
 }
 
 Test(cache_faults, near_trouble_is_told_once)
@@ -342,9 +356,9 @@ Test(cache_faults, near_trouble_is_told_once)
 	await_notice("the near file");
 	check_all();
 	write_again(0, BLOCK);
-	/* That it comes and goes is no news. */
+	/* Failures that come and go are not reported again. */
 	fail_side(0, 1, 1);
-	check(cache_make_durable(h.cache) == 0);
+	check(cache_commit(h.cache) == 0);
 	fail_side(READS | WRITES, 1, UINT64_MAX);
 	check_all();
 	fail_side(0, 1, 1);
@@ -356,16 +370,58 @@ Test(cache_faults, far_trouble_is_told_once)
 {
 	faults_begin();
 	make_far();
-	check(try_open("error+", "cache.dirty=90,0&error.op=write&error.times=always") == 0, "%s", umerrormsg());
+	check(try_open("error+", "cache.dirty=90,0&error.op=write&error.times=always") == 0, "%s",
+	      umerrormsg());
 	h.driver.set_notice(h.cache, collect_notice, &h);
 	for (uint64_t block = 0; block < BLOCKS / 2; block++)
 		check(write_at(block * BLOCK, BLOCK, 1) == 0);
 	check(h.driver.flush(h.cache, 0, UINT64_MAX) == 0);
-	check(cache_bring_home(h.cache) == -EIO && cache_bring_home(h.cache) == -EIO);
+	check(cache_write_back(h.cache) == -EIO && cache_write_back(h.cache) == -EIO);
 	await_notice("Changes stay in the near file");
 	check_all();
 	check(notices == 1, "%u", notices);
-	/* At the end, what completes the store. */
+	/* The last notice says how to complete the store. */
 	check(close_store() == -EIO);
 	check(notices == 2, "%u", notices);
+}
+
+/* ---- Checksums ---- */
+
+/* Changes a byte of a clean block in the near file, which must then come from the far store. */
+static void damage_block(uint64_t block)
+{
+	uint64_t place;
+	uint32_t s;
+
+	futex_lock(&h.cache->o.lock);
+	s = cache_find(&h.cache->index, block, false);
+	futex_unlock(&h.cache->o.lock);
+	check(s != CACHE_NO_SLOT, "block %" PRIu64 " has no clean slot", block);
+	place = overlay_block_at(&h.cache->o, s);
+	power_file("near")->bytes[place + 77] ^= 1;
+	check(read_at(block * BLOCK, 100) == 0);
+}
+
+Test(cache_faults, damaged_blocks_come_from_afar)
+{
+	faults_begin();
+	make_far();
+	open_store("cache.verify=yes&cache.dirty=90,1000000");
+	h.driver.set_notice(h.cache, collect_notice, &h);
+	check(write_at(3 * BLOCK, BLOCK, 1) == 0 && cache_write_back(h.cache) == 0);
+	/* The near file has fewer slots than the store has blocks. */
+	for (int i = 0; i < 2; i++)
+		check(read_at(3 * BLOCK, 5 * BLOCK) == 0);
+	check(notices == 0, "%s", last_notice);
+	damage_block(5);
+	while (notices == 0)
+		pause_ms(1);
+	check(strstr(last_notice, "block 5 of the store differs"), "%s", last_notice);
+	damage_block(3);
+	check(close_store() == 0);
+	/* The records have the checksums, too. */
+	open_store("cache.verify=yes");
+	damage_block(7);
+	check(close_store() == 0);
+	check_far(0, SIZE);
 }

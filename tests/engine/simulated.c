@@ -52,6 +52,18 @@ static void umfault_simulated(void *addr, bool write)
 	exit(1);
 }
 
+static bool is_mapped(const char *addr)
+{
+	bool mapped;
+
+	if (!rights)
+		return false;
+	pthread_mutex_lock(&lock);
+	mapped = *rights_of(addr) != OTHER;
+	pthread_mutex_unlock(&lock);
+	return mapped;
+}
+
 /* Copies bytes of one page if the thread may access the page. */
 static bool try_copy(char *to, const char *from, size_t len, const char *page, enum rights needed)
 {
@@ -68,7 +80,7 @@ static bool try_copy(char *to, const char *from, size_t len, const char *page, e
 /* Copies bytes; `mapped` is the one of `to` and `from` that is in a mapping. */
 static void copy_by_pages(char *to, const char *from, size_t len, char *mapped, bool write)
 {
-	if (!rights || *rights_of(mapped) == OTHER) {
+	if (!is_mapped(mapped)) {
 		memcpy(to, from, len);
 		return;
 	}

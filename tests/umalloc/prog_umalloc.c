@@ -176,7 +176,7 @@ static void reallocations(void *arg)
 /* Allocations take no memory or space before they are filled. The heap's own data are elsewhere. */
 static void is_sparse(void *arg)
 {
-	umalloc_heap *heap = (set_budget(BUDGET), make_heap(1024 * GIB));
+	umalloc_heap *heap = (set_budget(BUDGET), make_heap(400 * GIB));
 	char *p = umalloc(heap, 200 * GIB), *q = ucalloc(heap, 100, GIB);
 
 	(void)arg;

@@ -1975,6 +1975,27 @@ static void keeps_locks(void)
 	check_exits(status, 0);
 }
 
+static void reads_part(void)
+{
+	uint8_t *m = map_data(2 * MIB, PROT_READ, MAP_SHARED, 0);
+
+	check_bytes(m, 2 * MIB, 0, OLD);
+	check(munmap(m, 2 * MIB) == 0);
+}
+
+static void starts_readers(void)
+{
+	uint8_t *m = map_data(2 * MIB, PROT_READ, MAP_SHARED, 0);
+	char self_path[512] = "", command[1000];
+
+	check(readlink("/proc/self/exe", self_path, sizeof(self_path) - 1) > 0);
+	check_bytes(m, 2 * MIB, 0, OLD);
+	snprintf(command, sizeof(command), "'%s' 'reads a part' '%s'", self_path, data);
+	for (int i = 0; i < 3; i++)
+		check(system(command) == 0);
+	check(munmap(m, 2 * MIB) == 0);
+}
+
 /* ---- Running the parts ---- */
 
 static const struct part {
@@ -2062,10 +2083,12 @@ static const struct part {
 	{ "keeps locks", keeps_locks, false, true, false, false, false },
 };
 
-/* Parts whose messages are checked: see lose_stores and print_kernel_mappings. */
+/* Parts whose messages are checked: see lose_stores, print_kernel_mappings and share_copies. */
 static const struct part special[] = {
 	{ "fills up", fills_up, false, false, false, false, false },
 	{ "file of a stream", map_file_of_stream, false, false, false, false, false },
+	{ "reads a part", reads_part, false, false, false, false, false },
+	{ "starts readers", starts_readers, false, false, false, false, false },
 };
 
 static const struct part *find_part(const char *name)
@@ -2085,7 +2108,7 @@ static const struct part *find_part(const char *name)
 static char umrun[512], self[512], log_name[320];
 
 /* Ways to run a part in another process. */
-enum how { AS_IT_IS, UNDER, EXCLUSIVE, AS_NOBODY, BY_SIGBUS, BY_SEGV };
+enum how { AS_IT_IS, UNDER, EXCLUSIVE, AS_NOBODY, BY_SIGBUS, BY_SEGV, BY_COPIES };
 
 static void execute(const struct part *part, enum how how)
 {
@@ -2107,6 +2130,8 @@ static void execute(const struct part *part, enum how how)
 		args[n++] = "--engine";
 		args[n++] = how == BY_SEGV ? "segv" : "sigbus";
 	}
+	if (how == BY_COPIES)
+		args[n++] = "--node-cache";
 	args[n++] = self;
 	args[n++] = part->name;
 	args[n++] = data;
@@ -2117,7 +2142,8 @@ static void execute(const struct part *part, enum how how)
 static void run_part(const struct part *part, enum how how)
 {
 	static const char *const suffixes[] = { "", ", under umrun", ", under umrun --exclusive",
-						", without rights", ", by sigbus", ", by segv" };
+						", without rights", ", by sigbus", ", by segv",
+						", by node copies" };
 	int fd = open(data, O_RDWR | O_CREAT | O_TRUNC, 0600), status;
 	pid_t child;
 
@@ -2304,6 +2330,39 @@ static void run_static_program(void)
 	check(log_has("mapped no file") && !log_has("statically"));
 }
 
+/* The bytes that the programs of the log have read. */
+static unsigned long long count_read(void)
+{
+	FILE *log = fopen(log_name, "r");
+	unsigned long long sum = 0, n;
+	char line[2000];
+
+	while (log && fgets(line, sizeof(line), log)) {
+		const char *at = strstr(line, " bytes read in ");
+
+		while (at && at > line && at[-1] != ' ')
+			at--;
+		sum += at && sscanf(at, "%llu", &n) == 1 ? n : 0;
+	}
+	if (log)
+		fclose(log);
+	return sum;
+}
+
+/* Programs that only read a file read it once together. */
+static void share_copies(void)
+{
+	int fd = open(data, O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+	puts("programs that share a copy");
+	fflush(stdout);
+	file_fill(fd, 0, SIZE, 0, OLD);
+	close(fd);
+	check(run_umrun((const char *[]){ "--limit", "8M", "--stats", "--node-cache", self,
+					  "starts readers", data }, 7) == 0);
+	check(count_read() == 2 * MIB, "%llu", count_read());
+}
+
 /* The messages about mappings that stay with the kernel or return to it. */
 static void print_kernel_mappings(void)
 {
@@ -2362,6 +2421,7 @@ int main(int argc, char **argv)
 		run_part(&all[i], EXCLUSIVE);
 		if (all[i].stats)
 			check_taken(&all[i]);
+		run_part(&all[i], BY_COPIES);
 		/* These ways do not serve the kernel's own accesses. */
 		if (strstr(all[i].name, "calls") || all[i].run == messages ||
 		    all[i].run == allocates_and_forks) {
@@ -2376,6 +2436,7 @@ int main(int argc, char **argv)
 	run_driver_with_keys();
 	lose_stores();
 	run_static_program();
+	share_copies();
 	print_kernel_mappings();
 	check(is_refused("--driver", "posix?direct=nver"));
 	check(is_refused("--limit", "7Q") && is_refused("--policy", "nonsense"));

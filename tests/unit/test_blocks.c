@@ -92,6 +92,25 @@ Test(blocks, breaks_few)
 }
 
 /* Unused frames are returned to the system, and new blocks are complete. */
+/* A request for a huge page gets one that is free as a whole, even if there are single frames. */
+Test(blocks, takes_a_whole_one)
+{
+	uint32_t frames[FRAMES], first;
+
+	take_all(frames);
+	for (size_t i = 0; i < FRAMES; i++) {
+		if (i % FRAMES_PER_BLOCK || i == 2 * FRAMES_PER_BLOCK)
+			frame_free(frames[i]);
+	}
+	first = frame_take_whole(class);
+	cr_expect_eq(first, frames[2 * FRAMES_PER_BLOCK]);
+	cr_expect_eq(frame_take_whole(class), FRAME_NONE);
+	cr_expect_eq(frame_used(), BLOCKS - 1 + FRAMES_PER_BLOCK);
+	for (uint32_t i = 0; i < FRAMES_PER_BLOCK; i++)
+		frame_free(first + i);
+	cr_expect_eq(frame_take_whole(class), first);
+}
+
 Test(blocks, ages)
 {
 	uint32_t frames[FRAMES];

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ummap cache - shows, flushes and removes the near files of cache+: one, or all of a folder. */
 #include <dirent.h>
-#include <inttypes.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "../../drivers/cache_near.h"
-#include "../beside.h"
+#include "../overlay/actions.h"
 
 TOOL_HELP(CACHE_OPTIONS, .usage =
 "usage: ummap cache [--cache CACHE] ls|flush|drop STORE\n"
@@ -19,121 +17,73 @@ TOOL_HELP(CACHE_OPTIONS, .usage =
 "  flush          write dirty blocks back to the store, and show what is left\n"
 "  drop           remove the cache; dirty blocks are lost\n");
 
-__attribute__((noreturn)) static void refuse_missing(const struct job *job)
-{
-	refuse("cannot find the cache of '%s': there is no file '%s'. Try --cache with the near "
-	       "file, or 'ls' with the folder that cache.path names", job->store, job->file);
-}
-
-static void look(const struct job *job, struct cache_near *n, bool *busy)
+/* Prints the process that uses a cache. Returns whether there is one. */
+static bool is_busy(const struct job *job)
 {
 	struct ummap_geom geom = { .size = 0 };
-	int err = cache_near_look(n, job->file, UMMAP_LOCK_SHARED, &geom);
+	struct side file = { .h = NULL };
+	int err = side_open(&file, job->file, 0, 0, UMMAP_LOCK_SHARED, &geom);
 
-	*busy = err == -EBUSY;
-	if (*busy) {
+	if (err == -EBUSY)
 		printf("%s\n", geom.why);
-		err = cache_near_look(n, job->file, UMMAP_LOCK_NONE, &geom);
-	}
-	if (err == -ENOENT && !job->named && job->store)
-		refuse_missing(job);
-	if (err < 0)
-		refuse("%s", *geom.why ? geom.why : strerror(-err));
-	if (err > 0)
-		refuse("cannot read '%s': it is still empty", job->file);
+	if (!err)
+		side_close(&file);
+	return err == -EBUSY;
 }
 
-static unsigned count_sectors(const struct cache_index *ix, bool dirty, uint64_t *sectors)
+/* Counts the slots that are clean, or dirty, and their bytes. */
+static uint64_t count_slots(const struct overlay *o, bool clean, uint64_t *bytes)
 {
-	unsigned blocks = 0;
+	uint32_t end = o->ngroups * OVERLAY_GROUP;
+	uint64_t n = 0;
 
-	*sectors = 0;
-	for (uint32_t s = 0; s < ix->slots; s++) {
-		const struct cache_slot *slot = &ix->slot[s];
+	*bytes = 0;
+	for (uint32_t slot = 0; slot < end; slot++) {
+		const struct overlay_slot *s = overlay_slot(o, slot);
 
-		if (slot->key == CACHE_NO_KEY || (bool)(slot->key & 1) != dirty)
+		if (s->block == OVERLAY_EMPTY || (bool)(s->flags & SLOT_CLEAN) != clean)
 			continue;
-		blocks++;
-		*sectors += (unsigned)__builtin_popcountll(slot->valid[0]) +
-			    (unsigned)__builtin_popcountll(slot->valid[1]);
+		n++;
+		*bytes += (unsigned)__builtin_popcountll(s->valid) * OVERLAY_PART;
 	}
-	return blocks;
+	return n;
 }
 
 static int do_ls(const struct job *job)
 {
-	static struct cache_near n;
-	uint64_t clean, dirty;
-	bool busy;
+	bool busy = is_busy(job);
+	uint64_t clean, dirty, nclean, ndirty;
+	struct overlay o;
 
-	look(job, &n, &busy);
+	look_at(job, &any_near, UMMAP_LOCK_NONE, &o);
+	if (o.damaged_at && !busy)
+		refuse("cannot use '%s': it is damaged at byte %" PRIu64 ". Try `ummap cache "
+		       "drop`, which loses unwritten changes", job->file, o.damaged_at);
 	printf("%s: cache of '%s', %" PRIu64 " bytes; room for %" PRIu64 " blocks of %" PRIu64
-	       " bytes\n",
-	       job->file, *n.head.store ? n.head.store : n.head.far.name, n.head.size, n.head.slots,
-	       n.head.block);
-	if (!busy) {
-		unsigned blocks = count_sectors(&n.index, false, &clean),
-			 changed = count_sectors(&n.index, true, &dirty);
-
-		printf("%s: %u blocks with %" PRIu64 " bytes are clean, %u blocks with %" PRIu64
-		       " bytes are dirty\n",
-		       job->file, blocks, clean << n.sector_shift, changed,
-		       dirty << n.sector_shift);
-	}
-	if (n.slots.damaged)
+	       " bytes\n", job->file, *o.head.uri ? o.head.uri : o.head.store.name, o.newest.size,
+	       o.head.slots_max, o.head.block);
+	nclean = count_slots(&o, true, &clean);
+	ndirty = count_slots(&o, false, &dirty);
+	if (!busy)
+		printf("%s: %" PRIu64 " blocks with %" PRIu64 " bytes are clean, %" PRIu64
+		       " blocks with %" PRIu64 " bytes are dirty\n", job->file, nclean, clean,
+		       ndirty, dirty);
+	if (o.slots.damaged)
 		printf("%s: one of the two copies of the header is damaged; the other one is "
-		       "intact\n",
-		       job->file);
-	cache_near_close(&n);
+		       "intact\n", job->file);
+	overlay_close(&o);
 	return EXIT_SUCCESS;
 }
 
 static int do_flush(const struct job *job)
 {
-	static char store[STORE_URI_MAX], cache[3 * PATH_MAX],
-		uri[sizeof(store) + sizeof(cache) + 64];
-	struct ummap_driver driver = { .struct_size = sizeof(driver) };
-	static struct cache_near n;
-	struct ummap_geom geom;
-	bool busy;
-	void *h;
-	int err;
-
-	/* Opening the store would create a missing cache. look ends the command if the cache is
-	 * missing. */
-	look(job, &n, &busy);
-	cache_near_close(&n);
-	store_uri(store, job->store);
-	encode(cache, job->file);
-	snprintf(uri, sizeof(uri), "cache+%s%ccache.path=%s", store, strchr(store, '?') ? '&' : '?',
-		 cache);
-	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0)
-		refuse("%s", umerrormsg());
-	err = driver.close(h);
-	if (err)
-		refuse("cannot write back to '%s': %s. The dirty blocks stay in '%s'", job->store,
-		       strerror(-err), job->file);
+	flush_near(job);
 	return do_ls(job);
 }
 
-/* A cache with damaged records can be removed, too. */
 static int do_drop(const struct job *job)
 {
-	static struct cache_near n;
-	struct ummap_geom geom = { .size = 0 };
-	struct side file;
-	int err = side_open(&file, job->file, UMMAP_O_WRITE, 0, UMMAP_LOCK_EXCLUSIVE, &geom);
-
-	if (err == -ENOENT && !job->named && job->store)
-		refuse_missing(job);
-	if (!err)
-		err = cache_near_look(&n, job->file, UMMAP_LOCK_NONE, &geom);
-	if (err < 0)
-		refuse("%s", *geom.why ? geom.why : strerror(-err));
-	tool_remove(job, &file, err || !job->store ? "" : n.head.far.name);
-	cache_near_close(&n);
-	side_close(&file);
-	return EXIT_SUCCESS;
+	return drop_overlay(job, &any_near);
 }
 
 /* ---- All caches of a folder ---- */
@@ -152,22 +102,20 @@ static int is_cache(const struct dirent *entry)
  */
 static int flush_one(const struct job *job)
 {
-	static struct cache_near n;
+	struct overlay o;
 	struct stat st;
-	bool busy;
 
 	if (lstat(job->file, &st) < 0)
 		refuse("cannot open '%s': %s", job->file, strerror(errno));
 	if (!S_ISREG(st.st_mode) || st.st_uid != geteuid())
 		refuse("cannot flush '%s': the file is not yours. Try --cache with its store",
 		       job->file);
-	look(job, &n, &busy);
-	cache_near_close(&n);
-	if (!*n.head.store)
+	look_at(job, &any_near, UMMAP_LOCK_NONE, &o);
+	overlay_close(&o);
+	if (!*o.head.uri)
 		refuse("cannot flush '%s': it does not tell how its store '%s' is opened. Try "
-		       "--cache with its store",
-		       job->file, n.head.far.name);
-	return do_flush(&(struct job){ .store = n.head.store, .file = job->file });
+		       "--cache with its store", job->file, o.head.store.name);
+	return do_flush(&(struct job){ .store = o.head.uri, .file = job->file });
 }
 
 /* Runs an action in a child, so that a cache that cannot be processed does not stop the others. */

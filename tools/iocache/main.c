@@ -9,7 +9,7 @@
 #include "iocache/head.h"
 #include "iocache/part.h"
 
-#include "../../drivers/cache_near.h"
+#include "../../drivers/overlay/overlay.h"
 #include "../beside.h"
 
 TOOL_HELP(IOCACHE_OPTIONS, .usage =
@@ -90,29 +90,33 @@ static void read_folder(const char *folder)
 
 /* ---- ls ---- */
 
-/* Bytes in the near file that the file lacks, in whole sectors; a negative errno: the near file
- * cannot be read now. */
+/* Bytes in the near file that the file lacks, in whole parts of blocks; a negative errno: the near
+ * file cannot be read now. */
 static int64_t dirty_bytes(const struct part_file *s)
 {
-	static struct cache_near near;
+	static const struct overlay_policy near_file = {
+		.scheme = "cache", .file = "near file", .id = OVERLAY_CACHE
+	};
+	const struct overlay_opening how = { .path = s->cache_path, .lock = UMMAP_LOCK_SHARED };
 	struct ummap_geom geom = { .size = 0 };
-	int64_t sectors = 0;
+	static struct overlay o;
+	int64_t nparts = 0;
 	int err;
 
-	memset(&near, 0, sizeof(near));
-	err = cache_near_look(&near, s->cache_path, UMMAP_LOCK_SHARED, &geom);
-	if (err)
-		return err < 0 ? err : -ENODATA;
-	for (uint32_t i = 0; i < near.index.slots; i++) {
-		const struct cache_slot *slot = &near.index.slot[i];
+	memset(&o, 0, sizeof(o));
+	o.policy = &near_file;
+	err = overlay_open(&o, &how, &geom);
+	if (err < 0)
+		return err;
+	for (uint32_t i = 0; i < o.ngroups * OVERLAY_GROUP; i++) {
+		const struct overlay_slot *slot = overlay_slot(&o, i);
 
-		if (slot->key != CACHE_NO_KEY && slot->key & 1)
-			sectors += __builtin_popcountll(slot->valid[0]) +
-				   __builtin_popcountll(slot->valid[1]);
+		if (slot->block != OVERLAY_EMPTY && !(slot->flags & SLOT_CLEAN))
+			nparts += __builtin_popcountll(slot->valid);
 	}
-	sectors <<= near.sector_shift;
-	cache_near_close(&near);
-	return sectors;
+	err = err == 1 ? -ENODATA : o.damaged_at ? -EUCLEAN : 0;
+	overlay_close(&o);
+	return err ? err : nparts * (int64_t)OVERLAY_PART;
 }
 
 static void complain_of_header(const struct part_file *s)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * actions.h - actions on the overlays of the filters wal+ and cow+, for the commands overlay, wal
- * and cow. If an action fails, it prints a message and ends the command.
+ * actions.h - actions on the overlays of the filters wal+, cow+ and cache+, for the commands
+ * overlay, wal, cow and cache. If an action fails, it prints a message and ends the command.
  */
 #ifndef TOOLS_OVERLAY_ACTIONS_H
 #define TOOLS_OVERLAY_ACTIONS_H
@@ -14,16 +14,29 @@
 #define MAX_LOOKS 20
 #define LOOK_SLEEP_US 10000
 
-/* Files that an action accepts: those of any filter, of wal+, or of cow+. */
+/* Files that an action accepts: those of any filter, or of one. */
 static const struct overlay_policy any_overlay = { .scheme = "overlay", .file = "overlay" };
 static const struct overlay_policy any_log = { .scheme = "wal", .file = "log", .id = OVERLAY_WAL };
 static const struct overlay_policy any_changes = {
 	.scheme = "cow", .file = "file of changes", .id = OVERLAY_COW
 };
+static const struct overlay_policy any_near = {
+	.scheme = "cache", .file = "near file", .id = OVERLAY_CACHE
+};
 
 __attribute__((noreturn)) static inline void refuse_file(int err, const struct ummap_geom *geom)
 {
 	refuse("%s", *geom->why ? geom->why : strerror(-err));
+}
+
+/* The near file of a store has no default path, so the command may have guessed a wrong one. */
+static inline void refuse_missing(const struct job *job, const struct overlay_policy *policy,
+				  int err)
+{
+	if (err == -ENOENT && policy->id == OVERLAY_CACHE && !job->named && job->store)
+		refuse("cannot find the cache of '%s': there is no file '%s'. Try --cache with the "
+		       "near file, or 'ls' with the folder that cache.path names", job->store,
+		       job->file);
 }
 
 /* Returns -EBUSY if another process has the overlay. */
@@ -45,6 +58,7 @@ static inline int open_overlay(const struct job *job, const struct overlay_polic
 	}
 	if (err == 1)
 		refuse("cannot read '%s': it was never used", job->file);
+	refuse_missing(job, policy, err);
 	/* If no commit is whole, the slots are those of none. */
 	if (!err && (!o->damaged_at || o->newest.number > o->head.base))
 		err = overlay_load(o);
@@ -121,16 +135,33 @@ static inline bool print_damage(const struct job *job, const struct overlay *o)
 
 /* ---- Applying ---- */
 
-/* Writes all commits to the store, and removes the log. The filter does so when a handle is closed.
- * Returns the number of the newest commit. */
-static inline uint64_t apply_log(const struct job *job)
+/* Opens the store through the filter of an overlay, which writes its contents to the store when the
+ * handle is closed. */
+static inline void write_through(const struct job *job, const struct overlay_policy *policy)
 {
-	static char store[STORE_URI_MAX], log[3 * PATH_MAX], uri[sizeof(store) + sizeof(log) + 32];
+	static char store[STORE_URI_MAX], file[3 * PATH_MAX];
+	static char uri[sizeof(store) + sizeof(file) + 32];
 	struct ummap_driver driver = { .struct_size = sizeof(driver) };
 	struct ummap_geom geom;
-	struct overlay o;
 	void *h;
 	int err;
+
+	store_uri(store, job->store);
+	uri_encode(file, sizeof(file), job->file);
+	snprintf(uri, sizeof(uri), "%s+%s%c%s.path=%s", policy->scheme, store,
+		 strchr(store, '?') ? '&' : '?', policy->scheme, file);
+	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0)
+		refuse("%s", umerrormsg());
+	err = driver.close(h);
+	if (err)
+		refuse("cannot apply '%s' to '%s': %s. The %s is kept", job->file, job->store,
+		       strerror(-err), policy->file);
+}
+
+/* Writes all commits to the store, and removes the log. Returns the number of the newest commit. */
+static inline uint64_t apply_log(const struct job *job)
+{
+	struct overlay o;
 
 	/* Opening the store would create a missing log, but look_at ends the command. */
 	look_at(job, &any_log, UMMAP_LOCK_NONE, &o);
@@ -138,16 +169,7 @@ static inline uint64_t apply_log(const struct job *job)
 	if (*o.head.store.name && *job->path && !is_called(job->path, o.head.store.name))
 		refuse("cannot apply '%s' to '%s': it is the log of another store, '%s'. Try %s",
 		       job->file, job->store, o.head.store.name, job->remedy);
-	store_uri(store, job->store);
-	encode(log, job->file);
-	snprintf(uri, sizeof(uri), "wal+%s%cwal.path=%s", store, strchr(store, '?') ? '&' : '?',
-		 log);
-	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0)
-		refuse("%s", umerrormsg());
-	err = driver.close(h);
-	if (err)
-		refuse("cannot apply '%s' to '%s': %s. The log is kept", job->file, job->store,
-		       strerror(-err));
+	write_through(job, &any_log);
 	return o.newest.number;
 }
 
@@ -199,38 +221,54 @@ static inline uint64_t apply_changes(const struct job *job)
 	return o.newest.number;
 }
 
+/* Writes the dirty blocks of a near file, which stays, to its store. Returns the number of the
+ * newest commit. */
+static inline uint64_t flush_near(const struct job *job)
+{
+	struct overlay o;
+
+	/* Opening the store would create a missing near file, but look_at ends the command. */
+	look_at(job, &any_near, UMMAP_LOCK_NONE, &o);
+	overlay_close(&o);
+	write_through(job, &any_near);
+	return o.newest.number;
+}
+
 /* ---- Removing ---- */
 
-/* Whether a file has the header of a log or of changes in the format before overlays. */
+/* Whether a file has the header of a format before overlays. */
 static inline bool is_earlier(struct side *file)
 {
+	static const char *const earlier[] = { "walhead1", "cowhead1", "cachehd2" };
 	char magic[8];
 
-	for (unsigned i = 0; i < 2; i++)
-		if (side_read(file, magic, sizeof(magic), i * HEADER_SLOT) == 0 &&
-		    (memcmp(magic, "walhead1", 8) == 0 || memcmp(magic, "cowhead1", 8) == 0))
+	for (unsigned i = 0; i < 6; i++)
+		if (side_read(file, magic, sizeof(magic), i % 2 * HEADER_SLOT) == 0 &&
+		    memcmp(magic, earlier[i / 2], 8) == 0)
 			return true;
 	return false;
 }
 
-/* Removes an overlay, or the log or the changes of an earlier version of the library. */
+/* Removes an overlay, or a file of an earlier version of the library. */
 static inline int drop_overlay(const struct job *job, const struct overlay_policy *policy)
 {
 	struct ummap_geom geom = { .size = 0 };
 	struct overlay o = { .policy = policy };
 	int err = side_open(&o.file, job->file, UMMAP_O_WRITE, 0, UMMAP_LOCK_EXCLUSIVE, &geom);
 
+	refuse_missing(job, policy, err);
 	if (err)
 		refuse_file(err, &geom);
 	if (!is_earlier(&o.file)) {
 		side_close(&o.file);
 		look_at(job, policy, UMMAP_LOCK_EXCLUSIVE, &o);
 	}
-	if (o.head.flags)
+	if (o.head.flags & (OVERLAY_APPLYING | OVERLAY_MIXED))
 		refuse("cannot remove '%s': a commit was not completed, and its store '%s' has a "
 		       "part of it. Try '%s'", job->file, o.head.store.name,
 		       policy->id ? "commit" : "apply");
-	err = tool_remove(job, &o.file, policy->id == OVERLAY_WAL ? o.head.store.name : "");
+	err = tool_remove(job, &o.file, policy->id != OVERLAY_COW && job->store ?
+			  o.head.store.name : "");
 	overlay_close(&o);
 	return err;
 }

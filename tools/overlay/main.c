@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ummap overlay - shows, checks, applies and removes the overlays of the filters wal+ and cow+. */
+/* ummap overlay - shows, checks, applies and removes the overlays of filters. */
 #include <dirent.h>
 #include <inttypes.h>
 #include <sys/stat.h>
@@ -12,7 +12,8 @@ TOOL_HELP(OVERLAY_OPTIONS, .usage =
 "       ummap overlay [--json] [--quiet] show|check FILE ...\n"
 "       ummap overlay [--quiet] [--store STORE] apply FILE\n"
 "       ummap overlay [--quiet] drop FILE ...\n"
-"Manages overlays: the logs of wal+ and the files of changes of cow+. STORE is a path or a URI.\n"
+"Manages overlays: logs of wal+, files of changes of cow+, and near files of cache+. STORE is a\n"
+"path or a URI.\n"
 "\n"
 "Actions:\n"
 "  ls           show a line for each overlay; by default, for those of the current folder\n"
@@ -35,6 +36,10 @@ static const char *filter_of(const struct overlay *o)
 
 static void print_commits(const struct overlay *o)
 {
+	if (o->head.policy == OVERLAY_CACHE) {
+		printf("commit %" PRIu64, o->newest.number);
+		return;
+	}
 	if (oldest_commit(o) > o->newest.number)
 		printf("no commit can be opened");
 	else
@@ -66,7 +71,7 @@ static void print_text(const struct job *job, struct overlay *o)
 	printf("%s: overlay of %s+, version 1\n", job->file, filter_of(o));
 	printf("  store    '%s', %" PRIu64 " bytes%s%s\n", o->head.store.name, o->head.store.size,
 	       *o->head.uri ? ", " : "", o->head.uri);
-	if (o->head.flags)
+	if (o->head.flags & ~(uint64_t)OVERLAY_TOUCHED)
 		printf("  state    %s\n", o->head.flags & OVERLAY_APPLYING ?
 		       "a commit to the store was interrupted" :
 		       "the store has a part of the changes");
@@ -115,7 +120,7 @@ static void print_json(const struct job *job, struct overlay *o)
 	print_pair("store", o->head.store.name);
 	print_pair("uri", o->head.uri);
 	print_pair("state", o->head.flags & OVERLAY_APPLYING ? "applying" :
-			    o->head.flags ? "mixed" : "normal");
+			    o->head.flags & OVERLAY_MIXED ? "mixed" : "normal");
 	print_number("oldest_commit", oldest_commit(o));
 	print_number("newest_commit", o->newest.number);
 	print_number("store_commit", o->head.home);
@@ -237,7 +242,12 @@ static int do_apply(const struct job *job)
 
 	find_store(&own, uri, &policy);
 	store_path(own.store, path);
-	newest = policy == OVERLAY_WAL ? apply_log(&own) : apply_changes(&own);
+	if (policy == OVERLAY_CACHE) {
+		newest = flush_near(&own);
+		drop_overlay(&own, &any_near);
+	} else {
+		newest = policy == OVERLAY_WAL ? apply_log(&own) : apply_changes(&own);
+	}
 	if (!quiet)
 		printf("%s: the store '%s' has commit %" PRIu64 ", and the overlay is removed\n",
 		       own.file, own.store, newest);

@@ -207,6 +207,7 @@ int main(int argc, char **argv)
 		case OPTION_HEAP: add_folder(heap = optarg); break;
 		case OPTION_HEAP_MIN: add_size("heap-min", optarg); break;
 		case OPTION_EXCLUSIVE: add_option("exclusive", ""); break;
+		case OPTION_NODE_CACHE: set("UMMAP_NODE_CACHE", "1"); break;
 		case OPTION_STATS: add_option("stats", ""); break;
 		case OPTION_VERBOSE: add_option("verbose", ""); break;
 		case OPTION_QUIET: add_option("quiet", ""); break;

@@ -27,7 +27,7 @@ static void open_store(const struct job *job, int oflags, const char *changed, s
 	static char uri[STORE_URI_MAX + sizeof(path) + 64];
 
 	store_uri(behind, job->store);
-	encode(path, job->file);
+	uri_encode(path, sizeof(path), job->file);
 	snprintf(uri, sizeof(uri), "sum+%s%csum.path=%s&sum.changed=%s", behind,
 		 strchr(behind, '?') ? '&' : '?', path, changed);
 	s->driver.struct_size = sizeof(s->driver);

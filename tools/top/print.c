@@ -98,8 +98,11 @@ void line_map(char line[LINE_MAX_LEN], const struct row *map)
 	at = append(line, at, "  %s in %s", size, seg);
 	if (map->transfer_bytes > map->seg_size) {
 		print_bytes(load, sizeof(load), (double)map->transfer_bytes);
-		append(line, at, ", loads of %s", load);
+		at = append(line, at, ", loads of %s", load);
 	}
+	if (map->sharers)
+		append(line, at, ", node copy of %" PRIu64 " process%s", map->sharers,
+		       map->sharers == 1 ? "" : "es");
 }
 
 const char *line_more(char line[LINE_MAX_LEN], const struct process *p)
@@ -168,8 +171,8 @@ static void json_map(FILE *f, const struct row *map)
 	fprintf(f, "{");
 	json_string(f, "name", map->name);
 	fprintf(f, ", \"base\": %" PRIu64 ", \"size\": %" PRIu64 ", \"seg_size\": %" PRIu64
-		", \"transfer_bytes\": %" PRIu64, map->base, map->size, map->seg_size,
-		map->transfer_bytes);
+		", \"transfer_bytes\": %" PRIu64 ", \"sharers\": %" PRIu64, map->base, map->size,
+		map->seg_size, map->transfer_bytes, map->sharers);
 	json_values(f, map, BUDGET);
 	fprintf(f, "}");
 }

@@ -158,6 +158,7 @@ static void fill_maps(struct process *p, double seconds)
 		p->map[i].base = map->base;
 		p->map[i].size = map->size;
 		p->map[i].seg_size = map->seg_size;
+		p->map[i].sharers = map->sharers;
 		p->map[i].transfer_bytes = map->st.transfer_bytes;
 	}
 }

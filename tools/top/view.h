@@ -44,6 +44,7 @@ struct row {
 	double value[COLUMNS];     /* values; NAN: unknown */
 	char name[REGISTRY_NAME_LEN]; /* name of the program or of the store */
 	uint64_t base, size, seg_size; /* mappings only: address, bytes, bytes of a segment */
+	uint64_t sharers;          /* mappings only: processes of its node copy; 0: no copy */
 	uint64_t transfer_bytes;   /* mappings only: bytes that a fault loads at most */
 };
 

@@ -116,6 +116,6 @@ def stat() -> dict:
 
     >>> import ummap
     >>> sorted(ummap.stat())[:3]
-    ['budget_bytes', 'dirty_bytes', 'evictions']
+    ['budget_bytes', 'commit_bytes', 'dirty_bytes']
     """
     return _ummap.stat()

@@ -14,6 +14,56 @@ from ._arguments import check_offset, parse_advice
 _ROW_0 = bytes(8)
 
 
+class Flush:
+    """A flush in the background: the result of ``flush(wait=False)``.
+
+    >>> import ummap
+    >>> m = ummap.open("mem:1M", "r+", size=10)
+    >>> written = m.flush(wait=False)
+    >>> written.result()
+    >>> written.done()
+    True
+    """
+
+    _handle: Optional[int] = None
+    _error: Optional[OSError] = None
+
+    def __init__(self, mapping: _ummap.Mapping) -> None:
+        self._handle = mapping._begin_sync()
+
+    def _end(self, wait: bool) -> bool:
+        if self._handle is not None:
+            try:
+                if _ummap.end_sync(self._handle, wait):
+                    self._handle = None
+            except OSError as error:
+                self._handle = None
+                self._error = error
+        return self._handle is None
+
+    def done(self) -> bool:
+        """Return whether the flush has ended."""
+        return self._end(False)
+
+    def result(self) -> None:
+        """Wait until the flush has ended. Raises OSError if it has failed."""
+        self._end(True)
+        if self._error:
+            raise self._error
+
+    def __del__(self) -> None:
+        # Ends without a wait, unless the flush is still in progress.
+        self._end(True)
+
+
+def flush(mapping: _ummap.Mapping, wait: bool) -> Optional[Flush]:
+    """Flush a mapping. Return None, or without `wait` the flush in the background."""
+    if not wait:
+        return Flush(mapping)
+    mapping._sync()
+    return None
+
+
 class Mapping(_ummap.Mapping):
     """The bytes of a store, paged into memory as they are used: the result of `ummap.open`.
 
@@ -113,11 +163,15 @@ class Mapping(_ummap.Mapping):
         self[offset : offset + size] = data
         return size
 
-    def flush(self) -> None:
+    def flush(self, wait: bool = True) -> Optional[Flush]:
         """Write all changes to the store and make them durable.
 
         Raises OSError if storage fails. Changes that were not written stay in memory, and another
         call of `flush` tries again.
+
+        With ``wait=False``, the contents of this moment become durable in the background, while
+        the program goes on to store. The result is a `Flush` with the methods ``done()`` and
+        ``result()``. A mapping has one such flush at a time: another call of `flush` waits for it.
 
         >>> import ummap
         >>> m = ummap.open("mem:1M", "r+", size=10)
@@ -125,8 +179,12 @@ class Mapping(_ummap.Mapping):
         >>> m.flush()
         >>> m.stat()["dirty_bytes"]
         0
+        >>> m[0] = 2
+        >>> written = m.flush(wait=False)
+        >>> m[0] = 3
+        >>> written.result()
         """
-        self._sync()
+        return flush(self, wait)
 
     def advise(self, advice: str, offset: int = 0, size: int = -1) -> None:
         """Tell the library how the program will use the bytes.

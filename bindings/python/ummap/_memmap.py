@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _ummap
 from ._arguments import PAGE_BYTES, Options, Size, check_offset, parse_advice, parse_mode
-from ._mapping import Mapping
+from ._mapping import Flush, Mapping, flush
 from ._open import Store, reopen
 
 # Rows smaller than this are copied by numpy: the library's call costs more than the copy.
@@ -319,11 +319,14 @@ class memmap(_ummap.Array):
 
     # ---- Calls for the program ----
 
-    def flush(self) -> None:
+    def flush(self, wait: bool = True) -> Optional[Flush]:
         """Write all changes of the mapping to the store and make them durable.
 
         Raises OSError if storage fails. Changes that were not written stay in memory, and another
         call of `flush` tries again.
+
+        With ``wait=False``, the contents of this moment become durable in the background, while
+        the program goes on to store: `Mapping.flush` describes the result.
 
         >>> import ummap, tempfile
         >>> a = ummap.memmap(tempfile.NamedTemporaryFile(), mode="w+", shape=10)
@@ -332,8 +335,7 @@ class memmap(_ummap.Array):
         >>> a.stat()["dirty_bytes"]
         0
         """
-        if self._mmap is not None:
-            self._mmap._sync()
+        return None if self._mmap is None else flush(self._mmap, wait)
 
     def advise(self, advice: str, index: Any = None) -> None:
         """Tell the library how the program will use the array.

@@ -53,6 +53,9 @@ PyObject *make_counters(const void *addr);
 
 /* Makes the class Mapping. */
 PyObject *make_mapping_type(PyObject *module);
+/* end_sync(handle, wait): returns whether the commit of _begin_sync has ended; then its handle is
+ * free. Raises its error, which frees the handle, too. */
+PyObject *mapping_end_sync(PyObject *module, PyObject *args);
 /* Returns whether addr is in an open mapping. */
 bool mapping_has_address(PyObject *mapping, const char *addr);
 /* Returns the bytes that one buffer may pin: a quarter of the limit, or of the machine's memory. */

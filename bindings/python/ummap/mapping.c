@@ -217,6 +217,50 @@ static PyObject *mapping_sync(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
+/* _begin_sync(): begins a commit, and returns the address of its handle for end_sync. */
+static PyObject *mapping_begin_sync(PyObject *self, PyObject *unused)
+{
+	struct mapping *m = to_mapping(self);
+	struct umsync_handle *handle;
+	int failed;
+
+	(void)unused;
+	if (!check_own_mapping(self))
+		return NULL;
+	m->busy++;
+	Py_BEGIN_ALLOW_THREADS
+	failed = umsync_begin(m->base, 0, &handle);
+	Py_END_ALLOW_THREADS
+	m->busy--;
+	return failed ? raise_library_error() : PyLong_FromVoidPtr(handle);
+}
+
+PyObject *mapping_end_sync(PyObject *module, PyObject *args)
+{
+	const struct timespec pause = { .tv_nsec = 1000000 };
+	struct umsync_handle *handle;
+	int wait, done = 0, failed;
+	PyObject *address;
+
+	(void)module;
+	if (!PyArg_ParseTuple(args, "Op", &address, &wait))
+		return NULL;
+	handle = PyLong_AsVoidPtr(address);
+	if (PyErr_Occurred())
+		return NULL;
+	/* Python's handlers of signals run while the call waits. */
+	do {
+		Py_BEGIN_ALLOW_THREADS
+		failed = umsync_test(&handle, &done);
+		if (!done && wait)
+			nanosleep(&pause, NULL);
+		Py_END_ALLOW_THREADS
+		if (failed)
+			return raise_library_error();
+	} while (!done && wait && PyErr_CheckSignals() == 0);
+	return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
+}
+
 /* _lengthen(size) */
 static PyObject *mapping_lengthen(PyObject *self, PyObject *args)
 {
@@ -958,6 +1002,7 @@ static PyObject *get_max_copy_bytes(PyObject *self, void *unused)
 
 static PyMethodDef methods[] = {
 	{ "_sync", mapping_sync, METH_VARARGS, NULL },
+	{ "_begin_sync", mapping_begin_sync, METH_NOARGS, NULL },
 	{ "_lengthen", mapping_lengthen, METH_VARARGS, NULL },
 	{ "_advise", mapping_advise, METH_VARARGS, NULL },
 	{ "_load", mapping_load, METH_VARARGS, NULL },

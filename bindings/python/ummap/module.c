@@ -93,7 +93,7 @@ static const struct counter {
 	COUNTER(write_requests), COUNTER(flushes), COUNTER(read_errors), COUNTER(write_errors),
 	COUNTER(resident_bytes), COUNTER(inactive_bytes), COUNTER(dirty_bytes),
 	COUNTER(pinned_bytes), COUNTER(budget_bytes), COUNTER(pagecache_bytes),
-	COUNTER(lost_bytes), COUNTER(waiting_bytes),
+	COUNTER(lost_bytes), COUNTER(waiting_bytes), COUNTER(commit_bytes),
 	MAPPING_COUNTER(kernel), MAPPING_COUNTER(transfer_bytes),
 	PROCESS_COUNTER(held_bytes), PROCESS_COUNTER(over_budget_peak), PROCESS_COUNTER(mappings),
 };
@@ -265,6 +265,7 @@ static PyMethodDef methods[] = {
 	{ "parse_size", module_parse_size, METH_O, NULL },
 	{ "parse_percent", module_parse_percent, METH_O, NULL },
 	{ "stat", module_stat, METH_NOARGS, NULL },
+	{ "end_sync", mapping_end_sync, METH_VARARGS, NULL },
 	{ "store_size", module_store_size, METH_VARARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };

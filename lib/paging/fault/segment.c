@@ -15,6 +15,8 @@
 #include "engine/messages.h"
 #include "paging/residency/evict.h"
 #include "paging/residency/pagecache.h"
+#include "paging/sync/commit.h"
+#include "paging/sync/guess.h"
 #include "paging/sync/twin.h"
 #include "paging/sync/writeback.h"
 
@@ -155,9 +157,11 @@ static int make_twin(struct mapping *map, size_t i, const char *buf)
  * may read the counters as soon as the access succeeds, so `faults` changes first. */
 static int allow_stores(struct mapping *map, size_t i, struct seg *s, _Atomic uint64_t *faults)
 {
-	uint64_t before = seg_head(s);
+	uint64_t before;
 	int err;
 
+	commit_keep(map, i, s, map_slot(map, i));
+	before = seg_head(s);
 	err = make_twin(map, i, map_slot(map, i));
 	if (err)
 		return err;
@@ -167,6 +171,8 @@ static int allow_stores(struct mapping *map, size_t i, struct seg *s, _Atomic ui
 		cache_touch(&map->member, s, UMMAP_EV_DIRTIED);
 	add(*faults, 1);
 	err = protect_slot(map, i, s, true);
+	if (!err && neighbors_come(map))
+		guess_stores(map, i);
 	if (!err)
 		return 0;
 	if (!(before & SEG_DIRTY))
@@ -190,7 +196,8 @@ static int upgrade_segment(struct mapping *map, size_t i, struct seg *s, bool wr
 static void become_resident(struct mapping *map, struct seg *s, bool write, enum ummap_event why)
 {
 	bool ahead = seg_has(s, SEG_AHEAD), inactive = seg_has(s, SEG_INACTIVE);
-	bool writable = seg_has(s, SEG_DIRTY);
+	/* Contents that a commit needs stay read-only until a store. */
+	bool writable = seg_has(s, SEG_DIRTY) && !seg_has(s, SEG_COMMIT);
 
 	seg_change(s, SEG_INACTIVE | SEG_AHEAD | SEG_EXPOSED | SEG_PAGECACHE,
 		   writable ? SEG_WRITABLE | SEG_EXPOSED : 0);
@@ -366,6 +373,8 @@ static int return_inactive(struct mapping *map, size_t i, struct seg *s, bool wr
 	bool ahead = seg_has(s, SEG_AHEAD);
 	int err = 0;
 
+	if (write)
+		commit_keep(map, i, s, frame_addr(s->frame));
 	if (!ahead || write || !return_cluster(map, i, s)) {
 		cache_remove(&map->member, s);
 		err = map_segment(map, i, s, frame_addr(s->frame), write);

@@ -15,7 +15,8 @@
 #include "budget/budget.h"
 #include "paging/residency/evict.h"
 #include "paging/mapping/lookup.h"
-#include "paging/sync/flush.h"
+#include "paging/sync/commit.h"
+#include "paging/sync/sync.h"
 #include "paging/sync/writeback.h"
 
 #include <string.h>
@@ -106,7 +107,7 @@ static void try_write(struct mapping *map)
 	uint64_t begin = sys_now();
 	size_t before = cache_count_bytes(&map->member).dirty;
 
-	if (begin < map->fault.stall.next_try)
+	if (begin < map->fault.stall.next_try || commit_runs(map))
 		return;
 	writeback_some(map, &map->fault.stall.at, map->segs, begin + STALL_WRITE_MS);
 	map->fault.stall.progress |= cache_count_bytes(&map->member).dirty < before;

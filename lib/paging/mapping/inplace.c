@@ -10,6 +10,7 @@
 
 #include "engine/engine.h"
 #include "base/log.h"
+#include "paging/mapping/shared_copy.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -172,7 +173,9 @@ int inplace_pin(struct mapping *map, size_t i)
 	seg_lock(s);
 	if (seg_pins(s) == SEG_PINS_MAX)
 		err = -EAGAIN;
-	else if (seg_pins(s) == 0)
+	else if (seg_pins(s) == 0 && map->copy)
+		err = copy_pin(map, i);
+	if (!err && seg_pins(s) == 0)
 		map->life.pinned += map->seg_size;
 	if (!err)
 		seg_set_pins(s, seg_pins(s) + 1);
@@ -189,6 +192,8 @@ void inplace_unpin(struct mapping *map, size_t i)
 		seg_set_pins(s, seg_pins(s) - 1);
 		if (seg_pins(s) == 0)
 			map->life.pinned -= map->seg_size;
+		if (seg_pins(s) == 0 && map->copy)
+			copy_unpin(map, i);
 	}
 	seg_unlock(s);
 }

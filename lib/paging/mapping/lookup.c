@@ -7,6 +7,8 @@
  */
 #include "paging/mapping/lookup.h"
 
+#include "paging/sync/commit.h"
+
 #include "base/log.h"
 #include "common/fd_path.h"
 #include "common/fork.h"
@@ -252,6 +254,8 @@ struct mapping *map_find_alone(const void *base)
 
 		if (!map)
 			return NULL;
+		if (map->range == base)
+			commit_await(map);
 		if (map->range == base && map_freeze(map))
 			return map;
 		map_leave(map);
@@ -277,11 +281,6 @@ struct mapping *map_nth(size_t n)
 			return map;
 		map_wait(map);
 	}
-}
-
-size_t map_count(void)
-{
-	return count;
 }
 
 __attribute__((constructor))

@@ -38,8 +38,6 @@ bool map_meets(const void *addr, size_t len);
 struct mapping *map_find_alone(const void *base);
 /* Returns the n-th mapping by address, and takes a use of it; NULL if there are fewer. */
 struct mapping *map_nth(size_t n);
-/* The number of mappings. */
-size_t map_count(void);
 
 /* In a forked child: passes each mapping to fn, and then empties the table. */
 void map_fork_child(void (*fn)(struct mapping *map));

@@ -68,11 +68,32 @@ static void drop_twins(const struct mapping *map, const struct extent *e)
 		raw_munmap(e->twins, twins_len(map, e));
 }
 
+int map_make_copies(struct mapping *map)
+{
+	for (unsigned i = 0; i < map->life.extents_used; i++) {
+		struct extent *e = &map->life.extents[i];
+		size_t len = e->count * sizeof(*e->copies);
+
+		if (e->copies)
+			continue;
+		e->copies = sys_map_anonymous(len);
+		if (!e->copies)
+			return fail(ENOMEM, "cannot begin the commit: no address space for the "
+				    "records of %zu segments. Try a larger RLIMIT_AS (ulimit -v)",
+				    e->count);
+		raw_madvise(e->copies, len, MADV_DONTFORK);
+	}
+	return 0;
+}
+
 static void drop_headers(struct mapping *map, unsigned i)
 {
 	struct extent *e = &map->life.extents[i];
 
 	drop_twins(map, e);
+	if (e->copies)
+		raw_munmap(e->copies, e->count * sizeof(*e->copies));
+	e->copies = NULL;
 	if (map->shared && i == 0)
 		export_close(&map->export);
 	else
@@ -89,6 +110,7 @@ static int add_extent(struct mapping *map, size_t first, size_t count)
 			    "to end it and to map the store again", map->name);
 	e->first = first;
 	e->count = count;
+	e->copies = NULL;
 	err = make_twins(map, e);
 	if (err)
 		return err;
@@ -323,14 +345,6 @@ size_t map_next_marked(const struct mapping *map, const _Atomic uint64_t *marks,
 		group = (group | 63) + 1;
 	}
 	return map->segs;
-}
-
-void map_forget_dirty(struct mapping *map, size_t i)
-{
-	size_t group = i >> MARK_GROUP_SHIFT;
-
-	atomic_fetch_and(&map->life.dirty[group / 64], ~(1ull << (group & 63)));
-	atomic_thread_fence(memory_order_seq_cst);
 }
 
 #ifndef NDEBUG

@@ -33,6 +33,8 @@ struct extent {
 	struct seg *segs;        /* headers */
 	uint32_t *twins;         /* for each segment, 1 + the frame of its twin, or 0; NULL: the
 				    mapping has no twins (twin.c) */
+	uint32_t *copies;        /* for each segment, 1 + the frame of the copy that a commit needs,
+				    or 0; NULL: the mapping had no commit yet (commit.c) */
 	uint8_t *unsure;         /* a bit for each byte, which is set if its write has failed */
 	size_t first, count;     /* number of the first segment, and number of segments */
 };
@@ -124,7 +126,7 @@ struct map_residency {
 	size_t next_assemble;      /* segment at which assemble.c continues */
 };
 
-/* paging/sync, flush.c: bytes that were written and may not be durable. */
+/* paging/sync, sync.c: bytes that were written and may not be durable. */
 struct flushing {
 	_Atomic uint32_t turn;       /* held during a flush */
 	_Atomic bool due;            /* whether anything was written since the last flush */
@@ -148,6 +150,9 @@ struct map_sync {
 	_Atomic int error;         /* errno of a write in the background that is not reported yet */
 	_Atomic int write_error;   /* errno of the last write, if it failed */
 	_Atomic bool unsure;       /* whether a bit of extent.unsure is set */
+	struct umsync_handle *_Atomic commit; /* commit in flight (commit.c), or NULL */
+	_Atomic int commit_error;  /* -errno of a write for the commit by a storing thread */
+	_Atomic size_t commit_left;/* segments that the commit has yet to write */
 	struct flushing flush;
 };
 
@@ -173,6 +178,7 @@ struct mapping {
 	bool bus_when_full;      /* whether a store that would have to wait for storage raises
 				    SIGBUS */
 	int flush_interval;      /* seconds; 0: never */
+	size_t flush_rate;       /* bytes per second that a commit writes at most; 0: no limit */
 	struct backing backings[SEG_BACKINGS];
 	unsigned current;        /* the backing store that is written; segments of the older one
 				    count as dirty */
@@ -192,6 +198,9 @@ struct mapping {
  * -errno. */
 int map_create(struct mapping *map);
 void map_destroy(struct mapping *map);
+/* Makes room for extent.copies, which takes no memory until an entry is set. The caller must be the
+ * only user. Returns 0 or -errno. */
+int map_make_copies(struct mapping *map);
 /* Changes the number of segments; lists are kept. The caller must be the only user. Returns 0 or
  * -errno. */
 int map_resize(struct mapping *map, size_t size);
@@ -406,7 +415,13 @@ static inline size_t map_next_dirty(const struct mapping *map, size_t i)
 	return map_next_marked(map, map->life.dirty, i);
 }
 /* Removes the dirty mark of the group that begins at segment i. */
-void map_forget_dirty(struct mapping *map, size_t i);
+static inline void map_forget_dirty(struct mapping *map, size_t i)
+{
+	size_t group = i >> MARK_GROUP_SHIFT;
+
+	atomic_fetch_and(&map->life.dirty[group / 64], ~(1ull << (group & 63)));
+	atomic_thread_fence(memory_order_seq_cst);
+}
 
 /* The number of bytes of a mapping of `size` bytes at `offset` that the store has. */
 uint64_t map_stored_in(struct store *store, uint64_t offset, size_t size);

@@ -9,7 +9,6 @@
 
 #include "paging/mapping/teardown.h"
 #include "engine/engine.h"
-#include "paging/sync/flush.h"
 #include "paging/mapping/inplace.h"
 #include "paging/residency/neighbors.h"
 #include "paging/residency/pagecache.h"

@@ -13,7 +13,6 @@
 
 #include "common/memory_calls.h"
 #include "base/log.h"
-#include "paging/sync/flush.h"
 #include "paging/mapping/inplace.h"
 #include "paging/mapping/lock.h"
 #include "paging/residency/pagecache.h"

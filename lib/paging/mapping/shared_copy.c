@@ -3,16 +3,22 @@
  * Loads segments of a node copy. A load reads into a buffer of this process, and the pages appear
  * in the copy as a whole, because a process that finds a page there does not fault. Locks: the
  * words of segments (nodecopy/table.h), and one of the buffers.
+ *
+ * Memory. The budgets of the holders of a copy count its bytes in equal parts, so the memory group
+ * counts them once. Each holder gives the copy its part and what its own budget has left. The sum
+ * of all gifts is the budget of the copy. The background thread of each process adjusts its gift.
  */
 #include "paging/mapping/shared_copy.h"
 
 #include "base/config.h"
 #include "base/log.h"
 #include "budget/budget.h"
+#include "budget/share.h"
 #include "engine/engine.h"
 #include "io/identity.h"
 #include "nodecopy/nodecopy.h"
 #include "paging/mapping/inplace.h"
+#include "paging/mapping/lookup.h"
 #include "paging/residency/readahead.h"
 
 #include <inttypes.h>
@@ -35,7 +41,12 @@ struct shared_copy {
 	_Atomic uint32_t freed;        /* changes when a buffer becomes free */
 	_Atomic size_t expected;       /* segment of the next fault, if accesses are in order */
 	_Atomic unsigned window;       /* segments of the last load in order */
+	_Atomic unsigned holders;      /* copy_adjust: processes that have the copy */
+	_Atomic size_t part;           /* copy_adjust: bytes of it that count in this process */
+	uint64_t excess_since;         /* copy_adjust: since when it exceeds its budget; 0: not */
 };
+
+static _Atomic size_t open_copies; /* number of mappings of copies in this process */
 
 /* ---- The key ---- */
 
@@ -143,7 +154,7 @@ static int join(struct mapping *map, struct shared_copy *c, const struct copy_ke
 	const struct nodecopy_table *t;
 	size_t len = round_up(map->size, sys_page());
 	int err = nodecopy_join(&c->node, key->text, map->segs, map->seg_size,
-				account_budget(map_account(map)));
+				account_most(map_account(map)));
 
 	if (err)
 		return err;
@@ -170,6 +181,8 @@ int copy_enter(struct mapping *map, const struct copy_key *key)
 			free_copy(c);
 		return err;
 	}
+	/* Until the background thread knows the copy. */
+	nodecopy_give(&c->node, budget_gift(0, ++open_copies));
 	c->expected = map->segs;
 	map->copy = c;
 	map->in_place = true;
@@ -183,6 +196,7 @@ void copy_leave(struct mapping *map)
 	struct shared_copy *c = map->copy;
 
 	map->copy = NULL;
+	open_copies--;
 	nodecopy_leave(&c->node);
 	free_copy(c);
 }
@@ -191,6 +205,70 @@ void copy_forget(struct mapping *map)
 {
 	if (map->copy)
 		nodecopy_forget(&map->copy->node);
+	open_copies = 0;
+}
+
+/* ---- Budget ---- */
+
+/* Segments in excess are evicted when the excess has lasted: a process that joins has a part of the
+ * copy before it has a budget. */
+static void trim_excess(struct shared_copy *c)
+{
+	const struct nodecopy_table *t = c->node.view.table;
+	uint64_t now = sys_now();
+
+	if (nodecopy_count(t) <= t->limit)
+		c->excess_since = 0;
+	else if (!c->excess_since)
+		c->excess_since = now;
+	else if (now - c->excess_since >= COPY_EXCESS_MS)
+		nodecopy_trim(&c->node.view);
+}
+
+static size_t count_parts(void)
+{
+	struct mapping *map;
+	size_t sum = 0;
+
+	for (size_t n = 0; (map = map_nth(n)); n++) {
+		struct shared_copy *c = map->copy;
+
+		if (c) {
+			c->holders = nodecopy_holders(&c->node);
+			c->part = nodecopy_bytes(&c->node) / c->holders;
+			sum += c->part;
+		}
+		map_leave(map);
+	}
+	return sum;
+}
+
+static void give_all(void)
+{
+	size_t count = max_size(open_copies, 1);
+	struct mapping *map;
+
+	for (size_t n = 0; (map = map_nth(n)); n++) {
+		struct shared_copy *c = map->copy;
+
+		if (c) {
+			nodecopy_give(&c->node, budget_gift(c->part, count));
+			trim_excess(c);
+		}
+		map_leave(map);
+	}
+}
+
+unsigned copy_adjust(void)
+{
+	size_t sum = 0;
+
+	if (open_copies || budget_copies()) {
+		sum = count_parts();
+		budget_set_copies(sum);
+		give_all();
+	}
+	return sum && share_is_dynamic() ? COPY_ADJUST_MS : ROUND_PERIOD_MS;
 }
 
 /* ---- Loads ---- */
@@ -296,10 +374,69 @@ int copy_load(struct mapping *map, size_t i)
 	return err;
 }
 
+/* ---- Prefetching and pins ---- */
+
+bool copy_lacks(const struct mapping *map, size_t i)
+{
+	return !nodecopy_has(map->copy->node.view.table, i);
+}
+
+size_t copy_prefetch_room(const struct mapping *map)
+{
+	const struct nodecopy_table *t = map->copy->node.view.table;
+
+	return max_size(subtract_size(t->limit, nodecopy_count(t)),
+			t->limit / COPY_PREFETCH_PART);
+}
+
+void copy_prefetch(struct mapping *map, const size_t *list, size_t n)
+{
+	const struct nodecopy_view *view = &map->copy->node.view;
+	size_t most = map->copy->load_bytes >> map->shift, count;
+
+	for (size_t k = 0; k < n; k += max_size(count, 1)) {
+		count = 0;
+		while (count < min_size(n - k, most) && list[k + count] == list[k] + count &&
+		       nodecopy_claim(view, list[k + count], false) == CLAIM_LOAD)
+			count++;
+		if (count)
+			end_claims(map, list[k], count, load(map, list[k], count) == 0);
+	}
+}
+
+int copy_pin(struct mapping *map, size_t i)
+{
+	const struct nodecopy_view *view = &map->copy->node.view;
+	int err = 0;
+
+	if (!nodecopy_pin(view, i))
+		return -ENOMEM;
+	while (!err && !nodecopy_keeps(view, i))
+		err = copy_load(map, i);
+	if (err)
+		nodecopy_unpin(view, i);
+	return err;
+}
+
+void copy_unpin(const struct mapping *map, size_t i)
+{
+	nodecopy_unpin(&map->copy->node.view, i);
+}
+
+size_t copy_part(const struct mapping *map)
+{
+	return map->copy->part;
+}
+
+unsigned copy_sharers(const struct mapping *map)
+{
+	return map->copy->holders;
+}
+
 void copy_count(const struct mapping *map, uint64_t *resident, uint64_t *budget)
 {
 	const struct nodecopy_table *t = map->copy->node.view.table;
 
 	*resident = nodecopy_count(t) << map->shift;
-	*budget = t->slots << map->shift;
+	*budget = t->limit << map->shift;
 }

@@ -23,8 +23,8 @@ int copy_identify(const char *uri, int fd, uint64_t offset, size_t size, size_t 
  * the store, and read this version only. Returns 0, or -errno with a message. */
 int copy_identify_remote(const struct mapping *map, struct copy_key *key);
 /* Joins the copy of the store and maps it. If this process begins the copy, the copy may have as
- * many bytes in memory as the mapping's group, or this process, may. Returns 0, or -errno with a
- * message. */
+ * many bytes in memory as the mapping's group, or the memory group, may. Returns 0, or -errno with
+ * a message. */
 int copy_enter(struct mapping *map, const struct copy_key *key);
 /* Leaves the copy, before the mapped range is freed. */
 void copy_leave(struct mapping *map);
@@ -32,6 +32,22 @@ void copy_leave(struct mapping *map);
 void copy_forget(struct mapping *map);
 /* Loads segment i, and perhaps some after it, unless the copy has it. Returns 0 or -errno. */
 int copy_load(struct mapping *map, size_t i);
+/* Loads segments of a sorted list that the copy lacks, unless other processes load them. */
+void copy_prefetch(struct mapping *map, const size_t *list, size_t n);
+/* The number of segments that a list to prefetch may have; and whether it needs segment i. */
+size_t copy_prefetch_room(const struct mapping *map);
+bool copy_lacks(const struct mapping *map, size_t i);
+/* Keeps segment i, which the caller has locked, in memory. Returns 0 or -errno; -ENOMEM: the copy
+ * has too many pins. */
+int copy_pin(struct mapping *map, size_t i);
+void copy_unpin(const struct mapping *map, size_t i);
+/* For the background thread: counts this process's parts of its copies, and sets what it gives
+ * them. Returns the time in ms until it should be called again. */
+unsigned copy_adjust(void);
+/* Bytes of the copy that count in this process, and the number of processes that have the copy: as
+ * of the last copy_adjust. */
+size_t copy_part(const struct mapping *map);
+unsigned copy_sharers(const struct mapping *map);
 /* Bytes that the copy has in memory, and its budget. */
 void copy_count(const struct mapping *map, uint64_t *resident, uint64_t *budget);
 

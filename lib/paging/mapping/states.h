@@ -23,17 +23,19 @@ static const struct state states[] = {
 	{ "page cache", SEG_PAGECACHE, SEG_STORED | SEG_EXPOSED, false, false },
 	{ "read ahead", SEG_VALID | SEG_INACTIVE | SEG_AHEAD, SEG_ANY, false, false },
 	{ "inactive", SEG_VALID | SEG_INACTIVE, SEG_ANY, false, false },
-	{ "dirty inactive", SEG_VALID | SEG_INACTIVE | SEG_DIRTY, SEG_ANY, false, false },
+	{ "dirty inactive", SEG_VALID | SEG_INACTIVE | SEG_DIRTY, SEG_ANY | SEG_COMMIT, false,
+	  false },
 	{ "resident", SEG_VALID, SEG_STORED | SEG_EXPOSED | SEG_DEVICE, true, false },
-	{ "dirty", SEG_VALID | SEG_DIRTY, SEG_STORED | SEG_EXPOSED | SEG_DEVICE, true, false },
-	{ "writable", SEG_VALID | SEG_DIRTY | SEG_WRITABLE | SEG_EXPOSED, SEG_STORED | SEG_DEVICE,
-	  true, false },
+	{ "dirty", SEG_VALID | SEG_DIRTY, SEG_STORED | SEG_EXPOSED | SEG_DEVICE | SEG_COMMIT, true,
+	  false },
+	{ "writable", SEG_VALID | SEG_DIRTY | SEG_WRITABLE | SEG_EXPOSED,
+	  SEG_STORED | SEG_DEVICE | SEG_COMMIT, true, false },
 	{ "pinned in place", 0, SEG_DEVICE, true, true },
 };
 
 /* The bits of a header that are not parts of numbers. */
 #define SEG_BITS (SEG_VALID | SEG_INACTIVE | SEG_DIRTY | SEG_WRITABLE | SEG_STORED | SEG_AHEAD | \
-		  SEG_DEVICE | SEG_POISON | SEG_PAGECACHE | SEG_EXPOSED)
+		  SEG_DEVICE | SEG_POISON | SEG_PAGECACHE | SEG_EXPOSED | SEG_COMMIT)
 
 /* The name of the state of a header; NULL: there is no such state. */
 static inline const char *state_of(uint64_t head, bool in_place)

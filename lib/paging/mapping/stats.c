@@ -12,7 +12,8 @@
 #include "paging/mapping/shared_copy.h"
 #include "paging/residency/neighbors.h"
 #include "paging/residency/pagecache.h"
-#include "paging/sync/flush.h"
+#include "paging/sync/commit.h"
+#include "paging/sync/sync.h"
 #include "paging/sync/writeback.h"
 #include "node/node.h"
 
@@ -36,7 +37,7 @@ static const struct {
 	FIELD(read_errors), FIELD(write_errors), FIELD(resident_bytes), FIELD(inactive_bytes),
 	FIELD(dirty_bytes), FIELD(pinned_bytes), FIELD(budget_bytes), FIELD(held_bytes),
 	FIELD(over_budget_peak), FIELD(mappings), FIELD(pagecache_bytes), FIELD(lost_bytes),
-	FIELD(waiting_bytes),
+	FIELD(waiting_bytes), FIELD(commit_bytes),
 };
 
 void stats_print(const char *where, const struct umstat *st)
@@ -90,13 +91,14 @@ static void add_counters(const struct mapping *map, struct umstat *st)
 	st->flushes += s->io.flushes;
 	st->read_errors += s->io.read_errors;
 	st->write_errors += s->io.write_errors;
-	st->resident_bytes += b.resident;
+	st->resident_bytes += map->copy ? copy_part(map) : b.resident;
 	st->inactive_bytes += b.inactive;
 	st->dirty_bytes += b.dirty;
 	st->waiting_bytes += writeback_error(map) ? b.dirty : 0;
 	st->pinned_bytes += map->life.pinned;
 	st->pagecache_bytes += pagecache_bytes(map);
 	st->lost_bytes += flush_lost(map);
+	st->commit_bytes += commit_bytes(map);
 }
 
 void stats_map(const struct mapping *map, struct umstat *st)
@@ -118,7 +120,7 @@ void stats_ending(const struct mapping *map)
 	add_counters(map, &ended);
 	ended.resident_bytes = ended.inactive_bytes = ended.dirty_bytes = ended.pinned_bytes = 0;
 	ended.pagecache_bytes = 0;
-	ended.waiting_bytes = 0;
+	ended.waiting_bytes = ended.commit_bytes = 0;
 	futex_unlock(&lock);
 }
 
@@ -129,7 +131,7 @@ static void begin_sum(struct umstat *st)
 	*st = ended;
 	futex_unlock(&lock);
 	st->budget_bytes = budget_bytes();
-	st->held_bytes = frame_held();
+	st->held_bytes = frame_held() + budget_copies();
 	st->over_budget_peak = budget_peak_excess();
 }
 
@@ -159,6 +161,10 @@ static void fill_row(const struct mapping *map, struct registry_map *row)
 	row->seg_size = map->seg_size;
 	memcpy(row->name, map->name, sizeof(row->name));
 	stats_map(map, &row->st);
+	if (map->copy) {
+		row->sharers = copy_sharers(map);
+		row->st.resident_bytes = copy_part(map);
+	}
 }
 
 void stats_publish(void)

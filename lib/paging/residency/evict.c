@@ -2,8 +2,8 @@
 /*
  * Finds frames: free ones, those of inactive segments, and those of resident segments, which are
  * deactivated for it. The frame of a dirty segment is used again only after it was written. Only
- * faults evict resident segments. The caller holds the lock of a segment, so the locks of other
- * segments are only tried.
+ * faults and loads of neighbors evict resident segments. The caller holds the lock of a segment, so
+ * the locks of other segments are only tried.
  */
 #include "paging/residency/evict.h"
 
@@ -13,7 +13,8 @@
 #include "engine/engine.h"
 #include "engine/discard.h"
 #include "engine/messages.h"
-#include "paging/sync/flush.h"
+#include "paging/sync/commit.h"
+#include "paging/sync/sync.h"
 #include "budget/share.h"
 #include "paging/residency/pagecache.h"
 #include "paging/fault/segment.h"
@@ -87,7 +88,8 @@ static bool discard_segment(struct mapping *map, size_t i, struct seg *s)
 	/* The segment returns to its list meanwhile, because a write changes its place there. */
 	if (!clean) {
 		seg_put_back(map, s);
-		clean = !map_in_order(map) && writeback_locked(map, i, i + 1) == 0 &&
+		clean = !map_in_order(map) && !commit_bars(map, s) &&
+			writeback_locked(map, i, i + 1) == 0 &&
 			!seg_has(s, SEG_DIRTY);
 		if (clean)
 			cache_remove(&map->member, s);

@@ -4,17 +4,23 @@
  * frame, and copied to its slots by one call of the engine. In sampled areas, a part of the run
  * only gets frames in the pool, and becomes inactive, so that its first access is reported.
  *
+ * If faults continue from block to block, a worker loads the next block meanwhile. Its first
+ * segment becomes inactive: the access to that segment lets the worker load the block after it.
+ *
  * The caller holds the lock of one segment. Locks of neighbors are only tried, and a run ends at
  * the first neighbor that is locked or not absent, or for which there is no frame.
  */
 #include "paging/residency/neighbors.h"
 
 #include "base/scratch.h"
+#include "base/worker.h"
 #include "engine/discard.h"
 #include "engine/engine.h"
 #include "paging/fault/segment.h"
 #include "paging/residency/evict.h"
+#include "paging/residency/pagecache.h"
 #include "paging/residency/readahead.h"
+#include "paging/sync/guess.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -41,6 +47,7 @@ int neighbors_begin(struct mapping *map)
 	if (!stamps)
 		return -ENOMEM;
 	raw_madvise(stamps, len, MADV_DONTFORK);
+	guess_start();
 	transfer_begin(&map->residency.transfer, stamps, map->segs, map->shift, count_memory(map));
 	return 0;
 }
@@ -233,30 +240,115 @@ static void keep_run(const struct run *run, size_t first, size_t end, const char
 	}
 }
 
-/* Reads the run and maps it, or the part of it that does not only become inactive. */
-static int fill_run(const struct run *run, char *buf, bool sampled)
+/* Reads the run, and maps [first, end) of it, which may be empty. The rest becomes inactive. */
+static int fill_run(const struct run *run, size_t first, size_t end)
 {
-	struct mapping *map = run->map;
-	size_t n = sampled ? (size_t)1 << map->residency.transfer.resolution : 0;
-	size_t first = n ? max_size(run->at - run->at % n, run->first) : run->first;
-	size_t end = n ? min_size(run->at - run->at % n + n, run->end) : run->end;
-	int err = read_run(run, buf);
+	bool large = (run->end - run->first) << run->map->shift > SCRATCH_SIZE;
+	char *buf = large ? scratch_take_large(&errno) : scratch_take(&errno);
+	int err = buf ? read_run(run, buf) : -ENOMEM;
 
-	if (!err)
-		err = map_run(run, first, end, buf + ((first - run->first) << map->shift));
-	if (err)
-		return err;
-	keep_run(run, run->first, first, buf);
-	keep_run(run, end, run->end, buf + ((end - run->first) << map->shift));
-	return 0;
+	if (!err && first < end)
+		err = map_run(run, first, end, buf + ((first - run->first) << run->map->shift));
+	if (!err) {
+		keep_run(run, run->first, first, buf);
+		keep_run(run, end, run->end, buf + ((end - run->first) << run->map->shift));
+	}
+	if (buf && large)
+		scratch_give_large(&errno, buf);
+	else if (buf)
+		scratch_give(&errno, buf);
+	return err;
+}
+
+/* ---- Loading the next block ---- */
+
+/* Loads the absent segments of the block of n segments from `first` on. */
+static void load_block(struct mapping *map, size_t first, size_t n)
+{
+	struct run run = { map, first, first, first + 1, take_absent };
+	struct seg *s = map_seg(map, first);
+	size_t mapped;
+
+	if (!seg_trylock(s))
+		return;
+	if (take_absent(&run, first, s)) {
+		extend_run(&run, n);
+		transfer_count_load(&map->residency.transfer, run.end - run.first);
+		mapped = is_sampled(map, first) ? run.end : first + 1;
+		if (fill_run(&run, mapped, run.end) < 0) {
+			evict_return_frame(map, s->frame);
+			return_frames(&run);
+		}
+		unlock_run(&run);
+	}
+	map_unlock(map, first, s);
+}
+
+static void load_block_job(void *arg, uint64_t first, uint64_t n)
+{
+	struct mapping *map = arg;
+
+	/* Segments that can be mapped from the page cache need no frame. */
+	if (!map_is_frozen(map) &&
+	    !(pagecache_may(map) && pagecache_has(map, first, min_size(first + n, map->segs))))
+		load_block(map, first, n);
+	map_leave(map);
+}
+
+/* The block of n segments around segment i is accessed in a stream: lets a worker load the next
+ * one. */
+static void post_next_block(struct mapping *map, size_t i, size_t n)
+{
+	size_t next = i - i % n + n;
+
+	if (n << map->shift < MIN_BACKGROUND_BLOCK_BYTES || next >= map->segs ||
+	    !readahead_is_wanted(map) || !readahead_needs_load(map, next))
+		return;
+	map_use(map);
+	if (!worker_post(load_block_job, map, next, n))
+		map_leave(map);
+}
+
+/* Whether an access to the block of n segments around segment i continues a stream: the blocks
+ * before were accessed one after another. At random, two neighbors seldom follow each other, and
+ * three hardly ever. */
+static bool continues_stream(struct mapping *map, size_t i, size_t n)
+{
+	struct stream *streams = map->residency.streams, *r = streams;
+	bool found = false;
+
+	if (!futex_trylock(&map->residency.stream_lock))
+		return false;
+	for (unsigned k = 0; k < MAX_STREAMS && !found; k++) {
+		found = streams[k].used && i >= streams[k].until && i - streams[k].until < n;
+		if (found || streams[k].used < r->used)
+			r = &streams[k];
+	}
+	*r = (struct stream){ .until = i - i % n + n, .seen = found ? r->seen + 1 : 1,
+			      .used = ++map->residency.stream_clock };
+	found = r->seen >= MIN_STREAM_BLOCKS;
+	futex_unlock(&map->residency.stream_lock);
+	return found;
+}
+
+/* ---- Faults ---- */
+
+/* Loads the run of a fault. */
+static int load_run(const struct run *run, bool sampled)
+{
+	size_t n = (size_t)1 << run->map->residency.transfer.resolution;
+	size_t begin = run->at - run->at % n;
+
+	if (!sampled)
+		return fill_run(run, run->first, run->end);
+	return fill_run(run, max_size(begin, run->first), min_size(begin + n, run->end));
 }
 
 bool neighbors_load(struct mapping *map, size_t i, struct seg *s, uint32_t frame, bool write)
 {
 	struct run run = { map, i, i, i + 1, take_absent };
 	bool sampled = is_sampled(map, i);
-	char *buf;
-	bool large;
+	size_t n = block_size(map);
 	int err;
 
 	if (sampled)
@@ -264,17 +356,13 @@ bool neighbors_load(struct mapping *map, size_t i, struct seg *s, uint32_t frame
 	if (seg_has(s, SEG_PAGECACHE) || !map_reads(map, s))
 		return false;
 	s->frame = frame;
-	extend_run(&run, block_size(map));
+	extend_run(&run, n);
 	transfer_count_load(&map->residency.transfer, run.end - run.first);
 	if (run.end - run.first == 1)
 		return false;
-	large = (run.end - run.first) << map->shift > SCRATCH_SIZE;
-	buf = large ? scratch_take_large(&errno) : scratch_take(&errno);
-	err = buf ? fill_run(&run, buf, sampled) : -ENOMEM;
-	if (buf && large)
-		scratch_give_large(&errno, buf);
-	else if (buf)
-		scratch_give(&errno, buf);
+	if (continues_stream(map, i, n))
+		post_next_block(map, i, n);
+	err = load_run(&run, sampled);
 	if (err)
 		return_frames(&run);
 	else if (!write)
@@ -312,13 +400,17 @@ void neighbors_return(struct mapping *map, size_t i)
 	const struct transfer_size *t = &map->residency.transfer;
 	struct run run = { map, i, i, i + 1, take_ahead };
 	bool sampled = is_sampled(map, i);
+	size_t n = block_size(map);
 
 	if (sampled) {
 		report_access(map, i);
 		transfer_count_return(&map->residency.transfer);
 	}
 	discard_batch_begin(budget_batch_bytes(map->member.least));
-	extend_run(&run, sampled ? (size_t)1 << t->resolution : block_size(map));
+	extend_run(&run, sampled ? (size_t)1 << t->resolution : n);
 	discard_batch_end();
+	/* Only of a block that a worker has loaded, the first segment alone is inactive. */
+	if (i % n == 0 && (sampled || run.end - run.first == 1) && continues_stream(map, i, n))
+		post_next_block(map, i, n);
 	unlock_run(&run);
 }

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Loads lists of segments that the application gives; they become inactive. The first segments of
- * a list for which memory has room are taken. They are sorted, so that neighbours are one request,
- * and loaded by a few jobs. Each job loads a part of the list and then goes back into the queue,
- * so that other jobs need not wait for the whole list. A job has a use of the mapping, and ends
- * when another thread freezes the mapping. Takes no locks, and is never on the fault path.
+ * Loads lists of segments that the application gives; they become inactive, or resident in a node
+ * copy. The first segments of a list for which memory has room are taken. They are sorted, so that
+ * neighbours are one request, and loaded by a few jobs. Each job loads a part of the list and then
+ * goes back into the queue, so that other jobs need not wait for the whole list. A job has a use of
+ * the mapping, and ends when another thread freezes the mapping. Takes no locks, and is never on
+ * the fault path.
  */
 #include "paging/residency/prefetch.h"
 
 #include "base/worker.h"
 #include "budget/budget.h"
+#include "paging/mapping/shared_copy.h"
 #include "paging/residency/evict.h"
 #include "paging/residency/pagecache.h"
 #include "paging/residency/readahead.h"
@@ -31,7 +33,8 @@ struct prefetch {
 
 struct prefetch *prefetch_open(struct mapping *map, size_t most)
 {
-	size_t room = account_prefetch_room(map_account(map)) >> map->shift;
+	size_t room = map->copy ? copy_prefetch_room(map) :
+				  account_prefetch_room(map_account(map)) >> map->shift;
 	size_t n = min_size(most, room), size = sizeof(struct prefetch) + n * sizeof(size_t);
 	struct prefetch *p = sys_map_anonymous(size);
 
@@ -88,7 +91,7 @@ bool prefetch_add(struct prefetch *p, size_t first, size_t last)
 	if (pagecache_has(p->map, first, last))
 		return true;
 	for (size_t i = first; i < last; i++) {
-		if (!readahead_needs_load(p->map, i))
+		if (p->map->copy ? !copy_lacks(p->map, i) : !readahead_needs_load(p->map, i))
 			continue;
 		if (is_full(p))
 			return false;
@@ -102,6 +105,10 @@ bool prefetch_add(struct prefetch *p, size_t first, size_t last)
  * hold. Returns false if there was no room in any attempt. */
 static bool load_segments(struct prefetch *p, const size_t *list, size_t n)
 {
+	if (p->map->copy) {
+		copy_prefetch(p->map, list, n);
+		return true;
+	}
 	for (unsigned tries = 0; tries < MAX_PREFETCH_TRIES && !p->ended; tries++) {
 		evict_prepare_readahead(p->map);
 		if (readahead_load(p->map, list, n))
@@ -149,7 +156,7 @@ void prefetch_start(struct prefetch *p)
 
 	sort_list(p);
 	map_account(map)->coming += p->count << map->shift;
-	if (p->count)
+	if (p->count && !map->copy)
 		evict_prepare_readahead(map);
 	for (size_t k = 0; k < PREFETCH_JOBS && k * MAX_CLUSTER_SEGMENTS < p->count; k++) {
 		map_use(map);

@@ -104,6 +104,23 @@ static void insert_frame(uint32_t *frames, unsigned got, uint32_t frame)
 	frames[got] = frame;
 }
 
+/* Takes a huge page of n frames that is free as a whole, if the account has room for it. */
+static bool take_whole_page(struct mapping *map, uint32_t *frames, unsigned n)
+{
+	uint32_t first;
+
+	if (!account_charge(map_account(map), n * map->seg_size))
+		return false;
+	first = frame_take_whole(map->frames);
+	if (first == FRAME_NONE) {
+		account_refund(map_account(map), n * map->seg_size);
+		return false;
+	}
+	for (unsigned k = 0; k < n; k++)
+		frames[k] = first + k;
+	return true;
+}
+
 /* Takes up to n sorted frames. If n frames are a huge page, more are tried to find a whole one:
  * remains of other huge pages come first, so that mixed frames become sorted in time. Frames that
  * are left over serve requests for single frames. *whole: whether the frames are a huge page. */
@@ -114,7 +131,9 @@ static unsigned take_sorted_frames(struct mapping *map, uint32_t *frames, unsign
 	unsigned most = wanted ? HUGE_PAGE_SEARCH_FACTOR * n - 1 : n, got = 0, first = 0;
 	uint32_t frame;
 
-	*whole = false;
+	*whole = wanted && take_whole_page(map, frames, n);
+	if (*whole)
+		return n;
 	while (got < most && !*whole && (frame = evict_take_frame(map, true)) != FRAME_NONE) {
 		insert_frame(frames, got++, frame);
 		*whole = wanted && find_huge_page(frames, got, n, &first);

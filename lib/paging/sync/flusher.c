@@ -4,8 +4,8 @@
  * their mapping's flush interval and makes them durable, writes dirty inactive segments that no
  * job has written, allows failed loads to be tried again, checks the signal handler and page-cache
  * mappings, assembles huge pages, returns idle memory to the system, and publishes the counters.
- * When the budget has shrunk, it evicts what exceeds it. Errors are kept with the mapping. The
- * thread holds no lock between two mappings.
+ * When the budget has shrunk, it evicts what exceeds it. It adjusts the budgets of node copies.
+ * Errors are kept with the mapping. The thread holds no lock between two mappings.
  */
 #include "paging/sync/flusher.h"
 
@@ -13,11 +13,12 @@
 #include "engine/sigsegv.h"
 #include "paging/residency/assemble.h"
 #include "paging/residency/evict.h"
-#include "paging/sync/flush.h"
+#include "paging/sync/commit.h"
 #include "paging/mapping/inplace.h"
 #include "paging/residency/pagecache.h"
 #include "base/log.h"
 #include "paging/mapping/lookup.h"
+#include "paging/mapping/shared_copy.h"
 #include "budget/share.h"
 #include "node/node.h"
 #include "paging/fault/fault.h"
@@ -48,7 +49,7 @@ static void flush_old(struct mapping *map)
 	uint64_t interval = (uint64_t)map->flush_interval * 1000, now = sys_now();
 	int err;
 
-	if (map->flush_interval == 0 || now < interval)
+	if (map->flush_interval == 0 || now < interval || commit_runs(map))
 		return;
 	if (map->in_place) {
 		keep_error(map, inplace_sync_old(map, interval));
@@ -57,7 +58,8 @@ static void flush_old(struct mapping *map)
 	err = map_in_order(map) ? sync_migrate(map, 0, map->segs) : 0;
 	if (!err)
 		err = writeback_range(map, 0, map->segs, now - interval + 1);
-	if (!err)
+	/* A thread that wants to be the only user is not delayed. */
+	if (!err && !map_is_frozen(map))
 		err = flush_background(map);
 	keep_error(map, err);
 }
@@ -171,7 +173,8 @@ static void *run(void *unused)
 	(void)unused;
 	node_attend();
 	for (;;) {
-		int wait = shrink_to_budget(share_adjust());
+		unsigned copies_wait = copy_adjust();
+		int wait = shrink_to_budget(min_size(copies_wait, share_adjust()));
 
 		if (stall_release())
 			wait = min_size(wait, BLOCKED_RETRY_MS);

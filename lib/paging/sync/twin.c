@@ -75,6 +75,12 @@ void twin_drop(struct mapping *map, size_t i)
 	*twin = 0;
 }
 
+void twin_replace(struct mapping *map, size_t i, uint32_t frame)
+{
+	twin_drop(map, i);
+	*twin_entry(map, i) = frame + 1;
+}
+
 char *twin_addr(const struct mapping *map, size_t i)
 {
 	return frame_addr(*twin_entry(map, i) - 1);

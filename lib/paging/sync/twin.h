@@ -14,6 +14,8 @@ bool twin_has(const struct mapping *map, size_t i);
 void twin_keep(struct mapping *map, size_t i, const char *buf, uint32_t frame);
 /* Frees the twin of segment i, if it has one. */
 void twin_drop(struct mapping *map, size_t i);
+/* Gives segment i, which has a twin, another one, whose contents the store has. */
+void twin_replace(struct mapping *map, size_t i, uint32_t frame);
 /* Returns the address of the twin of segment i, which must exist. */
 char *twin_addr(const struct mapping *map, size_t i);
 /* Writes the bytes in which segment i differs from its twin. buf has its contents, which cannot

@@ -10,7 +10,9 @@
 #include "paging/sync/writeback.h"
 
 #include "engine/engine.h"
-#include "paging/sync/flush.h"
+#include "paging/sync/commit.h"
+#include "paging/sync/guess.h"
+#include "paging/sync/sync.h"
 #include "paging/fault/segment.h"
 #include "base/spare.h"
 #include "paging/fault/stall.h"
@@ -30,19 +32,23 @@ struct run {
 	unsigned n;
 	uint32_t busy;             /* bits by index in `at`: segments that may change without a
 				      fault during the write, and so stay dirty */
+	uint32_t unchanged;        /* bits of segments that the program has not stored to */
+	uint32_t copied;           /* bits of segments of which a commit's copy is written */
 	uint32_t failed;           /* bits of segments that were not written as a whole */
 	struct ummap_io io[MAX_WRITE_RUN_SEGMENTS];
 	unsigned requests;
 };
 
-static bool can_join_run(const struct mapping *map, const struct seg *s, bool inactive_only)
-{
-	return seg_has(s, SEG_VALID) && map_must_write(map, s) &&
-	       (!inactive_only || seg_has(s, SEG_INACTIVE | SEG_DIRTY));
-}
-
 /* The segments that may join a run. */
-enum kind { NEIGHBOURS, INACTIVE_NEIGHBOURS, ANY_NEAR };
+enum kind { NEIGHBOURS, INACTIVE_NEIGHBOURS, ANY_NEAR, OF_COMMIT };
+
+static bool can_join_run(const struct mapping *map, size_t i, const struct seg *s, enum kind kind)
+{
+	if (kind == OF_COMMIT)
+		return commit_needs(map, i, s);
+	return seg_has(s, SEG_VALID) && map_must_write(map, s) &&
+	       (kind != INACTIVE_NEIGHBOURS || seg_has(s, SEG_INACTIVE | SEG_DIRTY));
+}
 
 size_t writeback_run(const struct mapping *map)
 {
@@ -56,8 +62,7 @@ static void run_begin(struct run *run, size_t i, size_t last, enum kind kind)
 {
 	const struct mapping *map = run->map;
 	size_t most = writeback_run(map), end = min_size(i + MAX_WRITE_RUN_SPAN, last);
-	bool gaps = kind == ANY_NEAR && io_async(map->backings[map->current].store);
-	bool inactive_only = kind == INACTIVE_NEIGHBOURS;
+	bool gaps = kind >= ANY_NEAR && io_async(map->backings[map->current].store);
 
 	run->at[0] = i;
 	run->segs[0] = map_seg(map, i);
@@ -65,17 +70,19 @@ static void run_begin(struct run *run, size_t i, size_t last, enum kind kind)
 	while (run->n < most && ++i < end) {
 		struct seg *s = map_seg(map, i);
 
-		if (!can_join_run(map, s, inactive_only) && gaps)
+		if (!can_join_run(map, i, s, kind) && gaps)
 			continue;
-		if (!can_join_run(map, s, inactive_only) || !seg_trylock(s))
+		if (!can_join_run(map, i, s, kind) || !seg_trylock(s))
 			break;
-		if (!can_join_run(map, s, inactive_only)) {
+		if (!can_join_run(map, i, s, kind)) {
 			seg_unlock(s);
 			break;
 		}
 		run->segs[run->n] = s;
 		run->at[run->n++] = i;
 	}
+	for (unsigned k = 0; k < run->n && kind == OF_COMMIT; k++)
+		run->copied |= (uint32_t)commit_has_copy(map, run->at[k]) << k;
 }
 
 /* Whether the kernel has pinned a page of segment i, to which it can store then whatever the rights
@@ -90,6 +97,13 @@ static bool is_pinned_by_kernel(struct mapping *map, size_t i, struct seg *s)
 	return seg_deactivate(map, i, s) < 0;
 }
 
+/* The bytes of the k-th segment that are written. */
+static char *contents(const struct run *run, unsigned k)
+{
+	return run->copied >> k & 1 ? commit_copy(run->map, run->at[k]) :
+				      map_contents(run->map, run->at[k], run->segs[k]);
+}
+
 /* Step 2 of the cycle in STATES.md, for all segments of the run, with one call for each stretch of
  * writable ones that are not busy. */
 static int make_readonly(struct run *run)
@@ -100,6 +114,8 @@ static int make_readonly(struct run *run)
 	for (unsigned k = 0; k < run->n; k++) {
 		struct seg *s = run->segs[k];
 
+		if (run->copied >> k & 1)
+			continue;
 		if (seg_has(s, SEG_DEVICE) ||
 		    (map->engine->refuses_pinned && is_pinned_by_kernel(map, run->at[k], s)))
 			run->busy |= 1u << k;
@@ -148,7 +164,7 @@ static int write_parts(struct run *run)
 
 	for (unsigned k = 0; k < run->n; k++) {
 		size_t i = run->at[k];
-		const char *buf = map_contents(map, i, run->segs[k]);
+		const char *buf = contents(run, k);
 		long end;
 
 		if (!is_written_in_parts(run, k))
@@ -178,11 +194,16 @@ static void make_requests(struct run *run)
 	for (unsigned k = 0; k < run->n; k++) {
 		struct seg *s = run->segs[k];
 		size_t i = run->at[k];
-		char *buf = map_contents(map, i, s);
+		char *buf = contents(run, k);
 		uint64_t off = t->offset + ((uint64_t)i << map->shift);
-		size_t len = map->writers && is_written_in_parts(run, k) ? 0 :
-			     map_write_len(map, i, buf);
+		size_t len;
 
+		/* Another process may have written other contents to the store. */
+		if (guess_was_wrong(map, s, buf)) {
+			run->unchanged |= 1u << k;
+			continue;
+		}
+		len = map->writers && is_written_in_parts(run, k) ? 0 : map_write_len(map, i, buf);
 		if (!len)
 			continue;
 		if (before && before->off + map->seg_size == off)
@@ -194,16 +215,24 @@ static void make_requests(struct run *run)
 }
 
 /* Step 6 for segment i, which the store has. */
-static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy)
+static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy, bool unchanged)
 {
 	bool dirty = seg_has(s, SEG_DIRTY);
 
-	seg_set_backing(s, map->current);
-	seg_change(s, 0, SEG_STORED);
+	if (!unchanged) {
+		seg_set_backing(s, map->current);
+		seg_change(s, 0, SEG_STORED);
+	}
+	if (seg_has(s, SEG_COMMIT))
+		map->sync.commit_left--;
+	seg_change(s, SEG_COMMIT, 0);
 	/* A busy segment stays dirty, because it may be stored to without a fault. */
 	if (busy)
 		return;
-	flush_note(map, s);
+	if (unchanged)
+		guess_end(s);
+	else
+		flush_note(map, s);
 	if (!dirty)
 		return; /* a clean segment has migrated */
 	if (seg_has(s, SEG_INACTIVE)) {
@@ -228,13 +257,18 @@ static int run_end(struct run *run, int err, int part)
 	for (unsigned k = 0; k < run->n; k++) {
 		struct seg *s = run->segs[k];
 		const struct ummap_io *io = NULL;
+		bool written;
 
 		if (request < run->requests && run->io[request].owner == s)
 			io = &run->io[request++];
 		if (err == 0 && io && io->res == 0)
 			map_extend_stored(map, ((uint64_t)run->at[k] << map->shift) + io->len);
-		if (err == 0 && (!io || io->res == 0) && !(run->failed >> k & 1))
-			become_clean(map, run->at[k], s, (run->busy >> k & 1));
+		written = err == 0 && (!io || io->res == 0) && !(run->failed >> k & 1);
+		if (written && run->copied >> k & 1)
+			commit_note_copy(map, run->at[k], s, !(run->unchanged >> k & 1));
+		else if (written)
+			become_clean(map, run->at[k], s, run->busy >> k & 1,
+				     run->unchanged >> k & 1);
 		/* A part may have been written over the contents in the store: only memory has the
 		 * segment now. */
 		else if (err == 0 && map_in_order(map) && !seg_has(s, SEG_DIRTY))
@@ -246,9 +280,21 @@ static int run_end(struct run *run, int err, int part)
 	if (!err && map->sync.write_error != -part)
 		map->sync.write_error = -part;
 	err = err ? err : part;
-	if (!map_in_order(map))
+	if (!map_in_order(map) && !commit_runs(map))
 		map->member.retry = err ? sys_now() + WRITE_RETRY_MS : 0;
 	return err;
+}
+
+void writeback_begin(void)
+{
+	in_progress++;
+}
+
+void writeback_end(void)
+{
+	in_progress--;
+	ended++;
+	futex_wake(&ended, INT32_MAX);
 }
 
 /* Steps 2 to 6 for a run. Unlocks all of its segments, but the first one if `keep`: the mapping may
@@ -258,7 +304,7 @@ static int write_run(struct run *run, bool keep)
 	struct mapping *map = run->map;
 	int err, part = 0;
 
-	in_progress++;
+	writeback_begin();
 	err = make_readonly(run);
 	if (!err) {
 		/* Step 3: stores of other processes are part of this write, or find the segment
@@ -277,9 +323,7 @@ static int write_run(struct run *run, bool keep)
 	err = run_end(run, err, part);
 	for (unsigned i = run->n; i-- > (keep ? 1 : 0);)
 		seg_unlock(run->segs[i]);
-	in_progress--;
-	ended++;
-	futex_wake(&ended, INT32_MAX);
+	writeback_end();
 	return err;
 }
 
@@ -332,7 +376,7 @@ static size_t next_unwritten(const struct mapping *map, size_t i, size_t end)
 		const struct seg *s = &e->segs[i - e->first];
 
 		for (size_t stop = min_size(end, e->first + e->count); i < stop; i++, s++) {
-			if (can_join_run(map, s, false))
+			if (can_join_run(map, i, s, ANY_NEAR))
 				return i;
 		}
 	}
@@ -353,7 +397,9 @@ static size_t write_group(struct mapping *map, size_t i, size_t end, struct scan
 			n = 1;
 		}
 		i += (size_t)n;
-		if (i < end && scan->until < UINT64_MAX && sys_now() >= scan->until) {
+		/* The background thread does not delay a thread that wants to be the only user. */
+		if (i < end && ((scan->until < UINT64_MAX && sys_now() >= scan->until) ||
+				(scan->before < UINT64_MAX && map_is_frozen(map)))) {
 			*later = true;
 			return i;
 		}
@@ -394,6 +440,61 @@ int writeback_scan(struct mapping *map, size_t *at, size_t last, uint64_t before
 	return scan.err;
 }
 
+/* ---- Commits ---- */
+
+int writeback_mark(struct mapping *map)
+{
+	int err = 0;
+
+	for (size_t i = map_next_dirty(map, 0); i < map->segs && !err; i = map_next_dirty(map, i)) {
+		struct run run = { .map = map };
+		struct seg *s = map_seg(map, i);
+
+		seg_lock(s);
+		if (!seg_has(s, SEG_VALID | SEG_DIRTY)) {
+			seg_unlock(s);
+			i++;
+			continue;
+		}
+		run_begin(&run, i, map->segs, NEIGHBOURS);
+		err = make_readonly(&run);
+		for (unsigned k = 0; k < run.n; k++) {
+			/* Other processes see the mark, or their stores are waited for. */
+			if (!err)
+				seg_change(run.segs[k], 0, SEG_COMMIT);
+			if (!err)
+				map_await(map, run.segs[k]);
+			map_unlock(map, run.at[k], run.segs[k]);
+		}
+		map->sync.commit_left += err ? 0 : run.n;
+		i += run.n;
+	}
+	return err;
+}
+
+long writeback_commit(struct mapping *map, size_t *at)
+{
+	struct run run = { .map = map };
+	int err;
+
+	for (size_t i = map_next_dirty(map, *at); i < map->segs; i = map_next_dirty(map, i + 1)) {
+		struct seg *s = map_seg(map, i);
+
+		if (!commit_needs(map, i, s))
+			continue;
+		seg_lock(s);
+		if (!commit_needs(map, i, s)) {
+			seg_unlock(s);
+			continue;
+		}
+		run_begin(&run, i, map->segs, OF_COMMIT);
+		*at = run.at[run.n - 1] + 1;
+		err = write_run(&run, false);
+		return err ? err : (long)run.n << map->shift;
+	}
+	return 0;
+}
+
 bool writeback_keep_error(struct mapping *map, int err)
 {
 	int none = 0;
@@ -416,6 +517,10 @@ static bool write_inactive(struct mapping *map, struct seg *s)
 	struct run run = { .map = map };
 	int err;
 
+	if (commit_bars(map, s)) {
+		seg_unlock(s);
+		return false;
+	}
 	run_begin(&run, map_index(map, s), map->segs, INACTIVE_NEIGHBOURS);
 	/* The first segment stays locked until the error is recorded: the mapping may end after
 	 * that. */
@@ -451,23 +556,6 @@ bool writeback_wait(void)
 void writeback_forget(void)
 {
 	in_progress = 0;
-}
-
-int writeback_sync(struct mapping *map, size_t first, size_t last)
-{
-	uint64_t failed;
-	int err;
-
-	/* A flush of another thread may fail between the write and the flush here, which then
-	 * succeeds without the bytes that the failed one has lost. They must be written again. */
-	do {
-		failed = map->sync.flush.failed;
-		err = writeback_range(map, first, last, UINT64_MAX);
-		if (!err)
-			err = flush_written(map);
-	} while (!err && failed != map->sync.flush.failed);
-	/* Without an error, everything is durable that was not lost before. */
-	return flush_has_lost(map) ? -EIO : err;
 }
 
 static void clean_job(void *arg, uint64_t a, uint64_t b)

@@ -24,14 +24,21 @@ size_t writeback_run(const struct mapping *map);
 /* Writes segment i, which is valid and locked by the caller, and its unlocked neighbours as far as
  * `last`. */
 int writeback_locked(struct mapping *map, size_t i, size_t last);
-/* Writes all dirty segments of [first, last) and makes them durable. Returns -EIO also if bytes of
- * the mapping are lost (flush.h). */
-int writeback_sync(struct mapping *map, size_t first, size_t last);
 
 /* Writes the dirty segment of the account, and of a mapping unless that is NULL, that has been
  * inactive longest, with neighbours. Returns false if there is none, or if it cannot be written
  * now. */
 bool writeback_inactive(struct account *account, struct mapping *map);
+/* For a commit (commit.c). writeback_mark: the caller is the only user of the mapping; all dirty
+ * segments lose the right to store and get SEG_COMMIT. writeback_commit: writes a run of segments
+ * that the commit needs, from *at on, and advances *at; returns its bytes, 0 if none is left, or
+ * -errno. */
+int writeback_mark(struct mapping *map);
+long writeback_commit(struct mapping *map, size_t *at);
+
+/* Enclose a write, so that other threads can wait for its end. */
+void writeback_begin(void);
+void writeback_end(void);
 /* Waits until a write that is in progress has ended. Returns false if none is in progress. */
 bool writeback_wait(void);
 /* In a forked child: no write is in progress. */

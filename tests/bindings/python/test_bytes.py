@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests of ummap.open, of limits and sizes, and of file objects over mappings."""
+import errno
 import io
 import os
 import re
@@ -37,6 +38,35 @@ class Bytes(InFolder):
         self.assertEqual(re.search(b"[a-f]+", m)[0], b"abcdef")
         with self.assertRaises(TypeError):
             m[0] = 1
+
+    def test_flush_in_the_background(self):
+        with ummap.open(f"error+posix:{self.path}?error.op=write&error.errno=ENOSPC&error.times=1",
+                        "w+", size=100000) as m:
+            m[0] = 1
+            failed = m.flush(wait=False)
+            with self.assertRaises(OSError) as told:
+                failed.result()
+            self.assertEqual(told.exception.errno, errno.ENOSPC)
+            self.assertTrue(failed.done())
+            with self.assertRaises(OSError):
+                failed.result()
+            m.flush()
+            m[0] = 2
+            first = m.flush(wait=False)
+            m[0] = 3
+            second = m.flush(wait=False)
+            self.assertTrue(first.done())
+            second.result()
+            with open(self.path, "rb") as f:
+                self.assertEqual(f.read(1), b"\3")
+            m.flush(wait=False)
+        a = ummap.memmap(self.path, "u1", "r+")
+        a[5] = 7
+        written = a.flush(wait=False)
+        del a
+        written.result()
+        with self.assertRaises(ValueError):
+            m.flush(wait=False)
 
     def test_buffers_keep_it_open(self):
         m = ummap.open(self.path, "w+", size=8192)

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Guessed stores. If a program stores to one page after another, a fault for each page takes most
+ * of the time. Therefore, a store behind a run of dirty segments also makes segments after it
+ * writable, which the program has not stored to. Each of them has a checksum from before. Only
+ * segments whose checksum has changed are written: the others may have become outdated, if another
+ * process has written to the same file. Used in mappings whose segments are pages
+ * (UMMAP_SEG_AUTO).
+ */
+#ifndef GUESS_H
+#define GUESS_H
+
+#include "paging/mapping/mapping.h"
+
+/* Prepares checksums, once in a process. */
+void guess_start(void);
+/* Segment i, which the caller has locked, became writable because of a store: makes the next ones
+ * writable if they continue a run of stores. */
+void guess_stores(struct mapping *map, size_t i);
+/* Whether the dirty segment s became writable by a guess, and `buf`, its contents, are those from
+ * before. Otherwise the checksum is forgotten: the next write of the segment must not use it. The
+ * program cannot store to the segment, unless it is busy (writeback.c). */
+bool guess_was_wrong(struct mapping *map, struct seg *s, const char *buf);
+/* The segment, whose guess was wrong, becomes clean: gives it the time that it had before. */
+void guess_end(struct seg *s);
+/* A flush has failed: if it may have lost bytes of the dirty segment s which were written before a
+ * guess, forgets the checksum, so that they are written again. */
+void guess_note_failure(struct mapping *map, struct seg *s);
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Prints the addresses of the functions of the library that one cold fault or one sync enters:
+ *
+ *     count_path fault|sync FILE
+ *
+ * The library is linked into this program, and was built with -finstrument-functions (check-path).
+ * Functions of the background thread and of workers do not count, because it depends on the time
+ * whether they run.
+ */
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ummap.h>
+#include <unistd.h>
+
+#define UNCOUNTED __attribute__((no_instrument_function))
+#define MAX_FUNCTIONS 4096
+#define SEGMENT ((size_t)64 << 10)
+#define SEGMENTS 64
+
+void __cyg_profile_func_enter(void *function, void *call_site);
+void __cyg_profile_func_exit(void *function, void *call_site);
+/* The loop of the threads that serve the faults of an engine with messages. */
+void *fault_by_message(void *unused);
+
+static _Atomic bool counting;
+static _Atomic uintptr_t entered[MAX_FUNCTIONS]; /* the set of functions, up to the first 0 */
+static _Thread_local bool counts;                /* whether the functions of this thread count */
+
+/* May run in a signal handler. */
+UNCOUNTED void __cyg_profile_func_enter(void *function, void *call_site)
+{
+	(void)call_site;
+	if (function == (void *)(uintptr_t)fault_by_message)
+		counts = true;
+	if (!counting || !counts)
+		return;
+	for (size_t i = 0; i < MAX_FUNCTIONS; i++) {
+		uintptr_t none = 0;
+
+		if (atomic_compare_exchange_strong(&entered[i], &none, (uintptr_t)function) ||
+		    none == (uintptr_t)function)
+			return;
+	}
+}
+
+UNCOUNTED void __cyg_profile_func_exit(void *function, void *call_site)
+{
+	(void)function;
+	(void)call_site;
+}
+
+UNCOUNTED static void die(const char *what)
+{
+	fprintf(stderr, "count_path: cannot %s: %s\n", what, umerrormsg());
+	exit(1);
+}
+
+/* Maps the file, of which the page cache has nothing, so that a fault reads from storage. */
+UNCOUNTED static char *map_cold(const char *path)
+{
+	int fd = open(path, O_RDWR);
+	void *addr;
+
+	if (fd < 0 || fdatasync(fd) < 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0 ||
+	    ummap(SEGMENTS * SEGMENT, SEGMENT, PROT_READ | PROT_WRITE, fd, 0, 0, 1,
+		  UMMAP_PTYPE_FIFO, &addr))
+		die("map the file");
+	return addr;
+}
+
+UNCOUNTED static void count_sync(char *base)
+{
+	base[0] = 1;
+	base[SEGMENT] = 1;
+	counting = true;
+	if (umsync(base, 0))
+		die("sync the mapping");
+	counting = false;
+}
+
+UNCOUNTED int main(int argc, char **argv)
+{
+	char *base;
+
+	if (argc != 3)
+		return 2;
+	base = map_cold(argv[2]);
+	counts = true;
+	if (strcmp(argv[1], "sync") == 0) {
+		count_sync(base);
+	} else {
+		counting = true;
+		(void)*(volatile char *)base;
+		counting = false;
+	}
+	for (size_t i = 0; i < MAX_FUNCTIONS && entered[i]; i++)
+		printf("0x%jx\n", (uintmax_t)entered[i]);
+	return 0;
+}
