@@ -49,65 +49,75 @@ static bool line_conflicts(const char *line, const struct flock *wanted)
 	       to >= start;
 }
 
-static bool descriptor_conflicts(int process, const char *fd, const struct flock *wanted)
+/* Whether a line of fdinfo is a lock of a process. */
+static bool line_is_of_process(const char *line, const struct flock *unused)
+{
+	char kind[8];
+
+	(void)unused;
+	return sscanf(line, "lock: %*s %7s", kind) == 1 && strcmp(kind, "POSIX") == 0;
+}
+
+typedef bool (*line_test)(const char *line, const struct flock *wanted);
+
+static bool descriptor_has(int process, const char *fd, line_test test, const struct flock *wanted)
 {
 	char path[300], line[256];
-	bool conflicts = false;
+	bool found = false;
 	FILE *f;
 	int info;
 
 	snprintf(path, sizeof(path), "fdinfo/%s", fd);
 	info = openat(process, path, O_RDONLY | O_CLOEXEC);
 	f = info < 0 ? NULL : fdopen(info, "r");
-	while (f && !conflicts && fgets(line, sizeof(line), f))
-		conflicts = line_conflicts(line, wanted);
+	while (f && !found && fgets(line, sizeof(line), f))
+		found = test(line, wanted);
 	if (f)
 		fclose(f);
 	else if (info >= 0)
 		close(info);
-	return conflicts;
+	return found;
+}
+
+/* Whether a process, whose folder in /proc is open, has the file open with such a lock. (To read
+ * /proc/locks would stop all locks and closes of the machine for some milliseconds.) */
+static bool process_has(int process, const struct stat *file, line_test test,
+			const struct flock *wanted)
+{
+	int fds = openat(process, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fds < 0 ? NULL : fdopendir(fds);
+	struct dirent *entry;
+	bool found = false;
+	struct stat st;
+
+	while (dir && !found && (entry = readdir(dir)))
+		found = fstatat(fds, entry->d_name, &st, 0) == 0 && st.st_ino == file->st_ino &&
+			st.st_dev == file->st_dev &&
+			descriptor_has(process, entry->d_name, test, wanted);
+	if (dir)
+		closedir(dir);
+	else if (fds >= 0)
+		close(fds);
+	return found;
 }
 
 bool file_is_locked_here(int fd)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-	unsigned long long ino;
 	struct stat st;
-	bool found = false;
-	char line[256];
-	FILE *f;
-	int pid;
+	int process;
+	bool found;
 
 	if (fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type == F_UNLCK || fstat(fd, &st) < 0)
 		return false;
+	if (lock.l_pid == getpid())
+		return true;
 	/* F_OFD_GETLK returns one of several locks, so the others are searched. */
-	f = lock.l_pid == getpid() ? NULL : fopen("/proc/locks", "re");
-	while (f && !found && fgets(line, sizeof(line), f))
-		found = sscanf(line, "%*s POSIX %*s %*s %d %*x:%*x:%llu", &pid, &ino) == 2 &&
-			pid == getpid() && ino == st.st_ino;
-	if (f)
-		fclose(f);
-	return found || lock.l_pid == getpid();
-}
-
-/* Whether a process has the file open with a lock that conflicts with the wanted one. */
-static bool process_conflicts(int process, const struct stat *file, const struct flock *wanted)
-{
-	int fds = openat(process, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = fds < 0 ? NULL : fdopendir(fds);
-	struct dirent *entry;
-	bool conflicts = false;
-	struct stat st;
-
-	while (dir && !conflicts && (entry = readdir(dir)))
-		conflicts = fstatat(fds, entry->d_name, &st, 0) == 0 &&
-			    st.st_ino == file->st_ino && st.st_dev == file->st_dev &&
-			    descriptor_conflicts(process, entry->d_name, wanted);
-	if (dir)
-		closedir(dir);
-	else if (fds >= 0)
-		close(fds);
-	return conflicts;
+	process = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	found = process >= 0 && process_has(process, &st, line_is_of_process, NULL);
+	if (process >= 0)
+		close(process);
+	return found;
 }
 
 static void name_process(int process, const char *pid, char why[160])
@@ -140,7 +150,7 @@ static void find_holder(int fd, const struct flock *wanted, char why[160])
 					 O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (process < 0)
 			continue;
-		if (process_conflicts(process, &file, wanted))
+		if (process_has(process, &file, line_conflicts, wanted))
 			name_process(process, entry->d_name, why);
 		close(process);
 	}
