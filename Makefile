@@ -370,6 +370,9 @@ check-nomove: tests
 # Runs suites on kernels before Linux 6.8, in a virtual machine.
 check-kernels: all tests
 	tests/check-kernels $B
+# Runs programs about NUMA nodes in a virtual machine with several.
+check-vm: all tests
+	tests/check-vm $B
 # Builds and tests on other releases of Debian, in trees from debootstrap.
 check-distros:
 	tests/check-distros
@@ -392,7 +395,7 @@ check-cuts: tests
 
 # Runs all checks, also if some fail.
 ALL = check check-long check-cuts check-asan check-tsan check-mutants check-model check-path \
-	check-ports check-nomove check-kernels check-distros \
+	check-ports check-nomove check-kernels check-vm check-distros \
 	check-mpi-machines check-deb check-packaging tidy fuzz
 check-all:
 	@failed=; for what in $(ALL); do $(MAKE) $$what || failed="$$failed $$what"; done; \
@@ -538,6 +541,7 @@ clean:
 .PHONY: all lib tools completions tests check check-long check-layers check-style check-calls \
 	check-settings settings check-man check-install check-plugins check-gdb check-umrun \
 	check-asan check-tsan check-mutants check-model check-path \
-	check-ports check-nomove check-kernels check-distros check-mpi-machines check-cuts \
+	check-ports check-nomove check-kernels check-vm check-distros \
+	check-mpi-machines check-cuts \
 	check-deb check-packaging check-all \
 	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean

@@ -11,6 +11,7 @@
 #include "kit/common.h"
 #include "kit/policy.h"
 #include "kit/simulate.h"
+#include "kit/tiers.h"
 #include "kit/transfers.h"
 #include "kit/zipf.h"
 #include "ummap.h"
@@ -29,6 +30,9 @@ static const char help[] =
 	"  --policies LIST    of the library's (fifo,plru,s3fifo)\n"
 	"  --transfers        simulates transfer sizes: fixed ones, and the one that the library "
 	"finds\n"
+	"  --tiers            simulates three tiers of memory, of which the first has room for a "
+	"part of the segments, and the\n"
+	"                     second for twice as many\n"
 	"  --help\n";
 
 struct uses {
@@ -43,6 +47,7 @@ struct replay {
 	unsigned parts[16], n_parts;
 	char *policies, *rules;
 	int transfers;             /* whether transfer sizes are simulated */
+	int tiers;                 /* whether tiers of memory are simulated */
 };
 
 static void add(struct uses *u, uint64_t segment)
@@ -238,6 +243,27 @@ static void play_all(const struct uses *u, const struct replay *r)
 	free(u->segment);
 }
 
+static void play_tiers(const struct uses *u, const struct replay *r)
+{
+	const char *base = strrchr(u->name, '/');
+	uint32_t used = count_used(u);
+
+	for (unsigned part = 0; part < r->n_parts; part++) {
+		uint32_t room[2] = { used / r->parts[part], 2 * (used / r->parts[part]) };
+
+		for (int i = 0; tier_policies[i]; i++) {
+			struct tier_result t = simulate_tiers(tier_policies[i], u->segment, u->n,
+							      u->segments, room);
+
+			printf("%s,%zu,%u,%u,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
+			       ",%.3f\n", base ? base + 1 : u->name, u->n, used, room[0],
+			       tier_policies[i], t.uses[0], t.uses[1], t.uses[2], t.copies,
+			       t.seconds);
+		}
+	}
+	free(u->segment);
+}
+
 static void report_transfers(const struct uses *u, uint32_t room, const char *size,
 			     struct transfers t, double best)
 {
@@ -306,7 +332,7 @@ static void check_policies(const struct replay *r)
 
 int main(int argc, char **argv)
 {
-	enum { SEG = 1, PARTS, RULES, SEGMENTS, USES, POLICIES, TRANSFERS, HELP };
+	enum { SEG = 1, PARTS, RULES, SEGMENTS, USES, POLICIES, TRANSFERS, TIERS, HELP };
 	static const struct option options[] = {
 		{ "seg", 1, 0, SEG },
 		{ "parts", 1, 0, PARTS },
@@ -315,12 +341,13 @@ int main(int argc, char **argv)
 		{ "uses", 1, 0, USES },
 		{ "policies", 1, 0, POLICIES },
 		{ "transfers", 0, 0, TRANSFERS },
+		{ "tiers", 0, 0, TIERS },
 		{ "help", 0, 0, HELP },
 		{ 0 },
 	};
 	static const char *const all_rules[] = { "zipf", "scans", "loop", "drift" };
 	static char policies[] = "fifo,plru,s3fifo";
-	struct replay r = { 4 * KIB, 1000000, 16384, { 8, 4, 2 }, 3, policies, NULL, 0 };
+	struct replay r = { 4 * KIB, 1000000, 16384, { 8, 4, 2 }, 3, policies, NULL, 0, 0 };
 	int c;
 
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -332,12 +359,15 @@ int main(int argc, char **argv)
 		case USES: r.uses = parse_count("uses", optarg, 1000000000); break;
 		case POLICIES: r.policies = optarg; break;
 		case TRANSFERS: r.transfers = 1; break;
+		case TIERS: r.tiers = 1; break;
 		case HELP: printf("%s", help); return 0;
 		default: fprintf(stderr, "%s", help); return 1;
 		}
 	}
 	check_policies(&r);
-	printf(r.transfers ? "trace,uses,room,transfer,loads,mib,returns,seconds,of_best\n" :
+	printf(r.tiers ? "trace,uses,segments,first_room,policy,first,second,third,copies,"
+			 "seconds\n" :
+	       r.transfers ? "trace,uses,room,transfer,loads,mib,returns,seconds,of_best\n" :
 			     "trace,uses,segments,room,policy,misses,misses_a_use\n");
 	if (r.transfers && (r.rules || optind == argc))
 		play_patterns(&r);
@@ -347,12 +377,14 @@ int main(int argc, char **argv)
 		if (r.rules ? !strstr(r.rules, all_rules[i]) : optind < argc)
 			continue;
 		u = make_uses(all_rules[i], &r);
-		play_all(&u, &r);
+		r.tiers ? play_tiers(&u, &r) : play_all(&u, &r);
 	}
 	for (; optind < argc; optind++) {
 		struct uses u = read_trace(argv[optind], r.seg);
 
-		if (r.transfers)
+		if (r.tiers)
+			play_tiers(&u, &r);
+		else if (r.transfers)
 			play_transfers(&u, &r);
 		else
 			play_all(&u, &r);

@@ -26,6 +26,28 @@ extern "C" {
  */
 int ummpi_sync_all(MPI_Comm comm, void *addr);
 
+/* A commit of windows by ummpi_commit_begin. */
+struct ummpi_commit;
+
+/*
+ * Begins to make the parts of n windows durable at all ranks, while the ranks go on. The call is
+ * collective over comm, whose ranks must be those of the windows. The contents are those of one
+ * moment: no rank returns before all ranks have begun, and RMA operations on the windows must be
+ * complete at the call. Stores after the call are not part of the commit. For windows with the hint
+ * storage_alloc_consistent it is a checkpoint. Shared windows, object windows and windows that the
+ * kernel maps are refused (MPI_ERR_WIN). *commit: the handle, for one of the calls below.
+ */
+int ummpi_commit_begin(const MPI_Win *windows, int n, MPI_Comm comm, struct ummpi_commit **commit);
+
+/*
+ * ummpi_commit_wait waits until the contents of all ranks are durable, frees the handle and sets
+ * *commit to NULL; collective. ummpi_commit_test does not wait: *done tells whether the commit has
+ * ended at all ranks, and then the call does what ummpi_commit_wait does. Ranks may mix the two.
+ * Both return MPI_SUCCESS or an MPI error that is the same at all ranks, as ummpi_sync_all does.
+ */
+int ummpi_commit_wait(struct ummpi_commit **commit);
+int ummpi_commit_test(struct ummpi_commit **commit, int *done);
+
 /* Does the same as ummap_open, for a mapping that ummpi_sync_all can write together with those of
  * other ranks. */
 int ummpi_open(const char *uri, size_t size, off_t offset, int prot, const struct ummap_attr *attr,

@@ -184,10 +184,12 @@ struct ummap_attr {
 	int on_full;          /* effect of stores when writes fail, UMMAP_FULL_* */
 	size_t flush_rate;    /* bytes per second that umsync_begin's commits write at most; 0:
 				 value of the environment variable UMMAP_FLUSH_RATE */
+	const char *tiers;    /* names of the tiers of UMMAP_TIERS that segments may be in,
+				 "hbm,dram"; NULL: all */
 };
 
 #define UMMAP_ATTR_INIT { sizeof(struct ummap_attr), 0, 0, UMMAP_PTYPE_DEFAULT, 0, NULL, 0, NULL, \
-			  UMMAP_ENGINE_DEFAULT, 0, 0, UMMAP_FULL_DEFAULT, 0 }
+			  UMMAP_ENGINE_DEFAULT, 0, 0, UMMAP_FULL_DEFAULT, 0, NULL }
 
 /*
  * Maps the bytes [offset, offset + size) of the store that a URI names: "posix:/data/a" or
@@ -296,16 +298,21 @@ enum {
 	UMMAP_ADV_SEQUENTIAL = 2, /* mapping: read ahead at once; evict behind the reader early */
 	UMMAP_ADV_WILLNEED = 3,   /* range: load its segments in the background */
 	UMMAP_ADV_DONTNEED = 4,   /* range: write its dirty segments, then evict its segments */
-	UMMAP_ADV_DISCARD = 5     /* range: drop its contents, which then read as zeros */
+	UMMAP_ADV_DISCARD = 5,    /* range: drop its contents, which then read as zeros */
+	UMMAP_ADV_ANY_TIER = 31,  /* range: its segments may be in any tier again */
+	UMMAP_ADV_TIER = 32       /* range: with n added, keep its segments in tier n, from 0 on */
 };
 
 /*
  * Tells the library how the range [addr, addr + len) will be used. NORMAL, RANDOM and SEQUENTIAL
  * apply to the whole mapping until other advice of these three is given. WILLNEED and DONTNEED act
  * on the segments that the range touches. DISCARD acts on segments that lie completely in the
- * range, and requires a mapping with UMMAP_BLANK.
+ * range, and requires a mapping with UMMAP_BLANK. TIER + n moves the segments that the range
+ * touches to the n-th tier of UMMAP_TIERS, and keeps them there while they are in memory; a mapping
+ * can have eight such ranges.
  *
- * Errors: EINVAL (addr is in no mapping, len is 0, unknown advice; DISCARD without UMMAP_BLANK);
+ * Errors: EINVAL (addr is in no mapping, len is 0, unknown advice; DISCARD without UMMAP_BLANK;
+ * TIER without such a tier); ENOSPC (TIER: the mapping has eight such ranges);
  * ENOMEM (the range reaches beyond the end of the mapping); EBUSY (DISCARD: a segment is pinned,
  * the others were discarded); with DONTNEED, errors of the storage.
  */
@@ -360,6 +367,9 @@ int umcopy(void *dst, const void *src, size_t len);
  */
 int umstart(void);
 
+/* The largest number of tiers (ummap-tiers(7)). */
+#define UMMAP_MAX_TIERS 4
+
 /*
  * Counters of a mapping since it was made, or of the process since the library has started. "Now"
  * marks values that go up and down; all others only grow.
@@ -398,6 +408,13 @@ struct umstat {
 	uint64_t waiting_bytes;   /* dirty bytes of mappings whose last write failed, now */
 	uint64_t transfer_bytes;  /* bytes that a fault loads at most, now; mapping only */
 	uint64_t commit_bytes;    /* bytes that commits in flight have yet to write, now */
+	uint64_t tiers;           /* number of tiers of UMMAP_TIERS; process only */
+	/* For each of the tiers; process only: */
+	uint64_t tier_bytes[UMMAP_MAX_TIERS];      /* bytes of its frames, free ones too, now */
+	uint64_t tier_loads[UMMAP_MAX_TIERS];      /* segments that were loaded into it */
+	uint64_t tier_promotions[UMMAP_MAX_TIERS]; /* segments that came from a slower tier */
+	uint64_t tier_demotions[UMMAP_MAX_TIERS];  /* segments that left for a slower tier */
+	uint64_t tier_hits[UMMAP_MAX_TIERS];       /* samples whose segment was used again */
 };
 
 /*

@@ -112,6 +112,7 @@ struct options {
 	unsigned flags = 0;         /* flags: UMMAP_KERNEL, _SHARED, _BLANK, _WRITERS, _GROWS */
 	int flush_interval = 0;     /* seconds until a dirty segment is made durable; 0: never */
 	int on_full = UMMAP_FULL_DEFAULT; /* effect of stores when writes fail, UMMAP_FULL_* */
+	std::string tiers;   /* tiers that segments may be in; empty: all */
 };
 
 class mapping;
@@ -366,6 +367,7 @@ private:
 		attr.flags = opts.flags | (access == mode::create ? UMMAP_CREATE : 0);
 		attr.flush_interval = opts.flush_interval;
 		attr.on_full = opts.on_full;
+		attr.tiers = opts.tiers.empty() ? nullptr : opts.tiers.c_str();
 		if (ummap_open(uri.c_str(), size, offset, prot, &attr, &addr) == -1)
 			return false;
 		addr_ = addr;

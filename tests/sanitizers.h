@@ -5,6 +5,14 @@
 #ifndef TESTS_SANITIZERS_H
 #define TESTS_SANITIZERS_H
 
+/* With GCC 12, another thread may hold the lock of the sanitizer's allocator during fork(2), and
+ * the child waits for it forever. */
+#ifdef __SANITIZE_ADDRESS__
+#define ADDRESS_SANITIZED 1
+#else
+#define ADDRESS_SANITIZED 0
+#endif
+
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1  /* limits of memory and time do not hold */
 

@@ -88,6 +88,8 @@
 	    "driver for the files") \
 	ROW(ENGINE, 0, "engine", "NAME", "uffd, if it may be used", "way to catch accesses; " \
 	    "one of: uffd, sigbus, segv") \
+	ROW(TIERS, 0, "tiers", "LIST", "UMMAP_TIERS", "tiers of memory from fast to slow " \
+	    "(hbm:8G,dram:32G); implies --engine segv") \
 	ROW(ONLY, 0, "only", "GLOB", "", "page only files whose path or name matches") \
 	ROW(MIN, 0, "min", "SIZE", "1M", "page only mappings of at least this size") \
 	ROW(HEAP, 0, "heap", "FOLDER", "", "also page allocations of 64 KiB and more, and " \

@@ -19,7 +19,7 @@ static struct pmpi_feature together;
 
 static void sync_own(char *base, size_t len, const char *name, struct error *e)
 {
-	const struct region *region = region_find(base);
+	struct region *region = region_find(base);
 
 	if (region)
 		region_sync(region, base, len, e);
@@ -42,7 +42,7 @@ static void sync_mappings(MPI_Comm comm, char *base, size_t len, bool skip, stru
 /* skip: the part of this rank is not synced. */
 static void sync_window(struct window *w, bool skip, struct error *e)
 {
-	const struct region *region = w->region && w->region->stored_len ? w->region : NULL;
+	struct region *region = w->region && w->region->stored_len ? w->region : NULL;
 
 	if (region && region->consistent) {
 		consistent_sync(w->comm, w->region, e);

@@ -312,9 +312,9 @@ bool consistent_is_whole(MPI_Comm comm, const struct consistent *c, struct error
 	return e->class == MPI_SUCCESS;
 }
 
-void consistent_sync(MPI_Comm comm, struct region *region, struct error *e)
+void consistent_stamp(struct region *region, struct error *e)
 {
-	struct consistent *c = region->consistent;
+	const struct consistent *c = region->consistent;
 
 	if (c->broken)
 		error_set(e, MPI_ERR_IO,
@@ -324,7 +324,21 @@ void consistent_sync(MPI_Comm comm, struct region *region, struct error *e)
 			  region->hints.filename, c->epoch);
 	else
 		entry_stamp(region->stored, &c->entry, c->epoch + 1);
-	if (!c->broken && umsync_range(region->stored, region->stored_len, UMMAP_NOFLUSH) < 0)
+}
+
+void consistent_end(struct region *region, const struct error *e)
+{
+	struct consistent *c = region->consistent;
+
+	c->broken = e->class != MPI_SUCCESS;
+	c->epoch += !c->broken;
+}
+
+void consistent_sync(MPI_Comm comm, struct region *region, struct error *e)
+{
+	consistent_stamp(region, e);
+	if (e->class == MPI_SUCCESS &&
+	    umsync_range(region->stored, region->stored_len, UMMAP_NOFLUSH) < 0)
 		error_errno(e, errno, "cannot sync '%s': %s", region->hints.filename, umerrormsg());
 	error_agree(comm, e);
 	if (e->class != MPI_SUCCESS)
@@ -332,6 +346,5 @@ void consistent_sync(MPI_Comm comm, struct region *region, struct error *e)
 	if (umsync_range(region->stored, region->stored_len, 0) < 0)
 		error_errno(e, errno, "cannot sync '%s': %s", region->hints.filename, umerrormsg());
 	error_agree(comm, e);
-	c->broken = e->class != MPI_SUCCESS;
-	c->epoch += !c->broken;
+	consistent_end(region, e);
 }

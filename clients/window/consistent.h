@@ -37,6 +37,10 @@ size_t consistent_room(const struct consistent *c);
 /* Collective: whether comm has exactly the ranks of one such window. c: this rank's part, or NULL.
  * Sets an error if only some ranks have a part of the window. */
 bool consistent_is_whole(MPI_Comm comm, const struct consistent *c, struct error *e);
+/* Before this rank's part of a moment becomes durable: stamps the part. After that, at all ranks: e
+ * has the error of the ranks, if any. */
+void consistent_stamp(struct region *region, struct error *e);
+void consistent_end(struct region *region, const struct error *e);
 /* Collective over the window's ranks: makes a moment. After an error, all ranks still have the last
  * moment. */
 void consistent_sync(MPI_Comm comm, struct region *region, struct error *e);

@@ -226,7 +226,7 @@ static const struct kind
 	order = { .words = WORDS("memory_first", "storage_first"), .is_bool = true },
 	type = { .words = WORDS("", "memory", "storage", "object") },
 	engine = { .words = WORDS("auto", "segv", "uffd", "kernel", "sigbus") },
-	winsync = { .words = WORDS("", "memory", "storage") },
+	winsync = { .words = WORDS("", "memory", "storage", "async") },
 	on_full = { .words = WORDS("", "wait", "sigbus") };
 
 #define FIELD(name) offsetof(struct hints, name)
@@ -402,6 +402,7 @@ static void take_object(struct hints *h, struct error *e)
 		{ "storage_alloc_writers", h->writers },
 		{ "storage_alloc_engine = kernel", h->engine == ENGINE_KERNEL },
 		{ "storage_alloc_consistent", h->consistent },
+		{ "storage_alloc_node_cache", h->node_cache },
 	};
 
 	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
@@ -420,33 +421,56 @@ static void take_object(struct hints *h, struct error *e)
 	strcpy(h->filename, h->object);
 }
 
+/* Hints that exclude another one. */
+struct excluded {
+	const char *name;
+	bool there;
+};
+
+static void exclude(const char *name, const struct excluded *others, size_t n, struct error *e)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (others[i].there)
+			error_set(e, MPI_ERR_INFO_VALUE,
+				  "cannot use %s with %s. Try to leave one of them out", name,
+				  others[i].name);
+	}
+}
+
+/* The window is read-only, and its memory is that of a node copy. */
+static void check_node_cache(const struct hints *h, struct error *e)
+{
+	const struct excluded others[] = {
+		{ "storage_alloc_factor", h->factor != 0 },
+		{ "storage_alloc_unlink", h->unlink },
+		{ "storage_alloc_writers", h->writers },
+		{ "storage_alloc_consistent", h->consistent },
+		{ "this storage_alloc_engine",
+		  h->engine != ENGINE_AUTO && h->engine != ENGINE_SIGBUS },
+		{ "the driver mpiio", hints_by_mpiio(h) },
+	};
+
+	exclude("storage_alloc_node_cache", others, sizeof(others) / sizeof(*others), e);
+}
+
 /* A moment (moment.h) covers all bytes of all parts, each in its own file, opened through wal+. */
 static void check_consistent(const struct hints *h, struct error *e)
 {
 	const char *env = secure_getenv("UMMAP_DRIVER");
 	const char *driver = *h->driver ? h->driver : env ? env : "";
-	const struct {
-		const char *name;
-		bool there;
-	} others[] = {
+	const struct excluded others[] = {
 		{ "storage_alloc_offset", h->offset },
 		{ "storage_alloc_factor", h->factor != 0 },
 		{ "storage_alloc_unlink", h->unlink },
 		{ "storage_alloc_writers", h->writers },
 		{ "storage_alloc_engine = kernel", h->engine == ENGINE_KERNEL },
 		{ "the driver mpiio", hints_by_mpiio(h) },
-		{ "storage_alloc_winsync = storage", h->winsync == WINSYNC_STORAGE },
+		{ "storage_alloc_winsync = storage or async", h->winsync >= WINSYNC_STORAGE },
 		{ "a driver with a wal+ of its own",
 		  strncmp(driver, "wal+", 4) == 0 || strstr(driver, "+wal+") },
 	};
 
-	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
-		if (others[i].there)
-			error_set(e, MPI_ERR_INFO_VALUE,
-				  "cannot use storage_alloc_consistent with %s. Try to leave one "
-				  "of them out",
-				  others[i].name);
-	}
+	exclude("storage_alloc_consistent", others, sizeof(others) / sizeof(*others), e);
 }
 
 void hints_default(struct hints *h, MPI_Comm comm)
@@ -477,6 +501,8 @@ void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct 
 		read_hint(&table[i], h, info, e);
 	if (h->type == TYPE_STORAGE && h->consistent)
 		check_consistent(h, e);
+	if (h->type == TYPE_STORAGE && h->node_cache)
+		check_node_cache(h, e);
 	/* No later run reads a file that is removed with the window. */
 	if (h->winsync == WINSYNC_DEFAULT)
 		h->winsync = h->nameless || h->consistent || (h->unlink && h->discard)

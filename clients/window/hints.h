@@ -15,7 +15,7 @@
 /* TYPE_OBJECT is only a value of the hint: the window then has TYPE_STORAGE and an `object`. */
 enum hints_type { TYPE_NONE, TYPE_MEMORY, TYPE_STORAGE, TYPE_OBJECT };
 
-enum winsync { WINSYNC_DEFAULT, WINSYNC_MEMORY, WINSYNC_STORAGE };
+enum winsync { WINSYNC_DEFAULT, WINSYNC_MEMORY, WINSYNC_STORAGE, WINSYNC_ASYNC };
 
 #define HINT_TEXT (MPI_MAX_INFO_VAL + 1)
 #define FACTOR_AUTO (-1.0)
@@ -31,6 +31,7 @@ struct hints {
 	uint64_t object_chunk;         /* maximum bytes of a chunk; 0: the default */
 	char driver[HINT_TEXT];        /* URI without a path, as UMMAP_DRIVER; empty: the default */
 	char policy[HINT_TEXT];        /* policy; empty: the default */
+	char tiers[HINT_TEXT];         /* tiers for segments; empty: all */
 	char access_style[HINT_TEXT];
 	char striping_factor[HINT_TEXT], striping_unit[HINT_TEXT];
 	char passed[4 * HINT_TEXT]; /* with the driver mpiio: hints for MPI-IO, "name=value;..." */
@@ -44,6 +45,7 @@ struct hints {
 	bool storage_first, unlink, discard;
 	bool fencesync;                /* MPI_Win_fence makes the window durable */
 	bool writers;                  /* other mappings write to the same bytes, too */
+	bool node_cache;               /* read-only: ranks share memory (UMMAP_NODE) */
 	bool consistent;               /* syncs are moments of all ranks (moment.h) */
 	bool local;                    /* ranks of one machine access memory without MPI */
 	enum winsync winsync;          /* effect of MPI_Win_sync */

@@ -26,6 +26,7 @@ void kernel_check(const struct hints *h, struct error *e)
 		{ "factor", h->factor != 0 },
 		{ "driver", *h->driver },
 		{ "policy", *h->policy },
+		{ "tiers", *h->tiers },
 		{ "segsize", h->segsize },
 		{ "syncfreq", h->syncfreq != SYNC_NEVER },
 		{ "on_full", h->on_full != UMMAP_FULL_DEFAULT },

@@ -148,11 +148,12 @@ static void note_mpiio_file(struct region *region)
 static int open_file(struct region *region, struct error *e)
 {
 	const struct hints *h = &region->hints;
-	int flags = h->nameless ? O_TMPFILE : O_CREAT;
-	int fd = open(h->filename, flags | O_RDWR | O_CLOEXEC, h->perm);
+	int flags = h->node_cache ? O_RDONLY : O_RDWR | (h->nameless ? O_TMPFILE : O_CREAT);
+	int fd = open(h->filename, flags | O_CLOEXEC, h->perm);
 
 	if (fd < 0) {
-		error_errno(e, errno, "cannot open '%s' for reading and writing: %m", h->filename);
+		error_errno(e, errno, "cannot open '%s' for reading%s: %m", h->filename,
+			    h->node_cache ? "" : " and writing");
 		return -1;
 	}
 	extent_file(&region->extent, fd, h->offset, region->size);
@@ -226,7 +227,8 @@ static int map_uri(const struct region *region, const char *driver, const char *
 	region_uri(uri, sizeof(uri), h->consistent ? logged : driver, path);
 	if (hints_by_mpiio(h))
 		add_mpiio_keys(uri, sizeof(uri), h);
-	return ummpi_open(uri, region->stored_len, offset, PROT_READ | PROT_WRITE, attr, base);
+	return ummpi_open(uri, region->stored_len, offset,
+			  h->node_cache ? PROT_READ : PROT_READ | PROT_WRITE, attr, base);
 }
 
 /* Maps an open store, or the file by the driver of the hint or of the environment, or by the driver
@@ -315,11 +317,16 @@ static void map_storage(struct region *region, size_t budget, struct error *e)
 	attr.seg_size = h->segsize;
 	attr.flush_interval = h->syncfreq;
 	attr.policy = *h->policy ? h->policy : NULL;
+	attr.tiers = *h->tiers ? h->tiers : NULL;
 	attr.flags = UMMAP_CREATE | (h->writers ? UMMAP_WRITERS : 0);
 	attr.budget = budget;
 	attr.on_full = h->on_full;
 	attr.before = region->stored_from;
 	attr.after = whole_pages(memory_behind(region));
+	if (h->node_cache) {
+		attr.flags = UMMAP_NODE;
+		h->engine = ENGINE_SIGBUS;
+	}
 	h->engine = engine_choose(h->engine, is_for_others(h), &attr);
 	if (!map_shared(region, &from, &attr, &base) && map_source(region, &from, &attr, &base) < 0)
 		set_map_error(h, e);
@@ -420,10 +427,11 @@ static void build(struct region *region, struct error *e)
 
 /* Adds window memory to the list, and checks that no other window of this process has bytes of the
  * file in common with it: each would write its own version of them. With storage_alloc_writers the
- * memory has no extent, and the library's locks keep other mappings from the bytes. */
+ * memory has no extent, and the library's locks keep other mappings from the bytes. Nor has a
+ * read-only window. */
 static void add_to_list(struct region *region, struct error *e)
 {
-	if (region->hints.writers)
+	if (region->hints.writers || region->hints.node_cache)
 		region->extent = (struct extent){ .to = 0 };
 	pthread_mutex_lock(&lock);
 	for (const struct region *a = regions; a; a = a->next) {
@@ -484,7 +492,25 @@ struct region *region_open(size_t size, const struct hints *hints,
 	return NULL;
 }
 
-void region_sync(const struct region *region, const void *addr, size_t len, struct error *e)
+void region_wait_sync(struct region *region, struct error *e)
+{
+	if (region->commit && umsync_wait(&region->commit) < 0)
+		error_errno(e, errno, "cannot sync '%s': %s", region->hints.filename, umerrormsg());
+}
+
+void region_begin_sync(struct region *region, struct error *e)
+{
+	if (region->kernel) {
+		region_sync(region, region->base, region->size, e);
+		return;
+	}
+	region_wait_sync(region, e);
+	if (e->class == MPI_SUCCESS && region->stored_len &&
+	    umsync_begin(region->stored, 0, &region->commit) < 0)
+		error_errno(e, errno, "cannot sync '%s': %s", region->hints.filename, umerrormsg());
+}
+
+void region_sync(struct region *region, const void *addr, size_t len, struct error *e)
 {
 	const char *from = addr, *to = from + len,
 		   *stored_end = region->stored + region->stored_len;
@@ -498,6 +524,7 @@ void region_sync(const struct region *region, const void *addr, size_t len, stru
 			  region->hints.filename);
 		return;
 	}
+	region_wait_sync(region, e);
 	from = from < region->stored ? region->stored : from;
 	to = to > stored_end ? stored_end : to;
 	begin = (void *)(uintptr_t)from;
@@ -537,20 +564,20 @@ static int unmap(const struct region *region)
 
 int region_close(struct region *region)
 {
-	int err = 0;
+	int err = region->commit && umsync_wait(&region->commit) < 0 ? errno : 0, unmapped = 0;
 
 	remove_from_list(region);
 	region_close_object(region);
 	if (region->kernel)
 		kernel_unmap(region->base, region->size, &region->hints);
 	else if (region->base)
-		err = unmap(region);
+		unmapped = unmap(region);
 	if (region->path)
 		unlink(region->path);
 	free(region->path);
 	free(region->consistent);
 	free(region);
-	return err;
+	return unmapped ? unmapped : err;
 }
 
 void region_abandon(struct region *region)

@@ -46,6 +46,7 @@ struct region {
 	bool kernel;           /* the kernel maps the file (storage_alloc_engine=kernel) */
 	bool shared;           /* other processes can import the mapping (UMMAP_SHARED) */
 	bool completes;        /* as in struct region_store */
+	struct umsync_handle *commit;  /* sync in the background; NULL: none */
 	const struct region_store *store; /* during region_open only */
 	struct versioned *versioned;   /* object of an object window; NULL: none */
 	struct consistent *consistent; /* with storage_alloc_consistent; NULL: without */
@@ -64,7 +65,11 @@ void region_uri(char *uri, size_t room, const char *driver, const char *path);
 struct region *region_open(size_t size, const struct hints *hints,
 			   const struct region_store *store, struct error *e);
 /* Makes the stored bytes of [addr, addr + len) durable. */
-void region_sync(const struct region *region, const void *addr, size_t len, struct error *e);
+void region_sync(struct region *region, const void *addr, size_t len, struct error *e);
+/* Begins to make all stored bytes durable, which the next sync, or the end, waits for. */
+void region_begin_sync(struct region *region, struct error *e);
+/* Waits for that, and reports its error. */
+void region_wait_sync(struct region *region, struct error *e);
 /* Closes the descriptor for other processes, after the last of them has mapped it. */
 void region_close_object(struct region *region);
 /* Drops changes that are not durable, unless the kernel maps the file or the store `completes`.

@@ -141,7 +141,9 @@ bool window_has_storage(const struct window *w)
 
 void window_sync(struct window *w, struct error *e)
 {
-	if (w->region)
+	if (w->region && w->region->hints.winsync == WINSYNC_ASYNC)
+		region_begin_sync(w->region, e);
+	else if (w->region)
 		region_sync(w->region, w->region->base, w->region->size, e);
 	if (w->shared)
 		shared_sync(w->shared, e);

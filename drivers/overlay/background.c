@@ -75,28 +75,31 @@ int background_apply_all(struct overlay *o)
 }
 
 /*
- * Waits until the slots that the pass has retired are free: until all readers of both generations
- * have left. The wait is bounded, because a reader may be a thread that is interrupted by a signal
- * handler, which waits for this pass.
+ * Waits until the slots that are retired are free: until all readers of both generations have left.
+ * The wait is bounded, because a reader may be a thread that is interrupted by a signal handler,
+ * which waits for this pass. Returns whether there were such slots, and they are free.
  */
-static void wait_for_readers(struct overlay *o)
+static bool wait_for_readers(struct overlay *o)
 {
 	const struct timespec pause = { 0, READER_SLEEP_NS };
 	unsigned generation = o->generation, changes = 0;
+	bool had = false;
 
 	for (int i = 0; i < MAX_READER_SLEEPS; i++) {
 		bool is_free;
 
 		futex_lock(&o->lock);
+		had |= o->retired[0] != OVERLAY_NO_SLOT || o->retired[1] != OVERLAY_NO_SLOT;
 		overlay_reclaim(o);
 		is_free = o->retired[0] == OVERLAY_NO_SLOT && o->retired[1] == OVERLAY_NO_SLOT;
 		changes += o->generation != generation;
 		generation = o->generation;
 		futex_unlock(&o->lock);
 		if (is_free || changes == 2)
-			return;
+			return had;
 		nanosleep(&pause, NULL);
 	}
+	return false;
 }
 
 /* Commits that cannot be applied stay in the file, and the next pass tries again. */
@@ -104,6 +107,7 @@ static void run_pass(struct overlay *o)
 {
 	struct background *b = background_of(o);
 	int applied = 0, err = 0;
+	bool freed;
 
 	futex_lock(&b->passing);
 	if (!b->stop)
@@ -111,8 +115,7 @@ static void run_pass(struct overlay *o)
 	if (applied > 0)
 		err = overlay_begin_anew(o);
 	futex_unlock(&b->passing);
-	if (applied > 0)
-		wait_for_readers(o);
+	freed = wait_for_readers(o);
 	err = applied < 0 ? applied : err;
 	if (err && !b->reported)
 		notice_give(&o->notice, "%s+: cannot apply the commits of the %s '%.150s' to the "
@@ -121,7 +124,7 @@ static void run_pass(struct overlay *o)
 			    o->policy->file);
 	b->reported = err != 0;
 	b->failed_at = err ? now_s() : 0;
-	b->successes += !err && applied;
+	b->successes += !err && (applied || freed);
 	b->passes++;
 	futex_wake(&b->passes, INT32_MAX);
 }

@@ -222,7 +222,8 @@ static int write_blocks(struct overlay *o, uint64_t first, unsigned blocks,
 	d = take_draft(o);
 	fill_draft(d, first, blocks, iov, n);
 	err = write_draft(o, d, end);
-	if ((err == -ENOSPC || err == -EDQUOT) && make_room && make_room(o))
+	/* Other threads may take the slots that have become free. */
+	while ((err == -ENOSPC || err == -EDQUOT) && make_room && make_room(o))
 		err = write_draft(o, d, end);
 	futex_unlock(&d->lock);
 	if (!err && o->policy->has_written)

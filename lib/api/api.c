@@ -23,6 +23,8 @@
 #include "base/log.h"
 #include "paging/mapping/lookup.h"
 #include "paging/mapping/handover.h"
+#include "memory/tiers.h"
+#include "paging/residency/tiering.h"
 #include "paging/residency/neighbors.h"
 #include "paging/residency/pagecache.h"
 #include "io/plugin.h"
@@ -308,8 +310,11 @@ static int build_mapping(struct mapping *map, const struct plan *p)
 	map->engine = p->engine;
 	map->shared = p->attr.flags & UMMAP_SHARED;
 	map->frames = frame_find_class(map->engine->frames, map->shared, map->seg_size);
-	err = map->frames ? map_create(map) : fail(ENOMEM, "cannot create the mapping: too many "
-						   "sizes of segments in this process");
+	err = map->frames ? tiering_begin(map, p->attr.tiers) :
+			    fail(ENOMEM, "cannot create the mapping: too many sizes of segments in "
+				 "this process");
+	if (!err)
+		err = map_create(map);
 	if (!err) {
 		map->member.cluster = map_cluster_size(map);
 		map->member.least = MIN_FRAMES * map_hold(map);
@@ -397,7 +402,7 @@ static int choose_engine(struct plan *p)
 	struct engine_wish wish = { .wanted = p->attr.engine,
 				    .kernel = p->attr.flags & UMMAP_KERNEL,
 				    .shared = p->attr.flags & UMMAP_SHARED, .node = p->node,
-				    .seg_size = p->wanted_seg_size };
+				    .whole = tier_count > 0, .seg_size = p->wanted_seg_size };
 	int err = engine_choose(&wish, &p->engine);
 
 	if (err && can_do_without_copy(p, p->uri ? p->uri : "")) {

@@ -7,11 +7,13 @@
 
 #include "paging/residency/prefetch.h"
 #include "paging/residency/readahead.h"
+#include "paging/residency/tiering.h"
 #include "api/start.h"
 #include "paging/mapping/inplace.h"
 #include "io/io.h"
 #include "base/log.h"
 #include "engine/copy.h"
+#include "memory/tiers.h"
 #include "paging/mapping/lookup.h"
 #include "paging/fault/segment.h"
 #include "paging/fault/stall.h"
@@ -371,6 +373,26 @@ static int prefetch_ranges(struct mapping *map, const struct iovec *ranges, int 
 	return 0;
 }
 
+/* Advice on the tier of a range, or unknown advice. */
+static int keep_in_tier(const struct range *r, int advice)
+{
+	unsigned tier = advice == UMMAP_ADV_ANY_TIER ? tier_count :
+						       (unsigned)(advice - UMMAP_ADV_TIER);
+	int err;
+
+	if (advice != UMMAP_ADV_ANY_TIER &&
+	    (advice < UMMAP_ADV_TIER || tier >= UMMAP_MAX_TIERS))
+		return fail(EINVAL, "cannot apply the advice %d: it is unknown. Try one of "
+			    "UMMAP_ADV_*", advice);
+	if (advice != UMMAP_ADV_ANY_TIER && (tier >= tier_count || !(r->map->tiers >> tier & 1)))
+		return fail(EINVAL, "cannot keep the range in tier %u: the mapping has no such "
+			    "tier. Try UMMAP_TIERS, or another attribute `tiers`", tier);
+	err = tier_count && !r->map->in_place ? tiering_pin(r->map, r->first, r->last, tier) : 0;
+	return err ? fail(-err, "cannot keep the range in tier %u: %s", tier, err == -ENOSPC ?
+			  "eight other ranges of the mapping stay in tiers. Try "
+			  "UMMAP_ADV_ANY_TIER for one" : strerror(-err)) : 0;
+}
+
 int umadvise(void *addr, size_t len, int advice)
 {
 	struct guard g;
@@ -408,8 +430,7 @@ int umadvise(void *addr, size_t len, int advice)
 		err = discard_range(&r);
 		break;
 	default:
-		err = fail(EINVAL, "cannot apply the advice %d: it is unknown. Try one of "
-			   "UMMAP_ADV_*", advice);
+		err = keep_in_tier(&r, advice);
 	}
 	map_leave(map);
 	return api_leave(&g, err);

@@ -18,12 +18,15 @@
 #include "io/plugin.h"
 #include "paging/mapping/lock.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "paging/mapping/lookup.h"
 #include "paging/mapping/shared_copy.h"
 #include "paging/residency/pagecache.h"
+#include "paging/residency/tiering.h"
 #include "budget/share.h"
 #include "node/node.h"
 #include "memory/shared_pool.h"
+#include "memory/tiers.h"
 #include "base/spare.h"
 #include "paging/fault/stall.h"
 #include "paging/mapping/stats.h"
@@ -116,6 +119,7 @@ static void forget_in_child(void)
 	sigsegv_fork_child();
 	spare_forget();
 	stats_forget();
+	tiering_forget();
 	share_fork_child();
 	budget_fork_child();
 	sys_forget();
@@ -170,6 +174,11 @@ static int start_process(void)
 	if (err)
 		return err;
 	spare_refill();
+	place_start();
+	err = tiers_start(config.tiers);
+	if (err)
+		return err;
+	tiers_are_static = config.static_tiers;
 	frame_start(max_frames());
 	err = engine_start(fault_by_signal, fault_by_message);
 	if (err)

@@ -123,6 +123,17 @@ static int load_engine(const char *text)
 	return 0;
 }
 
+static int load_tiers(const char *text)
+{
+	config.tiers = text;
+	return 0;
+}
+
+static int load_tiers_policy(const char *text)
+{
+	return load_flag(text, "lru", "static", false, &config.static_tiers);
+}
+
 static int load_fault_threads(const char *text)
 {
 	uint64_t n = DEFAULT_FAULT_THREADS;

@@ -34,6 +34,8 @@ struct config {
 	size_t over_bytes;         /* maximum excess over a budget in bytes; 0: over_share counts */
 	double over_share;         /* maximum excess as a multiple of the budget */
 	bool over_is_default;      /* the memory that the limit leaves bounds the excess, too */
+	const char *tiers;         /* value of UMMAP_TIERS; tiers.c checks it */
+	bool static_tiers;         /* segments stay in the tier in which they were loaded */
 	const char *stats;         /* file for counters at exit; "1": standard error; NULL: none */
 };
 

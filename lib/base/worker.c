@@ -9,6 +9,7 @@
 #include "base/worker.h"
 
 #include "base/log.h"
+#include "base/place.h"
 #include "base/sys.h"
 
 #include <string.h>
@@ -19,6 +20,7 @@ struct job {
 	worker_fn *fn;            /* function to call with these arguments */
 	void *arg;
 	uint64_t a, b;
+	unsigned place;           /* place of the thread that has posted the job */
 };
 
 struct pool {
@@ -56,6 +58,7 @@ static void *run_thread(void *pool)
 		uint32_t seen = p->posted;
 
 		if (take_job(p, &job)) {
+			place_set_thread(job.place);
 			job.fn(job.arg, job.a, job.b);
 			continue;
 		}
@@ -103,12 +106,13 @@ int worker_start_calls(unsigned n)
 
 static bool post_job(struct pool *p, worker_fn *fn, void *arg, uint64_t a, uint64_t b)
 {
+	unsigned place = place_of_thread();
 	bool has_room;
 
 	futex_lock(&p->lock);
 	has_room = p->tail - p->head < QUEUE_LENGTH;
 	if (has_room)
-		p->queue[p->tail++ % QUEUE_LENGTH] = (struct job){ fn, arg, a, b };
+		p->queue[p->tail++ % QUEUE_LENGTH] = (struct job){ fn, arg, a, b, place };
 	futex_unlock(&p->lock);
 	if (has_room) {
 		p->posted++;

@@ -7,6 +7,9 @@
  */
 #include "cache/cache.h"
 
+#include "memory/frame.h"
+#include "memory/tiers.h"
+
 #include <assert.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -265,6 +268,21 @@ void cache_fork_child(void)
 	memset(newest, 0, sizeof(newest));
 }
 
+bool cache_lock_user(struct seg *s, struct member **from)
+{
+	const struct span *span;
+	bool locked = false;
+
+	futex_lock(&lock);
+	span = &spans[find_span((uintptr_t)s)];
+	if (span < spans + span_count && span->from <= (uintptr_t)s && !span->owner->hidden) {
+		*from = span->owner;
+		locked = seg_trylock(s);
+	}
+	futex_unlock(&lock);
+	return locked;
+}
+
 /* ---- Changes of segments ---- */
 
 /* Under the lock: counts one more dirty segment, which is resident or inactive, or one less. */
@@ -483,8 +501,19 @@ static bool is_evictable(const struct search *search, const struct seg *s)
 	       (search->kind != CACHE_RESIDENT_CLEAN || !seg_has(s, SEG_DIRTY));
 }
 
-static struct seg *take_resident(const struct search *search, struct group *g,
-	struct member **from)
+/* Whether no slower tier that the segment could move to has memory. */
+static bool is_in_last_tier(const struct member *m, const struct seg *s)
+{
+	for (unsigned tier = frame_place(s->frame) + 1; tier < tier_count; tier++) {
+		if (m->tiers >> tier & 1 && frame_held_at(tier))
+			return false;
+	}
+	return true;
+}
+
+/* last: only segments of the last tier. */
+static struct seg *pick_resident(const struct search *search, struct group *g,
+	struct member **from, bool last)
 {
 	struct ummap_node *n = NULL;
 
@@ -494,7 +523,8 @@ static struct seg *take_resident(const struct search *search, struct group *g,
 	while ((n = g->policy->pick(g->p, n))) {
 		struct seg *s = seg_of(n);
 
-		if (!is_evictable(search, s) || find_owner(g, s)->hidden || !seg_trylock(s))
+		if (!is_evictable(search, s) || find_owner(g, s)->hidden ||
+		    (last && !is_in_last_tier(find_owner(g, s), s)) || !seg_trylock(s))
 			continue;
 		if (is_evictable(search, s)) {
 			*from = find_owner(g, s);
@@ -504,6 +534,16 @@ static struct seg *take_resident(const struct search *search, struct group *g,
 		seg_unlock(s);
 	}
 	return NULL;
+}
+
+/* A segment of another tier is taken only if the last tier has none, because it would be better
+ * moved there (paging/residency/tiering.c). */
+static struct seg *take_resident(const struct search *search, struct group *g,
+	struct member **from)
+{
+	struct seg *s = tier_count ? pick_resident(search, g, from, true) : NULL;
+
+	return s ? s : pick_resident(search, g, from, false);
 }
 
 /* Takes a segment out of a group. */

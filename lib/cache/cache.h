@@ -33,6 +33,8 @@ struct member {
 	size_t cluster;               /* frames that one call moves at most; set before it joins */
 	struct ummap_node dirty_list; /* dirty inactive segments, oldest first */
 	size_t resident, dirty, inactive, dirty_inactive, ahead; /* numbers of segments */
+	unsigned tiers;               /* tiers between which its segments move, a bit for each; set
+					 before it joins */
 	bool hidden;                  /* its segments are not evicted at the moment */
 	_Atomic uint64_t retry;       /* time (ms) before which no dirty segment is written */
 	struct ummap_node link;       /* link of the group's ring */
@@ -77,6 +79,10 @@ void cache_note_absent(struct member *m, struct seg *s, bool used);
 /* Adds segments, which were removed, to a list of inactive segments. Neighbours stay together. */
 void cache_deactivate(struct member *m, struct seg *s, enum inactive how);
 void cache_deactivate_all(struct member *m, struct seg **list, unsigned n, enum inactive how);
+
+/* Locks a segment of which the caller knows only the address, which may be outdated. *from: its
+ * mapping, which is not hidden. Returns false if there is no such segment, or it is locked. */
+bool cache_lock_user(struct seg *s, struct member **from);
 
 /* Kinds of segments that can give their frames. */
 enum cache_kind {

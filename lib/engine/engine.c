@@ -195,6 +195,8 @@ int engine_choose(const struct engine_wish *wish, const struct engine **e)
 			    "engine %s", (*e)->name, asked_by(wish), find_capable(false)->name);
 	if (wish->kernel)
 		*e = find_capable(false);
+	for (size_t i = 0; wish->whole && !*e && engines[i]; i++)
+		*e = engines[i]->frames->whole ? engines[i] : NULL;
 	if (*e)
 		return start_one(*e, wish);
 	*e = choose_automatically(wish);

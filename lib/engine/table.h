@@ -27,6 +27,7 @@ struct engine_wish {
 	int wanted;              /* number of the engine (UMMAP_ENGINE_*) */
 	bool kernel, shared;     /* UMMAP_KERNEL, UMMAP_SHARED */
 	bool node;               /* UMMAP_NODE */
+	bool whole;              /* frames that move as a whole are preferred, for tiers */
 	size_t seg_size;         /* requested size of the segments */
 };
 

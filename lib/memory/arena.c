@@ -29,7 +29,8 @@ size_t arena_frames(size_t len)
 
 static size_t tables_len(size_t frames)
 {
-	return frames * (sizeof(struct frame_guess) + 2 * sizeof(uint32_t) + sizeof(uint8_t) +
+	return frames * (sizeof(struct frame_guess) + sizeof(struct frame_use) +
+			 2 * sizeof(uint32_t) + sizeof(uint8_t) +
 			 2 * sizeof(bool) + sizeof(_Atomic bool));
 }
 
@@ -70,7 +71,8 @@ static bool prepare_arena(const struct arena *a, size_t len)
 	return !a->type->prepare || a->type->prepare(a->base, len) == 0;
 }
 
-uint32_t arena_add(const struct frame_type *type, bool shared, size_t len, uint32_t older)
+uint32_t arena_add(struct frame_class *owner, const struct frame_type *type, bool shared,
+		   size_t len, unsigned place, uint32_t older)
 {
 	struct arena *a = &arenas[arena_count];
 	size_t n = arena_frames(len);
@@ -91,7 +93,8 @@ uint32_t arena_add(const struct frame_type *type, bool shared, size_t len, uint3
 			raw_munmap(a->guess, tables_len(n));
 		return ARENA_NONE;
 	}
-	a->next = (uint32_t *)(a->guess + n);
+	a->use = (struct frame_use *)(a->guess + n);
+	a->next = (uint32_t *)(a->use + n);
 	a->prev = a->next + n;
 	a->free = (uint8_t *)(a->prev + n);
 	a->readonly = (bool *)(a->free + n);
@@ -102,6 +105,8 @@ uint32_t arena_add(const struct frame_type *type, bool shared, size_t len, uint3
 	a->tracked = type->whole && arena_per_huge(len) <= ARENA_MAX_TRACKED ?
 		     arena_per_huge(len) : 1;
 	a->unpopulated = 0;
+	a->owner = owner;
+	a->place = place;
 	a->older = older;
 	return arena_count++;
 }
@@ -127,6 +132,25 @@ bool arena_open(const struct arena *a)
 	return mprotect(a->base + off, end - off, PROT_READ | PROT_WRITE) == 0;
 }
 
+/* Populates writable memory. Returns false if there is none. */
+static bool populate_pages(const struct arena *a, char *p, size_t len)
+{
+	struct place_policy before;
+	bool done;
+
+	place_begin(a->place, &before);
+	done = raw_madvise(p, len, MADV_POPULATE_WRITE) == 0;
+	/* Older kernels do not know the advice, and filters of system calls may refuse unknown
+	 * ones. */
+	if (!done && (errno == EINVAL || errno == EPERM || errno == EACCES || errno == ENOSYS)) {
+		for (size_t i = 0; i < len; i += sys_page())
+			((volatile char *)p)[i] = 0;
+		done = true;
+	}
+	place_end(&before);
+	return done;
+}
+
 /* Uses huge pages if they fit and suit. The kernel is kept from collapsing the memory later,
  * because pages that were given back would return. */
 bool arena_populate(uint32_t frame, size_t len)
@@ -141,16 +165,10 @@ bool arena_populate(uint32_t frame, size_t len)
 		return false;
 	if (a->type->whole && len >= HUGE_PAGE)
 		raw_madvise(p, len, MADV_HUGEPAGE);
-	if (raw_madvise(p, len, MADV_POPULATE_WRITE) < 0) {
-		/* Older kernels do not know the advice, and filters of system calls may refuse
-		 * unknown ones. */
-		if (errno != EINVAL && errno != EPERM && errno != EACCES && errno != ENOSYS) {
-			arena_drop(frame, len);
-			raw_madvise(p, len, MADV_NOHUGEPAGE);
-			return false;
-		}
-		for (size_t i = 0; i < len; i += sys_page())
-			((volatile char *)p)[i] = 0;
+	if (!populate_pages(a, p, len)) {
+		arena_drop(frame, len);
+		raw_madvise(p, len, MADV_NOHUGEPAGE);
+		return false;
 	}
 	/* Shared memory has huge pages by itself only if the system is configured so. */
 	if (a->shared && len >= HUGE_PAGE)

@@ -3,6 +3,7 @@
 #ifndef ARENA_H
 #define ARENA_H
 
+#include "base/place.h"
 #include "base/sys.h"
 #include "engine/table.h"
 
@@ -12,6 +13,14 @@
 #define ARENA_MAX_TRACKED 32
 
 struct frame_class;
+
+/* The use of the segment of a frame (paging/residency/tiering.c). */
+struct frame_use {
+	_Atomic(void *) user;   /* segment that has had the frame last, or NULL */
+	uint32_t sampled;       /* time (ms) at which the segment lost its rights; 0: it has them */
+	uint8_t level;          /* logarithm of the time from its last sample to the next use; 0:
+				   it is unknown */
+};
 
 /* A frame whose segment became writable before a store (paging/sync/guess.h). */
 struct frame_guess {
@@ -26,6 +35,7 @@ struct arena {
 	const struct frame_type *type; /* how its frames get and lose memory */
 	bool shared;            /* memory that other processes can map (shared_pool.h) */
 	struct frame_class *owner; /* class of its frames */
+	unsigned place;         /* place that their memory comes from */
 	uint32_t frames;        /* number of frames */
 	uint32_t tracked;       /* frames of a huge page that the list of free frames tracks
 				   together; 1: it tracks none */
@@ -42,6 +52,8 @@ struct arena {
 				   of the frame */
 	struct frame_guess *guess; /* by frame, for copied frames; changed by the holder of the
 				   frame; sum is 0 while the frame is clean or free */
+	struct frame_use *use;  /* use of the segment, by frame; changed by the holder of the
+				   segment's lock; with tiers only */
 	uint32_t older;         /* the preceding arena of the class, or ARENA_NONE */
 };
 
@@ -70,7 +82,8 @@ size_t arena_frames(size_t len);
 
 /* Adds an arena in front of `older`. Returns its number, or ARENA_NONE. The caller holds the pool's
  * lock. */
-uint32_t arena_add(const struct frame_type *type, bool shared, size_t len, uint32_t older);
+uint32_t arena_add(struct frame_class *owner, const struct frame_type *type, bool shared,
+		   size_t len, unsigned place, uint32_t older);
 /* Called before the first use of the first unpopulated frame of an arena whose frames are copied:
  * memory that comes with the first bytes may be used from then on. The caller holds the pool's
  * lock. */

@@ -18,6 +18,8 @@
 #define MIN_HUGE_PAGES 16
 /* Frames of one class that are freed at a time, because the caller has other work. */
 #define MAX_AGED_FRAMES 65536
+/* Frames at which frame_next_user looks, because the pool is locked meanwhile. */
+#define MAX_SWEPT_FRAMES 256
 /* Address space of one class that may be idle before it is used again, on small pages. */
 #define MAX_RELEASED_BYTES ((size_t)256 << 20)
 
@@ -25,6 +27,7 @@ static struct frame_class classes[MAX_CLASSES];
 static _Atomic uint32_t class_count;
 static _Atomic uint32_t lock;
 static _Atomic size_t held, peak;
+static _Atomic size_t place_held[MAX_PLACES];
 static _Atomic uint32_t used;
 static _Atomic uint32_t used_max;
 
@@ -140,6 +143,11 @@ uint32_t frame_most(void)
 	return used_max;
 }
 
+size_t frame_held_at(unsigned place)
+{
+	return atomic_load_explicit(&place_held[place], memory_order_relaxed);
+}
+
 void frame_restrict(uint32_t most)
 {
 	if (most < used_max)
@@ -159,19 +167,35 @@ void frame_forget(void)
 	arena_forget();
 	lock = 0;
 	held = peak = 0;
+	memset((void *)place_held, 0, sizeof(place_held));
 	used = 0;
 	class_count = 0;
 }
 
-static uint32_t add_arena(struct frame_class *c)
+static uint32_t add_arena(struct frame_class *c, unsigned place)
 {
-	uint32_t arena = arena_add(c->type, c->shared, c->len, c->arena);
+	struct frame_stock *stock = &c->at[place];
+	uint32_t arena = arena_add(c, c->type, c->shared, c->len, place, stock->arena);
 
-	if (arena != ARENA_NONE) {
-		arenas[arena].owner = c;
-		c->arena = arena;
-	}
+	if (arena != ARENA_NONE)
+		stock->arena = arena;
 	return arena;
+}
+
+static void init_class(struct frame_class *c, const struct frame_type *type, bool shared,
+		       size_t len)
+{
+	*c = (struct frame_class){ .type = type, .shared = shared, .len = len,
+				   .block = (uint32_t)(max_size(len, type->block) / len) };
+	for (unsigned i = 0; i < place_count; i++)
+		c->at[i] = (struct frame_stock){ .free = FREELIST_EMPTY, .released = FRAME_NONE,
+						 .arena = ARENA_NONE,
+						 .hand = { FRAME_NONE, FRAME_NONE } };
+}
+
+struct frame_class *frame_nth_class(unsigned n)
+{
+	return n < class_count ? &classes[n] : NULL;
 }
 
 struct frame_class *frame_find_class(const struct frame_type *type, bool shared, size_t len)
@@ -185,9 +209,7 @@ struct frame_class *frame_find_class(const struct frame_type *type, bool shared,
 	if (c == classes + MAX_CLASSES) {
 		c = NULL;
 	} else if (c == classes + class_count) {
-		*c = (struct frame_class){ .type = type, .shared = shared, .len = len,
-			.block = (uint32_t)(max_size(len, type->block) / len),
-			.free = FREELIST_EMPTY, .released = FRAME_NONE, .arena = ARENA_NONE };
+		init_class(c, type, shared, len);
 		class_count++;
 	}
 	futex_unlock(&lock);
@@ -199,7 +221,7 @@ bool frame_prepare(struct frame_class *c)
 	bool prepared;
 
 	futex_lock(&lock);
-	prepared = c->arena != ARENA_NONE || add_arena(c) != ARENA_NONE;
+	prepared = c->at->arena != ARENA_NONE || add_arena(c, 0) != ARENA_NONE;
 	futex_unlock(&lock);
 	return prepared;
 }
@@ -218,27 +240,58 @@ uint32_t frame_block(const struct frame_class *c, size_t limit)
 /* ---- Taking frames ---- */
 
 /* The caller holds the lock. */
-static void push_released(struct frame_class *c, uint32_t frame)
+static void push_released(uint32_t frame)
 {
-	arena_of(frame)->next[frame & 0xffff] = c->released;
-	c->released = frame;
-	c->released_count++;
+	struct frame_stock *stock = frame_stock_of(frame);
+
+	arena_of(frame)->next[frame & 0xffff] = stock->released;
+	stock->released = frame;
+	stock->released_count++;
 }
 
-/* Lets all arenas start again, because no frame of the class has memory. Frames of an arena for
- * which that fails stay unused. The caller holds the lock. */
-static void renew_arenas(struct frame_class *c)
+/* The caller holds the lock. */
+static uint32_t pop_released(struct frame_stock *stock)
 {
-	c->released = FRAME_NONE;
-	c->released_count = 0;
-	for (uint32_t i = c->arena; i != ARENA_NONE; i = arenas[i].older)
+	uint32_t frame = stock->released;
+
+	stock->released = arena_of(frame)->next[frame & 0xffff];
+	stock->released_count--;
+	return frame;
+}
+
+/* Counts n more frames of the class with memory, or fewer. The caller holds the lock. */
+static void count_memory(struct frame_class *c, unsigned place, int n)
+{
+	size_t bytes = (size_t)n * c->len;
+
+	c->at[place].with_memory += (uint32_t)n;
+	place_held[place] += bytes;
+	held += bytes;
+}
+
+/* Returns the limit on all frames that also keeps the limit of a place. The caller holds the
+ * lock. */
+static size_t limit_at(unsigned place, size_t limit)
+{
+	size_t own = place_limits[place], has = place_held[place];
+
+	return own ? min_size(limit, held + (own > has ? own - has : 0)) : limit;
+}
+
+/* Lets all arenas start again, because no frame of them has memory. Frames of an arena for
+ * which that fails stay unused. The caller holds the lock. */
+static void renew_arenas(struct frame_stock *stock)
+{
+	stock->released = FRAME_NONE;
+	stock->released_count = 0;
+	for (uint32_t i = stock->arena; i != ARENA_NONE; i = arenas[i].older)
 		arena_renew(&arenas[i]);
 }
 
 /* Finds an arena that has unpopulated frames, or returns ARENA_NONE. The caller holds the lock. */
-static uint32_t find_unpopulated(const struct frame_class *c)
+static uint32_t find_unpopulated(const struct frame_stock *stock)
 {
-	uint32_t i = c->arena;
+	uint32_t i = stock->arena;
 
 	while (i != ARENA_NONE && arenas[i].unpopulated == arenas[i].frames)
 		i = arenas[i].older;
@@ -264,30 +317,28 @@ static uint32_t claim_unpopulated(const struct frame_class *c, uint32_t i, size_
 /* Counts memory for frames that have none. Returns the first, and how many in *count; FRAME_NONE if
  * the limit does not allow it. A whole block is better than a released frame, because it is a huge
  * page; but address space and page tables have a cost. The caller holds the lock. */
-static uint32_t claim_memory(struct frame_class *c, size_t limit, uint32_t *count)
+static uint32_t claim_memory(struct frame_class *c, unsigned place, size_t limit, uint32_t *count)
 {
+	struct frame_stock *stock = &c->at[place];
 	uint32_t frame, arena;
 
 	if (held + c->len > limit)
 		return FRAME_NONE;
-	if (c->type->whole && c->with_memory == 0 && c->released_count)
-		renew_arenas(c);
-	arena = find_unpopulated(c);
-	if (c->released_count && (arena == ARENA_NONE || c->type->copied ||
-				  held + c->block * c->len > limit ||
-				  c->released_count * c->len >= MAX_RELEASED_BYTES)) {
-		frame = c->released;
-		c->released = arena_of(frame)->next[frame & 0xffff];
-		c->released_count--;
+	if (c->type->whole && stock->with_memory == 0 && stock->released_count)
+		renew_arenas(stock);
+	arena = find_unpopulated(stock);
+	if (stock->released_count && (arena == ARENA_NONE || c->type->copied ||
+				      held + c->block * c->len > limit ||
+				      stock->released_count * c->len >= MAX_RELEASED_BYTES)) {
+		frame = pop_released(stock);
 		*count = 1;
 	} else {
-		arena = arena == ARENA_NONE ? add_arena(c) : arena;
+		arena = arena == ARENA_NONE ? add_arena(c, place) : arena;
 		if (arena == ARENA_NONE || (c->type->copied && !arena_open(&arenas[arena])))
 			return FRAME_NONE;
 		frame = claim_unpopulated(c, arena, limit, count);
 	}
-	c->with_memory += *count;
-	held += c->len * *count;
+	count_memory(c, place, (int)*count);
 	if (held > peak)
 		peak = held;
 	return frame;
@@ -304,40 +355,46 @@ static uint32_t populate_claimed(struct frame_class *c, uint32_t frame, uint32_t
 	futex_lock(&lock);
 	if (!ok) {
 		used -= c->type->whole;
-		held -= c->len * count;
-		c->with_memory -= count;
+		count_memory(c, frame_place(frame), -(int)count);
 	}
 	/* The list is last in, first out: the lowest address must come first. */
 	for (uint32_t i = count; i-- > ok;)
-		ok ? freelist_push(&c->free, frame + i) : push_released(c, frame + i);
+		ok ? freelist_push(&frame_stock_of(frame)->free, frame + i) :
+		     push_released(frame + i);
 	futex_unlock(&lock);
 	return ok ? frame : FRAME_NONE;
 }
 
-uint32_t frame_take(struct frame_class *c, size_t limit)
+uint32_t frame_take(struct frame_class *c, unsigned places, size_t limit)
 {
 	uint32_t frame = FRAME_NONE, count = 0;
 
 	futex_lock(&lock);
-	if (!c->type->whole || used < used_max) {
-		frame = freelist_pop(&c->free);
+	if (c->type->whole && used >= used_max)
+		places = 0;
+	for (unsigned p = 0; p < place_count && frame == FRAME_NONE; p++) {
+		if (!(places >> p & 1))
+			continue;
+		frame = freelist_pop(&c->at[p].free);
 		if (frame == FRAME_NONE)
-			frame = claim_memory(c, limit == FRAME_ONE_MORE ? held + c->len : limit,
-					     &count);
-		if (frame != FRAME_NONE)
-			used += c->type->whole;
+			frame = claim_memory(c, p, limit == FRAME_ONE_MORE ? held + c->len :
+					     limit_at(p, limit), &count);
 	}
+	if (frame != FRAME_NONE)
+		used += c->type->whole;
 	futex_unlock(&lock);
 	return count ? populate_claimed(c, frame, count) : frame;
 }
 
-uint32_t frame_take_whole(struct frame_class *c)
+uint32_t frame_take_whole(struct frame_class *c, unsigned places)
 {
 	uint32_t n = arena_per_huge(c->len), frame = FRAME_NONE;
 
 	futex_lock(&lock);
-	if (used + n <= used_max)
-		frame = freelist_pop_whole(&c->free);
+	if (used + n > used_max)
+		places = 0;
+	for (unsigned p = 0; p < place_count && frame == FRAME_NONE; p++)
+		frame = places >> p & 1 ? freelist_pop_whole(&c->at[p].free) : FRAME_NONE;
 	if (frame != FRAME_NONE)
 		used += n;
 	futex_unlock(&lock);
@@ -345,29 +402,30 @@ uint32_t frame_take_whole(struct frame_class *c)
 }
 
 /* The caller holds the lock. */
-static uint32_t claim_huge(struct frame_class *c, size_t limit)
+static uint32_t claim_huge(struct frame_class *c, unsigned place, size_t limit)
 {
-	uint32_t n = arena_per_huge(c->len), arena = find_unpopulated(c), frame, count;
+	struct frame_stock *stock = &c->at[place];
+	uint32_t n = arena_per_huge(c->len), arena = find_unpopulated(stock), frame, count;
 
+	limit = limit_at(place, limit);
 	if (used + n > used_max || held + HUGE_PAGE > limit || block_frames(c, limit) != n ||
-	    c->released_count * c->len > held + MAX_RELEASED_BYTES)
+	    stock->released_count * c->len > held + MAX_RELEASED_BYTES)
 		return FRAME_NONE;
-	arena = arena == ARENA_NONE ? add_arena(c) : arena;
+	arena = arena == ARENA_NONE ? add_arena(c, place) : arena;
 	if (arena == ARENA_NONE || arenas[arena].unpopulated % n != 0)
 		return FRAME_NONE;
 	frame = claim_unpopulated(c, arena, limit, &count);
-	c->with_memory += n;
+	count_memory(c, place, (int)n);
 	used += n;
-	held += HUGE_PAGE;
 	return frame;
 }
 
-uint32_t frame_take_huge(struct frame_class *c, size_t limit)
+uint32_t frame_take_huge(struct frame_class *c, unsigned place, size_t limit)
 {
 	uint32_t n = arena_per_huge(c->len), frame;
 
 	futex_lock(&lock);
-	frame = claim_huge(c, limit);
+	frame = claim_huge(c, place, limit);
 	futex_unlock(&lock);
 	if (frame == FRAME_NONE)
 		return FRAME_NONE;
@@ -380,25 +438,28 @@ uint32_t frame_take_huge(struct frame_class *c, size_t limit)
 	return FRAME_NONE;
 }
 
-bool frame_is_available(struct frame_class *c, size_t limit)
+bool frame_is_available(struct frame_class *c, unsigned places, size_t limit)
 {
-	bool available;
+	bool available = false;
 
 	futex_lock(&lock);
-	available = (!c->type->whole || used < used_max) &&
-		    (!freelist_is_empty(&c->free) || held + c->len <= limit);
+	if (c->type->whole && used >= used_max)
+		places = 0;
+	for (unsigned p = 0; p < place_count && !available; p++)
+		available = places >> p & 1 && (!freelist_is_empty(&c->at[p].free) ||
+						held + c->len <= limit_at(p, limit));
 	futex_unlock(&lock);
 	return available;
 }
 
-bool frame_stock(struct frame_class *c, size_t limit)
+bool frame_prepare_next(struct frame_class *c, unsigned places, size_t limit)
 {
 	uint32_t frame;
 
 	/* A copied frame needs no memory. */
 	if (c->type->copied)
-		return frame_is_available(c, limit);
-	frame = frame_take(c, limit);
+		return frame_is_available(c, places, limit);
+	frame = frame_take(c, places, limit);
 	if (frame == FRAME_NONE)
 		return false;
 	/* The frame that is freed last is taken next. */
@@ -413,9 +474,9 @@ bool frame_stock(struct frame_class *c, size_t limit)
 static void release_frame(struct frame_class *c, uint32_t frame, bool taken)
 {
 	futex_lock(&lock);
-	push_released(c, frame);
-	c->with_memory--;
-	held -= c->len;
+	frame_forget_user(frame);
+	push_released(frame);
+	count_memory(c, frame_place(frame), -1);
 	used -= taken && c->type->whole;
 	futex_unlock(&lock);
 }
@@ -456,7 +517,8 @@ void frame_free(uint32_t frame)
 		return;
 	}
 	futex_lock(&lock);
-	freelist_push(&c->free, frame);
+	frame_forget_user(frame);
+	freelist_push(&frame_stock_of(frame)->free, frame);
 	used -= c->type->whole;
 	futex_unlock(&lock);
 }
@@ -477,16 +539,17 @@ void frame_empty(const uint32_t *frames, unsigned n)
 	discard_all(&list);
 }
 
-/* Frees the memory of a free frame. Returns false if there is none. */
-static bool shrink_class(struct frame_class *c)
+/* Frees the memory of a free frame of a place. Returns false if there is none. */
+static bool shrink_stock(struct frame_class *c, unsigned place)
 {
+	struct freelist *free = &c->at[place].free;
 	uint32_t frame;
 
 	/* Most classes have no free frame. */
-	if (freelist_is_empty(&c->free))
+	if (freelist_is_empty(free))
 		return false;
 	futex_lock(&lock);
-	frame = freelist_pop(&c->free);
+	frame = freelist_pop(free);
 	futex_unlock(&lock);
 	if (frame == FRAME_NONE)
 		return false;
@@ -495,11 +558,14 @@ static bool shrink_class(struct frame_class *c)
 	return true;
 }
 
-bool frame_shrink(const struct frame_class *except)
+bool frame_shrink(const struct frame_class *except, unsigned places)
 {
 	for (uint32_t i = 0; i < class_count; i++) {
-		if (&classes[i] != except && shrink_class(&classes[i]))
-			return true;
+		for (unsigned p = 0; p < place_count; p++) {
+			if ((&classes[i] != except || !(places >> p & 1)) &&
+			    shrink_stock(&classes[i], p))
+				return true;
+		}
 	}
 	return false;
 }
@@ -507,28 +573,65 @@ bool frame_shrink(const struct frame_class *except)
 /* Returns how many frames have not been needed since the last call. While some frames are in use,
  * as many frames as get memory at a time are not idle, because they are the rest of a huge page.
  * The caller holds the lock. */
-static uint32_t count_idle(struct frame_class *c)
+static uint32_t count_idle(struct frame_stock *stock, uint32_t block)
 {
-	uint32_t idle = c->free.least;
+	uint32_t idle = stock->free.least;
 
-	c->free.least = c->free.count;
-	if (idle == 0 || c->with_memory == c->free.count)
+	stock->free.least = stock->free.count;
+	if (idle == 0 || stock->with_memory == stock->free.count)
 		return idle;
-	return idle > c->block ? idle - c->block : 0;
+	return idle > block ? idle - block : 0;
+}
+
+static void age_stock(struct frame_class *c, unsigned place)
+{
+	uint32_t idle;
+
+	futex_lock(&lock);
+	idle = count_idle(&c->at[place], c->block);
+	futex_unlock(&lock);
+	for (uint32_t n = 0; n < idle && n < MAX_AGED_FRAMES && shrink_stock(c, place); n++)
+		;
 }
 
 void frame_age(void)
 {
 	for (uint32_t i = 0; i < class_count; i++) {
-		uint32_t idle;
-
-		futex_lock(&lock);
-		idle = count_idle(&classes[i]);
-		futex_unlock(&lock);
-		for (uint32_t n = 0; n < idle && n < MAX_AGED_FRAMES && shrink_class(&classes[i]);
-		     n++)
-			;
+		for (unsigned p = 0; p < place_count; p++)
+			age_stock(&classes[i], p);
 	}
+}
+
+/* ---- Frames in use ---- */
+
+/* Returns the first frame of the arena that follows that of `at` in the clock. */
+static uint32_t next_arena(const struct frame_stock *stock, uint32_t at)
+{
+	uint32_t arena = at == FRAME_NONE ? ARENA_NONE : arena_of(at)->older;
+
+	arena = arena == ARENA_NONE ? stock->arena : arena;
+	return arena == ARENA_NONE ? FRAME_NONE : arena << 16;
+}
+
+uint32_t frame_next_user(struct frame_class *c, unsigned place, unsigned hand, void **user)
+{
+	struct frame_stock *stock = &c->at[place];
+	uint32_t *at = &stock->hand[hand], found = FRAME_NONE;
+
+	futex_lock(&lock);
+	for (unsigned n = 0; n < MAX_SWEPT_FRAMES && found == FRAME_NONE; n++) {
+		if (*at == FRAME_NONE || (*at & 0xffff) >= arena_of(*at)->unpopulated) {
+			*at = next_arena(stock, *at);
+			if (*at == FRAME_NONE)
+				break;
+			continue;
+		}
+		*user = frame_use(*at)->user;
+		found = *user ? *at : FRAME_NONE;
+		++*at;
+	}
+	futex_unlock(&lock);
+	return found;
 }
 
 /* ---- Locked memory ---- */
@@ -537,10 +640,10 @@ void frame_unlock(void)
 {
 	futex_lock(&lock);
 	arena_unlock();
-	for (uint32_t i = 0; i < class_count; i++) {
-		const struct frame_class *c = &classes[i];
+	for (uint32_t i = 0; i < class_count * place_count; i++) {
+		const struct frame_class *c = &classes[i / place_count];
 
-		for (uint32_t frame = c->released; frame != FRAME_NONE;
+		for (uint32_t frame = c->at[i % place_count].released; frame != FRAME_NONE;
 		     frame = arena_of(frame)->next[frame & 0xffff])
 			arena_drop(frame, c->len);
 	}

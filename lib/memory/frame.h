@@ -4,6 +4,18 @@
 #define FRAME_H
 
 #include "memory/arena.h"
+#include "memory/tiers.h"
+
+/* The frames of a class whose memory is of one place. */
+struct frame_stock {
+	struct freelist free;    /* free frames; its `least` counts from the last frame_age() */
+	uint32_t released;       /* list of released frames, FRAME_NONE at the end */
+	uint32_t released_count; /* length of that list */
+	uint32_t arena;          /* newest arena; ARENA_NONE before the first */
+	uint32_t with_memory;    /* number of frames that are free or taken */
+	uint32_t hand[2];        /* next frame of frame_next_user for each hand; FRAME_NONE: the
+				    first one */
+};
 
 /* Frames of one type and size. */
 struct frame_class {
@@ -11,11 +23,7 @@ struct frame_class {
 	bool shared;             /* other processes can map them */
 	size_t len;              /* bytes of a frame, a power of two */
 	uint32_t block;          /* frames that get memory at a time, if the limit allows it */
-	struct freelist free;    /* free frames; its `least` counts from the last frame_age() */
-	uint32_t released;       /* list of released frames, FRAME_NONE at the end */
-	uint32_t released_count; /* length of that list */
-	uint32_t arena;          /* newest arena; ARENA_NONE before the first */
-	uint32_t with_memory;    /* number of frames that are free or taken */
+	struct frame_stock at[MAX_PLACES];
 };
 
 /* Starts the pool: at most `most` frames that move as a whole may be taken at a time. */
@@ -42,16 +50,20 @@ static inline bool frames_are_copied(const struct frame_class *c)
 
 /* A limit that allows memory for one frame, however much other frames have. */
 #define FRAME_ONE_MORE 0
-/* Takes a frame. Its contents are undefined, and it may be read-only (frame_writable). New memory
- * is allocated only up to `limit` bytes of all frames. FRAME_NONE: there is no frame within the
- * limit. */
-uint32_t frame_take(struct frame_class *c, size_t limit);
-/* Takes all frames of a huge page that is free as a whole, and returns the first. Their contents
- * are undefined, and some may be read-only. */
-uint32_t frame_take_whole(struct frame_class *c);
+/* Bytes of memory that the frames of a place hold, free frames included. */
+size_t frame_held_at(unsigned place);
+
+/* Sets of places have a bit for each place. */
+/* Takes a frame of the first place of `places` that has one. Its contents are undefined, and it may
+ * be read-only (frame_writable). New memory is allocated only up to `limit` bytes of all frames.
+ * FRAME_NONE: there is no frame within the limit. */
+uint32_t frame_take(struct frame_class *c, unsigned places, size_t limit);
+/* Takes all frames of a huge page that is free as a whole, of the first place that has one, and
+ * returns the first frame. Their contents are undefined, and some may be read-only. */
+uint32_t frame_take_whole(struct frame_class *c, unsigned places);
 /* Takes all frames of a huge page that has had no memory before, and returns the first. Fails if
  * more address space would be idle than the pool has memory. Does not count for frame_peak. */
-uint32_t frame_take_huge(struct frame_class *c, size_t limit);
+uint32_t frame_take_huge(struct frame_class *c, unsigned place, size_t limit);
 /* Frees a frame, which must be in the pool, and keeps its memory. */
 void frame_free(uint32_t frame);
 /* Frees a frame, and its memory to the system. The frame need not be in the pool if its memory was
@@ -63,12 +75,12 @@ void frame_empty(const uint32_t *frames, unsigned n);
  * `limit` is too small for whole huge pages. */
 uint32_t frame_block(const struct frame_class *c, size_t limit);
 /* Returns whether frame_take would find a frame at the moment. */
-bool frame_is_available(struct frame_class *c, size_t limit);
+bool frame_is_available(struct frame_class *c, unsigned places, size_t limit);
 /* Returns the same, and prepares a free frame with writable memory for the next frame_take. */
-bool frame_stock(struct frame_class *c, size_t limit);
-/* Frees the memory of a free frame of another class (of any class, if `except` is NULL) to the
- * system. Returns false if there is no such frame. */
-bool frame_shrink(const struct frame_class *except);
+bool frame_prepare_next(struct frame_class *c, unsigned places, size_t limit);
+/* Frees the memory of a free frame to the system, but not of one that frame_take would find in
+ * these places of class `except` (NULL: none). Returns false if there is no such frame. */
+bool frame_shrink(const struct frame_class *except, unsigned places);
 /* Called regularly: frees to the system the memory of frames that have been free since the last
  * call. */
 void frame_age(void);
@@ -79,10 +91,46 @@ void frame_unlock(void);
  * whole. */
 void frame_drop_memory(uint32_t frame);
 
+/* With tiers: the use of a frame. */
+static inline struct frame_use *frame_use(uint32_t frame)
+{
+	return &arena_of(frame)->use[frame & 0xffff];
+}
+/* Records that a segment has got a frame. */
+static inline void frame_set_user(uint32_t frame, void *user)
+{
+	frame_use(frame)->user = user;
+	frame_use(frame)->sampled = 0;
+	frame_use(frame)->level = 0;
+}
+/* A frame is free: its record would only delay the clock. */
+static inline void frame_forget_user(uint32_t frame)
+{
+	if (tier_count)
+		frame_use(frame)->user = NULL;
+}
+/* Moves a hand of a clock over the frames of a place to the next one that has a user. Returns it,
+ * or FRAME_NONE if there is none near. */
+enum { FRAME_HAND_VICTIMS, FRAME_HAND_SAMPLES };
+uint32_t frame_next_user(struct frame_class *c, unsigned place, unsigned hand, void **user);
+/* Returns the n-th class; NULL: there are fewer. */
+struct frame_class *frame_nth_class(unsigned n);
+
 /* Returns the address of a frame in the pool. */
 static inline char *frame_addr(uint32_t frame)
 {
 	return arena_addr(frame);
+}
+
+/* Returns the place that the memory of a frame comes from. */
+static inline unsigned frame_place(uint32_t frame)
+{
+	return arena_of(frame)->place;
+}
+
+static inline struct frame_stock *frame_stock_of(uint32_t frame)
+{
+	return &arena_of(frame)->owner->at[frame_place(frame)];
 }
 
 /* Returns whether the second frame directly follows the first in the pool; and whether it is also

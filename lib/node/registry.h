@@ -9,7 +9,7 @@
 #include <ummap.h>
 
 #define REGISTRY_MAGIC 0x65646f6e6d6d75ull /* "ummnode" */
-#define REGISTRY_VERSION 9
+#define REGISTRY_VERSION 10
 #define REGISTRY_SLOTS 1024
 #define REGISTRY_MAPS 22
 #define REGISTRY_NAME_LEN 64
@@ -34,10 +34,13 @@ struct registry_slot {
 	_Atomic uint64_t lacks;   /* bytes of its share that it waits for */
 } __attribute__((aligned(64)));
 
+/* Counters of the process alone are at the end of struct umstat. */
+#define REGISTRY_MAP_STATS (offsetof(struct umstat, tiers) / sizeof(uint64_t))
+
 struct registry_map {
 	uint64_t base, size, seg_size;
 	uint64_t sharers;         /* processes of its node copy; 0: no copy */
-	struct umstat st;
+	uint64_t st[REGISTRY_MAP_STATS]; /* first counters of a struct umstat: those of mappings */
 	char name[REGISTRY_NAME_LEN]; /* name of the store */
 };
 

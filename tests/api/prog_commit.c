@@ -16,6 +16,7 @@ static uint8_t store[SIZE], durable[SIZE]; /* data that were written, and data t
 static _Atomic bool closed;                /* whether writes wait */
 static _Atomic uint64_t fails_at = UINT64_MAX; /* a write that has this offset fails */
 static _Atomic int flush_error;
+static size_t seg_size = SEG;              /* of the mappings */
 static _Atomic unsigned writes, flushes;
 
 static int gate_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
@@ -82,7 +83,7 @@ static uint8_t *map_gate(size_t budget, unsigned flags)
 
 	set_budget(budget);
 	check(ummap_driver_register(&gate) == 0);
-	attr.seg_size = SEG;
+	attr.seg_size = seg_size;
 	attr.flags = flags;
 	check(ummap_open("gate:x", SIZE, 0, READ_WRITE, &attr, &m) == 0);
 	return m;
@@ -239,6 +240,8 @@ static void do_without_copies(void *unused)
 		if (round == 7) {
 			check_fails(umsync_wait(&h), EIO);
 			fails_at = UINT64_MAX;
+			/* An eviction may have failed, too, which the next sync reports. */
+			check(umsync(m, 0) == 0 || errno == EIO);
 		} else {
 			finish(h);
 			check_bytes(durable, SIZE, 0, round);
@@ -343,9 +346,14 @@ static _Atomic bool stop;
 static void place_words(uint8_t *m)
 {
 	for (size_t t = 0; t < THREADS; t++) {
-		for (size_t w = 0; w < WORDS; w++)
-			words[t][w] = (uint64_t *)(void *)(m + (w * 29 + t * 7) % SEGS * SEG +
+		for (size_t w = 0; w < WORDS; w++) {
+			/* Pages in their order, for UMMAP_SEG_AUTO; or segments in another one. */
+			size_t at = seg_size == UMMAP_SEG_AUTO ? (t * WORDS + w) * 4096 :
+				    (w * 29 + t * 7) % SEGS * SEG;
+
+			words[t][w] = (uint64_t *)(void *)(m + at +
 							   (t * WORDS + w) * sizeof(uint64_t));
+		}
 	}
 }
 
@@ -359,6 +367,23 @@ static void *store_rounds(void *number)
 		for (size_t w = 0; w < WORDS; w++)
 			*(volatile uint64_t *)words[t][w] = round;
 		rounds[t] = round;
+	}
+	return NULL;
+}
+
+/* Changes bytes of pages that have no words, and changes some of them back. */
+static void *flip_bytes(void *mapping)
+{
+	uint8_t *pages = (uint8_t *)mapping + THREADS * WORDS * 4096;
+	uint64_t random = 5;
+
+	while (!stop) {
+		size_t first = next_random(&random) % 64, n = next_random(&random) % 64;
+
+		for (size_t p = first; p < first + n; p++)
+			pages[p * 4096 + 4000] ^= 1;
+		for (size_t p = first + n; p-- > first && next_random(&random) % 16;)
+			pages[p * 4096 + 4000] ^= 1;
 	}
 	return NULL;
 }
@@ -387,12 +412,13 @@ static void store_meanwhile(void *segments)
 	uint8_t *m = map_gate((size_t)(uintptr_t)segments * SEG, 0);
 	double until = now() + stress_seconds(2, 20);
 	uint64_t random = 1, least[THREADS];
-	pthread_t threads[THREADS];
+	pthread_t threads[THREADS + 1];
 	unsigned commits = 0;
 
 	place_words(m);
 	for (size_t t = 0; t < THREADS; t++)
 		check(pthread_create(&threads[t], NULL, store_rounds, (void *)t) == 0);
+	check(pthread_create(&threads[THREADS], NULL, flip_bytes, m) == 0);
 	while (now() < until) {
 		struct umsync_handle *h;
 
@@ -410,14 +436,51 @@ static void store_meanwhile(void *segments)
 			check(umsync(m, (int)(next_random(&random) % 2)) == 0);
 	}
 	stop = true;
-	for (size_t t = 0; t < THREADS; t++)
+	for (size_t t = 0; t <= THREADS; t++)
 		check(pthread_join(threads[t], NULL) == 0);
-	check(umunmap(m, 1) == 0);
+	check(umsync(m, 0) == 0 && memcmp(m, durable, SIZE) == 0);
+	check(umunmap(m, 0) == 0);
 	for (size_t t = 0; t < THREADS; t++)
 		least[t] = rounds[t];
 	check_moment(durable, m, least);
 	printf("%u commits, %u writes, %" PRIu64 " rounds\n", commits, (unsigned)writes,
 	       (uint64_t)rounds[0]);
+}
+
+static void store_meanwhile_to_pages(void *segments)
+{
+	seg_size = UMMAP_SEG_AUTO;
+	store_meanwhile(segments);
+}
+
+/* Pages that became writable before a store: changes before the moment, and changes during the
+ * commit that restore the earlier contents, or are the first ones. */
+static void store_back(void *unused)
+{
+	uint8_t *m;
+	struct umsync_handle *h;
+
+	(void)unused;
+	seg_size = UMMAP_SEG_AUTO;
+	fill(store, SIZE, 0, 1);
+	m = map_gate(3 * SIZE, 0);
+	check(umadvise(m, SIZE, UMMAP_ADV_SEQUENTIAL) == 0);
+	fill(m, 12 * KIB, 0, 2);
+	closed = true;
+	h = begin(m);
+	fill(m + 8 * KIB, 8 * KIB, 8 * KIB, 1);
+	fill(m + 16 * KIB, 4 * KIB, 16 * KIB, 3);
+	closed = false;
+	finish(h);
+	check_bytes(durable, 12 * KIB, 0, 2);
+	check_bytes(durable + 12 * KIB, SIZE - 12 * KIB, 12 * KIB, 1);
+	check(umsync(m, 1) == 0);
+	check_bytes(durable, 8 * KIB, 0, 2);
+	check_bytes(durable + 8 * KIB, 8 * KIB, 8 * KIB, 1);
+	check_bytes(durable + 16 * KIB, 4 * KIB, 16 * KIB, 3);
+	check_bytes(m, 8 * KIB, 0, 2);
+	check_bytes(m + 8 * KIB, 8 * KIB, 8 * KIB, 1);
+	check(umunmap(m, 1) == 0);
 }
 
 /* ---- Kills: with wal+, the file has all of a commit or nothing of it ---- */
@@ -490,6 +553,12 @@ static void kill_often(void *unused)
 	check(kills > 0);
 }
 
+static void store_to_pages(void *segments)
+{
+	seg_size = UMMAP_SEG_AUTO;
+	store_meanwhile(segments);
+}
+
 static void run(const char *name, void (*body)(void *), uintptr_t arg)
 {
 	printf("%s\n", name);
@@ -510,9 +579,13 @@ int main(void)
 		run("imports", refuse_imports, 0);
 	run("fork", fork_in_flight, 0);
 	run("rate", limit_rate, 0);
+	run("changes back", store_back, 0);
 	run("threads", store_meanwhile, 3 * SEGS);
+	run("threads, pages", store_meanwhile_to_pages, SEGS / 2);
 	run("threads, little memory", store_meanwhile, SEGS);
 	run("threads, very little memory", store_meanwhile, SEGS / 4);
+	run("threads, pages", store_to_pages, 3 * SEGS);
+	run("threads, pages, little memory", store_to_pages, SEGS / 2);
 	run("kills", kill_often, 0);
 	return 0;
 }

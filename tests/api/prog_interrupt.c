@@ -15,12 +15,6 @@
 /* Milliseconds, longer than the library works between two points where handlers run. */
 #define SLOW_MS 50
 
-#ifdef __SANITIZE_ADDRESS__
-#define ADDRESS_SANITIZED 1
-#else
-#define ADDRESS_SANITIZED 0
-#endif
-
 /* ---- A store in memory that is shared with children and can be delayed once. ---- */
 
 static uint8_t *store;
@@ -423,8 +417,6 @@ int main(void)
 	check(store != MAP_FAILED);
 	set_budget(4 * SIZE);
 	die_at_once();
-	/* With GCC 12, another thread may hold the lock of the sanitizer's allocator during
-	 * fork(2), and the child cannot take the lock. */
 	if (!ADDRESS_SANITIZED)
 		check_exits(run_child(fork_and_work, NULL), 0);
 	printf("dies at once\n");

@@ -9,6 +9,8 @@
 #include "common.h"
 
 #include <glob.h>
+#include <sched.h>
+#include <sys/mount.h>
 
 #define SEG (16 * KIB)
 #define SIZE (256 * SEG + 100)
@@ -391,6 +393,79 @@ static void test_fork(void)
 	check_killed(wait_child(child), SIGKILL);
 }
 
+/* ---- Borders: users, namespaces, a full /dev/shm ---- */
+
+/* Reads the file into a copy of its own. */
+static void read_alone(void)
+{
+	uint8_t *addr = map_path(path, BUDGET, BUDGET);
+
+	check_bytes(addr, BUDGET, 0, SEED);
+	check(stat_of(addr).read_bytes == BUDGET);
+	check(umunmap(addr, 0) == 0);
+}
+
+static void read_as_nobody(void *arg)
+{
+	(void)arg;
+	check(setgid(65534) == 0 && setuid(65534) == 0);
+	read_alone();
+}
+
+static void read_in_container(void *arg)
+{
+	pid_t child;
+
+	(void)arg;
+	check(unshare(CLONE_NEWPID) == 0);
+	child = fork();
+	check(child >= 0);
+	if (child == 0) {
+		read_alone();
+		_exit(0);
+	}
+	check_exits(wait_child(child), 0);
+}
+
+/* The flag fails, and the setting is no error. */
+static void read_without_shm(void *arg)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	(void)arg;
+	check(unshare(CLONE_NEWNS) == 0);
+	check(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+	check(mount("none", "/dev/shm", "tmpfs", 0, "size=8k") == 0);
+	set_env("UMMAP_NODE_CACHE", "1");
+	check_fails(try_open(path, PROT_READ, 0, 0), ENOSPC);
+	check(strstr(umerrormsg(), "/dev/shm"), "%s", umerrormsg());
+	attr.seg_size = SEG;
+	check(ummap_open(path, SIZE, 0, PROT_READ, &attr, &addr) == 0);
+	check_bytes(addr, SIZE, 0, SEED);
+	check(umunmap(addr, 0) == 0);
+}
+
+/* Before this process uses the library. */
+static void test_full_shm(void)
+{
+	if (geteuid() == 0)
+		check_exits(run_child(read_without_shm, NULL), 0);
+}
+
+static void test_borders(void)
+{
+	uint8_t *addr;
+
+	if (geteuid() != 0)
+		return;
+	addr = map_path(path, BUDGET, BUDGET);
+	check_bytes(addr, BUDGET, 0, SEED);
+	check_exits(run_child(read_as_nobody, NULL), 0);
+	check_exits(run_child(read_in_container, NULL), 0);
+	check(umunmap(addr, 0) == 0);
+}
+
 /* ---- More readers than memory ---- */
 
 #define CROWD 6
@@ -458,6 +533,12 @@ static void read_at_random(void *arg)
 		size_t len = next_random(&random) % (2 * SEG);
 
 		len = len < SIZE - at ? len : SIZE - at;
+		/* The pins of all processes are less than half of the budget. */
+		if (len && next_random(&random) % 8 == 0) {
+			check(umpin(addr + at, len, PROT_READ) == 0);
+			write_from(addr + at, len);
+			check(umunpin(addr + at, len) == 0);
+		}
 		check_bytes(addr + at, len, at, SEED);
 		report->done++;
 	}
@@ -510,17 +591,21 @@ int main(int argc, char **argv)
 	printf("seed %" PRIu64 "\n", seed);
 	fflush(stdout);
 	file_fill(fd, 0, SIZE, 0, SEED);
+	/* Another user reads it, too. */
+	check(fchmod(fd, 0644) == 0 && chmod(temp_dir(), 0711) == 0);
 	close(fd);
 	report = mmap(NULL, sizeof(*report), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	check(report != MAP_FAILED);
 	/* These set variables, which the library reads once. */
 	test_setting();
 	test_limit();
+	test_full_shm();
 	test_small();
 	test_in_order();
 	test_change();
 	test_refusals();
 	test_fork();
+	test_borders();
 	test_prefetch();
 	test_pins();
 	test_crowd(seed);

@@ -181,11 +181,20 @@ static void *advise_and_count(void *arg)
 	struct worker *w = arg;
 	struct run *r = w->run;
 
+	unsigned tiers = (unsigned)stat_of(NULL).tiers;
+
 	while (!atomic_load(r->stop)) {
 		uint64_t dice = next_random(&w->random);
 		size_t from = next_random(&w->random) % r->size;
 		size_t len = next_random(&w->random) % (r->size - from) % (r->size / 4 + 1) + 1;
 		struct umstat st;
+
+		if (tiers) {
+			check(umadvise(r->base + from, len, UMMAP_ADV_ANY_TIER) == 0);
+			check(umadvise(r->base + from, len,
+				       UMMAP_ADV_TIER + (int)((dice >> 16) % tiers)) == 0 ||
+			      errno == ENOSPC);
+		}
 
 		check(umadvise(r->base + from, len, advices[dice % 7]) == 0);
 		st = stat_of(r->base);
@@ -275,7 +284,7 @@ static void run(void *arg)
 {
 	struct run *r = arg;
 	atomic_bool stop = false;
-	struct umstat st;
+	struct umstat st, all;
 	uint64_t done;
 	void *addr;
 
@@ -294,6 +303,7 @@ static void run(void *arg)
 	r->base = addr;
 	done = work(r);
 	st = stat_of(addr);
+	all = stat_of(NULL);
 	check(umunmap(addr, 1) == 0);
 	check(file_size(r->fd) == r->size);
 	if (r->shared)
@@ -305,6 +315,11 @@ static void run(void *arg)
 	       policies[r->policy], r->seg_size, r->shared ? "counters" : "records", done,
 	       st.evictions, st.inactive_hits);
 	check(st.evictions > 0);
+	for (uint64_t i = 0; i < all.tiers; i++)
+		printf("tier %" PRIu64 ": %" PRIu64 " loads, %" PRIu64 " promotions, %" PRIu64
+		       " demotions, %" PRIu64 " hits\n", i, all.tier_loads[i],
+		       all.tier_promotions[i], all.tier_demotions[i], all.tier_hits[i]);
+	check(!all.tiers || all.tier_demotions[0] > 0);
 }
 
 static uint64_t choose_seed(int argc, char **argv)

@@ -920,6 +920,14 @@ static int far_write(void *h, const void *buf, size_t len, uint64_t off)
 	return 0;
 }
 
+/* All requests of a flight end before the flush that follows it. */
+static int far_flush(void *h, uint64_t off, uint64_t len)
+{
+	(void)h, (void)off, (void)len;
+	check(!far_meets || far_writers == 0, "%u writes are under way", far_writers);
+	return 0;
+}
+
 static const struct ummap_driver far_driver = {
 	.struct_size = sizeof(far_driver),
 	.abi = UMMAP_DRIVER_ABI,
@@ -929,6 +937,7 @@ static const struct ummap_driver far_driver = {
 	.close = far_close,
 	.read = far_read,
 	.write = far_write,
+	.flush = far_flush,
 };
 
 static void *open_far(struct ummap_driver *d, const char *keys)

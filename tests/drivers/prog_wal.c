@@ -212,7 +212,8 @@ static void commit_and_die(void *arg)
 	umask(077);
 	words = map_store("?wal.keep=3", 0);
 	check(stat(log_path, &st) == 0 && (st.st_mode & 0777) == 0664, "%o", st.st_mode);
-	check_exits(run_child(open_too, &self), 0);
+	if (!ADDRESS_SANITIZED)
+		check_exits(run_child(open_too, &self), 0);
 	for (uint64_t version = 1; version <= 4; version++) {
 		uint64_t oldest, newest;
 

@@ -5,6 +5,7 @@
  * tests damage logs, and check the length of logs.
  */
 #include <criterion/criterion.h>
+#include <pthread.h>
 
 #include "drivers/overlay/background.h"
 #include "overlay_file.h"
@@ -429,4 +430,41 @@ Test(wal_log, keeps_its_commits)
 	check_commit(BASE + 41, 50, 99);
 	check(driver.close(h) == 0);
 	check_bytes_of_store(50, 99);
+}
+
+static struct overlay *limited;
+static unsigned reading;       /* ticket of a reader of `limited` */
+
+static void *leave_when_asked(void *arg)
+{
+	const struct background *b = &((struct background_handle *)limited)->background;
+
+	(void)arg;
+	while (b->asked == 0)
+		pause_ms(1);
+	overlay_leave(limited, reading);
+	return NULL;
+}
+
+/* At wal.size, a write waits for readers of blocks that were written again. */
+Test(wal_log, waits_for_readers_at_its_limit)
+{
+	struct ummap_driver driver = { .struct_size = sizeof(driver) };
+	struct overlay_head head = good_head();
+	struct ummap_geom geom;
+	pthread_t thread;
+	char uri[400];
+	void *h;
+
+	make_log(&head);
+	check(truncate(store, 50 * OVERLAY_BLOCK) == 0);
+	snprintf(uri, sizeof(uri), "wal+posix:%s?wal.size=300K", store);
+	check(ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) == 0, "%s", umerrormsg());
+	limited = h;
+	reading = overlay_enter(limited);
+	check(pthread_create(&thread, NULL, leave_when_asked, NULL) == 0);
+	for (int i = 0; i < 200; i++)
+		write_blocks(&driver, h, 0, 1, i);
+	check(pthread_join(thread, NULL) == 0);
+	check(driver.close(h) == 0);
 }

@@ -692,8 +692,8 @@ static void check_large_result(ummr_job *job, bool is_skewed)
 /* A pair takes 136 bytes in a bucket, or 144 as a group. Each pair comes twice. */
 static void test_out_of_core(bool is_skewed)
 {
-	uint64_t bytes = (SANITIZED ? 2 : 8) * LIMIT * (uint64_t)ranks / (is_skewed ? 4 : 2) / 136 /
-			 64;
+	uint64_t limits = SANITIZED ? 2 : 8,
+		 bytes = limits * LIMIT * (uint64_t)ranks / (is_skewed ? 4 : 2) / 136 / 64;
 	struct ummr_config c = UMMR_CONFIG_INIT;
 	char input[400];
 	const char *inputs[] = { strcpy(input, path_of("input")), NULL };

@@ -20,7 +20,7 @@ static void take_all(uint32_t *frames)
 	frame_start(1 << 20);
 	class = frame_find_class(&type, false, SEG);
 	for (size_t i = 0; i < FRAMES; i++) {
-		frames[i] = frame_take(class, BUDGET);
+		frames[i] = frame_take(class, 1, BUDGET);
 		cr_assert_neq(frames[i], FRAME_NONE);
 	}
 }
@@ -41,11 +41,11 @@ static void give_shuffled(uint32_t *frames, size_t n)
 /* Takes the frames of a huge page. Returns the first one. */
 static uint32_t take_block(void)
 {
-	uint32_t first = frame_take(class, BUDGET);
+	uint32_t first = frame_take(class, 1, BUDGET);
 
 	cr_assert_eq(first % FRAMES_PER_BLOCK, 0, "%u", first);
 	for (uint32_t i = 1; i < FRAMES_PER_BLOCK; i++)
-		cr_assert_eq(frame_take(class, BUDGET), first + i);
+		cr_assert_eq(frame_take(class, 1, BUDGET), first + i);
 	return first;
 }
 
@@ -78,16 +78,16 @@ Test(blocks, breaks_few)
 	other = take_block();
 	frame_free(first + 3);
 	frame_free(other + 1);
-	cr_expect_eq(frame_take(class, BUDGET), other + 1);
-	cr_expect_eq(frame_take(class, BUDGET), first + 3);
+	cr_expect_eq(frame_take(class, 1, BUDGET), other + 1);
+	cr_expect_eq(frame_take(class, 1, BUDGET), first + 3);
 	for (uint32_t i = 0; i < FRAMES_PER_BLOCK - 1; i++)
 		frame_free(first + (i * 3) % FRAMES_PER_BLOCK);
-	cr_expect_eq(frame_take(class, BUDGET) / FRAMES_PER_BLOCK, first / FRAMES_PER_BLOCK,
+	cr_expect_eq(frame_take(class, 1, BUDGET) / FRAMES_PER_BLOCK, first / FRAMES_PER_BLOCK,
 		     "it lacks one");
 	frame_free(first + (FRAMES_PER_BLOCK - 2) * 3 % FRAMES_PER_BLOCK);
 	frame_free(first + (FRAMES_PER_BLOCK - 1) * 3 % FRAMES_PER_BLOCK);
 	frame_free(other + 2);
-	cr_expect_eq(frame_take(class, BUDGET), other + 2, "what is whole comes last");
+	cr_expect_eq(frame_take(class, 1, BUDGET), other + 2, "what is whole comes last");
 	cr_expect_eq(take_block(), first);
 }
 
@@ -102,13 +102,13 @@ Test(blocks, takes_a_whole_one)
 		if (i % FRAMES_PER_BLOCK || i == 2 * FRAMES_PER_BLOCK)
 			frame_free(frames[i]);
 	}
-	first = frame_take_whole(class);
+	first = frame_take_whole(class, 1);
 	cr_expect_eq(first, frames[2 * FRAMES_PER_BLOCK]);
-	cr_expect_eq(frame_take_whole(class), FRAME_NONE);
+	cr_expect_eq(frame_take_whole(class, 1), FRAME_NONE);
 	cr_expect_eq(frame_used(), BLOCKS - 1 + FRAMES_PER_BLOCK);
 	for (uint32_t i = 0; i < FRAMES_PER_BLOCK; i++)
 		frame_free(first + i);
-	cr_expect_eq(frame_take_whole(class), first);
+	cr_expect_eq(frame_take_whole(class, 1), first);
 }
 
 Test(blocks, ages)

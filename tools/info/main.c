@@ -5,6 +5,7 @@
  * Each probe runs in a child, because a driver or an engine could crash or change the process.
  */
 #include <dirent.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -17,9 +18,11 @@
 #include "../tool.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "io/plugin.h"
 #include "budget/budget.h"
 #include "budget/machine.h"
+#include "memory/tiers.h"
 #include "node/registry.h"
 
 #define PROBE_BYTES (1 << 20)
@@ -389,6 +392,23 @@ static void print_memory(void)
 	print_registry(path);
 }
 
+/* The nodes of which UMMAP_TIERS can make tiers, with the attributes that the firmware tells. */
+static void print_tiers(void)
+{
+	struct memory_node nodes[MAX_NODES];
+	unsigned n = tiers_read_nodes(NULL, nodes, MAX_NODES);
+	char name[32];
+
+	begin_section("tiers");
+	for (unsigned i = 0; i < n; i++) {
+		snprintf(name, sizeof(name), "node:%u", nodes[i].number);
+		print_item(name, nodes[i].bandwidth && nodes[i].latency ?
+			   "%s, %" PRIu64 " bytes, %" PRIu64 " MB/s, %" PRIu64 " ns" :
+			   "%s, %" PRIu64 " bytes, bandwidth and latency unknown", nodes[i].kind,
+			   nodes[i].bytes, nodes[i].bandwidth, nodes[i].latency);
+	}
+}
+
 static bool is_of_libummap(const char *variable)
 {
 	static const char *const prefixes[] = { "UMMAP_", "UMRUN_", "UMALLOC_", "UMOBJECT_",
@@ -468,6 +488,7 @@ int main(int argc, char **argv)
 	good = print_environment();
 	if (good) {
 		print_memory();
+		print_tiers();
 		print_engines();
 		good = print_drivers();
 		snprintf(reason, sizeof(reason), "%s", good ? "" : fail_message());
@@ -479,6 +500,6 @@ int main(int argc, char **argv)
 	end_section();
 	fputs(json ? "}\n" : "", stdout);
 	if (!good)
-		refuse("cannot try drivers%s: %s", sections < 6 ? " and engines" : "", reason);
+		refuse("cannot try drivers%s: %s", sections < 7 ? " and engines" : "", reason);
 	return EXIT_SUCCESS;
 }

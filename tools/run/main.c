@@ -83,6 +83,14 @@ static void set_engine(const char *text)
 	set("UMMAP_ENGINE", text);
 }
 
+/* Only frames of the engine segv move between tiers. */
+static void set_tiers(const char *text)
+{
+	set("UMMAP_TIERS", text);
+	if (!getenv("UMMAP_ENGINE"))
+		set("UMMAP_ENGINE", "segv");
+}
+
 /* The paths are those of the files that the program maps. */
 static const char *check_driver(const char *text)
 {
@@ -188,7 +196,7 @@ static void try_options(const char *driver, const char *policy)
 
 int main(int argc, char **argv)
 {
-	const char *driver = NULL, *policy = NULL, *heap = NULL;
+	const char *driver = NULL, *policy = NULL, *heap = NULL, *tiers = NULL;
 	int option;
 
 	tool_begin(EXIT_OWN_ERROR);
@@ -202,6 +210,7 @@ int main(int argc, char **argv)
 		case OPTION_POLICY: add_option("policy", policy = optarg); break;
 		case OPTION_DRIVER: add_option("driver", driver = check_driver(optarg)); break;
 		case OPTION_ENGINE: set_engine(optarg); break;
+		case OPTION_TIERS: tiers = optarg; break;
 		case OPTION_ONLY: add_option("only", optarg); break;
 		case OPTION_MIN: add_size("min", optarg); break;
 		case OPTION_HEAP: add_folder(heap = optarg); break;
@@ -218,6 +227,8 @@ int main(int argc, char **argv)
 		return EXIT_OWN_ERROR;
 	}
 	set_group();
+	if (tiers)
+		set_tiers(tiers);
 	try_options(driver, policy);
 	program_check(argv[optind]);
 	preload(heap ? "libumrun-heap" : "libumrun");

@@ -87,7 +87,7 @@ void line_process(char line[LINE_MAX_LEN], const struct process *p)
 
 void line_map(char line[LINE_MAX_LEN], const struct row *map)
 {
-	char size[16], seg[16], load[16];
+	char size[16], seg[16], load[16], left[16];
 	size_t len = strlen(map->name), at;
 
 	print_bytes(size, sizeof(size), (double)map->size);
@@ -99,6 +99,10 @@ void line_map(char line[LINE_MAX_LEN], const struct row *map)
 	if (map->transfer_bytes > map->seg_size) {
 		print_bytes(load, sizeof(load), (double)map->transfer_bytes);
 		at = append(line, at, ", loads of %s", load);
+	}
+	if (map->commit_bytes) {
+		print_bytes(left, sizeof(left), (double)map->commit_bytes);
+		at = append(line, at, ", commit of %s left", left);
 	}
 	if (map->sharers)
 		append(line, at, ", node copy of %" PRIu64 " process%s", map->sharers,
@@ -125,6 +129,19 @@ static void print_maps(FILE *f, const struct process *p)
 		fprintf(f, "%s\n", line_more(line, p));
 }
 
+static void print_tiers(FILE *f, const struct umstat *st)
+{
+	for (unsigned i = 0; i < st->tiers; i++) {
+		char bytes[16];
+
+		print_bytes(bytes, sizeof(bytes), (double)st->tier_bytes[i]);
+		fprintf(f, "%7s tier %u: %s; loads %" PRIu64 ", promotions %" PRIu64
+			", demotions %" PRIu64 ", hits %" PRIu64 "\n", "", i, bytes,
+			st->tier_loads[i], st->tier_promotions[i], st->tier_demotions[i],
+			st->tier_hits[i]);
+	}
+}
+
 void print_text(FILE *f, const struct view *view, const struct options *o)
 {
 	char line[LINE_MAX_LEN];
@@ -140,6 +157,7 @@ void print_text(FILE *f, const struct view *view, const struct options *o)
 			continue;
 		line_process(line, p);
 		fprintf(f, "%s\n", line);
+		print_tiers(f, &p->page.st);
 		if (o->maps)
 			print_maps(f, p);
 	}
@@ -171,10 +189,22 @@ static void json_map(FILE *f, const struct row *map)
 	fprintf(f, "{");
 	json_string(f, "name", map->name);
 	fprintf(f, ", \"base\": %" PRIu64 ", \"size\": %" PRIu64 ", \"seg_size\": %" PRIu64
-		", \"transfer_bytes\": %" PRIu64 ", \"sharers\": %" PRIu64, map->base, map->size,
-		map->seg_size, map->transfer_bytes, map->sharers);
+		", \"transfer_bytes\": %" PRIu64 ", \"commit_bytes\": %" PRIu64 ", \"sharers\": %"
+		PRIu64, map->base, map->size, map->seg_size, map->transfer_bytes,
+		map->commit_bytes, map->sharers);
 	json_values(f, map, BUDGET);
 	fprintf(f, "}");
+}
+
+static void json_tiers(FILE *f, const struct umstat *st)
+{
+	fprintf(f, ", \"tiers\": [");
+	for (unsigned i = 0; i < st->tiers; i++)
+		fprintf(f, "%s{\"bytes\": %" PRIu64 ", \"loads\": %" PRIu64 ", \"promotions\": %"
+			PRIu64 ", \"demotions\": %" PRIu64 ", \"hits\": %" PRIu64 "}",
+			i ? ", " : "", st->tier_bytes[i], st->tier_loads[i],
+			st->tier_promotions[i], st->tier_demotions[i], st->tier_hits[i]);
+	fprintf(f, "]");
 }
 
 static void json_process(FILE *f, const struct process *p)
@@ -184,6 +214,7 @@ static void json_process(FILE *f, const struct process *p)
 	fprintf(f, ", \"mode\": \"%s\", \"limit\": %" PRIu64 ", \"mappings\": %u",
 		p->dynamic ? "dynamic" : "static", p->limit, p->mappings);
 	json_values(f, &p->self, PID);
+	json_tiers(f, &p->page.st);
 	fprintf(f, ", \"maps\": [");
 	for (unsigned i = 0; i < p->shown; i++) {
 		fprintf(f, i ? ",\n    " : "\n    ");

@@ -145,6 +145,14 @@ static const struct registry_map *find_map(const struct registry_page *page, uin
 	return NULL;
 }
 
+static struct umstat counters_of(const struct registry_map *map)
+{
+	struct umstat st = { 0 };
+
+	memcpy(&st, map->st, sizeof(map->st));
+	return st;
+}
+
 static void fill_maps(struct process *p, double seconds)
 {
 	p->mappings = p->page.count;
@@ -152,14 +160,16 @@ static void fill_maps(struct process *p, double seconds)
 	for (unsigned i = 0; i < p->shown; i++) {
 		const struct registry_map *map = &p->page.map[i],
 					  *before = find_map(&p->before, map->base);
+		struct umstat st = counters_of(map), old = counters_of(before ? before : map);
 
-		fill_row(&p->map[i], &map->st, before ? &before->st : NULL, before ? seconds : 0);
+		fill_row(&p->map[i], &st, &old, before ? seconds : 0);
 		copy_name(p->map[i].name, map->name);
 		p->map[i].base = map->base;
 		p->map[i].size = map->size;
 		p->map[i].seg_size = map->seg_size;
 		p->map[i].sharers = map->sharers;
-		p->map[i].transfer_bytes = map->st.transfer_bytes;
+		p->map[i].transfer_bytes = st.transfer_bytes;
+		p->map[i].commit_bytes = st.commit_bytes;
 	}
 }
 

@@ -46,6 +46,7 @@ struct row {
 	uint64_t base, size, seg_size; /* mappings only: address, bytes, bytes of a segment */
 	uint64_t sharers;          /* mappings only: processes of its node copy; 0: no copy */
 	uint64_t transfer_bytes;   /* mappings only: bytes that a fault loads at most */
+	uint64_t commit_bytes;     /* mappings only: bytes that a commit has yet to write */
 };
 
 struct process {

@@ -212,6 +212,7 @@ class Options:
     engine: Optional[str] = None
     on_full: Optional[str] = None
     node_cache: bool = False
+    tiers: Optional[str] = None
 
     def __post_init__(self) -> None:
         """Raise ValueError or TypeError before a store is opened, which may empty it."""

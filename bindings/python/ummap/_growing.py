@@ -73,7 +73,7 @@ class GrowingFile(MappingFile):
         mapping = Mapping(self._name, size, 0, self._is_writer, False, flags, segment,
                           options.policy, parse_limit(options.limit, "limit"),
                           parse_engine(options.engine), -1,
-                          parse_on_full(options.on_full or "sigbus"), self._name)
+                          parse_on_full(options.on_full or "sigbus"), options.tiers, self._name)
         mapping._segment = max(segment, PAGE_BYTES)
         register(mapping, dict(store=self._name, mode="a", offset=0, size=size, options=options))
         return mapping

@@ -79,7 +79,8 @@ def load(file: Any, mmap_mode: Optional[str] = None, *, dtype: Any = None, shape
          order: str = "C", max_header_size: int = _DEFAULT_MAX_HEADER_BYTES, limit: Size = None,
          segment: Size = None, policy: Optional[str] = None, advice: Optional[str] = None,
          writers: bool = False, kernel: bool = False, engine: Optional[str] = None,
-         on_full: Optional[str] = None, node_cache: bool = False) -> memmap:
+         on_full: Optional[str] = None, node_cache: bool = False,
+         tiers: Optional[str] = None) -> memmap:
     """Map an array in the format of `numpy.save` (.npy), as `numpy.load` does with `mmap_mode`.
 
     Parameters
@@ -100,7 +101,7 @@ def load(file: Any, mmap_mode: Optional[str] = None, *, dtype: Any = None, shape
         Row-major or column-major order, for 'w+'. Other modes take the order of the file.
     max_header_size : int
         The largest header that is read, in bytes, as for `numpy.load`.
-    limit, segment, policy, advice, writers, kernel, engine, on_full, node_cache
+    limit, segment, policy, advice, writers, kernel, engine, on_full, node_cache, tiers
         As for `memmap`.
 
     Returns
@@ -135,7 +136,7 @@ def load(file: Any, mmap_mode: Optional[str] = None, *, dtype: Any = None, shape
     """
     mode = parse_mode("r" if mmap_mode is None else mmap_mode)
     options = Options(limit, segment, policy, advice, writers, kernel, engine, on_full,
-                      node_cache)
+                      node_cache, tiers)
     file = file if is_uri(file) or isinstance(file, os.PathLike) else os.fsdecode(file)
     if shape is not None:
         shape = shape if isinstance(shape, (tuple, list)) else (shape,)

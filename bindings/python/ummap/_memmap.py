@@ -95,6 +95,9 @@ class memmap(_ummap.Array):
         the same file with this argument: together they read the file once, and `limit` of the first
         of them counts for all. For mode 'r' and files without filters (ummap-node(7)). System
         calls that take the array as plain bytes raise OSError (EOPNOTSUPP): give them a copy.
+    tiers : str
+        The tiers of UMMAP_TIERS that the array may be in, "hbm,dram" (ummap-tiers(7)). Default:
+        all.
 
     Attributes
     ----------
@@ -186,10 +189,11 @@ class memmap(_ummap.Array):
                 shape: Any = None, order: str = "C", *, limit: Size = None, segment: Size = None,
                 policy: Optional[str] = None, advice: Optional[str] = None, writers: bool = False,
                 kernel: bool = False, engine: Optional[str] = None,
-                on_full: Optional[str] = None, node_cache: bool = False) -> "memmap":
+                on_full: Optional[str] = None, node_cache: bool = False,
+                tiers: Optional[str] = None) -> "memmap":
         mode = parse_mode(mode)
         options = Options(limit, segment, policy, advice, writers, kernel, engine, on_full,
-                          node_cache)
+                          node_cache, tiers)
         if mode == "w+" and shape is None:
             raise ValueError("shape must be given with mode 'w+'")
         descr = np.dtype(dtype)

@@ -110,7 +110,7 @@ class Store:
         flags |= _ummap.NODE if options.node_cache else 0
         arguments = dict(segment=segment, policy=options.policy, limit=limit,
                          engine=parse_engine(options.engine),
-                         on_full=parse_on_full(options.on_full))
+                         on_full=parse_on_full(options.on_full), tiers=options.tiers)
         try:
             mapping = self._map_first_uri(size, offset, flags, arguments)
         except OSError as error:
@@ -219,7 +219,7 @@ def open(store: Any, mode: str = "r", offset: int = 0, size: Size = None,  # noq
          *, limit: Size = None, segment: Size = None, policy: Optional[str] = None,
          advice: Optional[str] = None, writers: bool = False, kernel: bool = False,
          engine: Optional[str] = None, on_full: Optional[str] = None,
-         node_cache: bool = False, grows: bool = False) -> Any:
+         node_cache: bool = False, tiers: Optional[str] = None, grows: bool = False) -> Any:
     """Map a file, or the store that a URI names, as bytes.
 
     Parameters
@@ -233,7 +233,7 @@ def open(store: Any, mode: str = "r", offset: int = 0, size: Size = None,  # noq
     size : int or str
         The number of bytes, ``1 << 30`` or ``"1G"``. None: all bytes to the end of the store. A
         writable mapping makes a shorter file longer.
-    limit, segment, policy, advice, writers, kernel, engine, on_full, node_cache
+    limit, segment, policy, advice, writers, kernel, engine, on_full, node_cache, tiers
         As for `ummap.memmap`.
     grows : bool
         True: return a file object (`io.RawIOBase`) instead, which can become longer and shorter.
@@ -281,10 +281,10 @@ def open(store: Any, mode: str = "r", offset: int = 0, size: Size = None,  # noq
             raise ValueError("offset, size, advice, writers, kernel and node_cache cannot be given "
                              "with grows=True")
         return GrowingFile(store, mode, Options(limit, segment, policy, None, False, False, engine,
-                                                on_full))
+                                                on_full, False, tiers))
     mode = parse_mode(mode)
     options = Options(limit, segment, policy, advice, writers, kernel, engine, on_full,
-                      node_cache)
+                      node_cache, tiers)
     if offset < 0 or offset % PAGE_BYTES:
         raise ValueError(f"offset is {offset}: it must be a multiple of the page size, "
                          f"{PAGE_BYTES} bytes")

@@ -926,13 +926,14 @@ struct opening {
 static int parse_opening(PyObject *args, PyObject *kwargs, struct opening *o, PyObject **name)
 {
 	static char *words[] = { "uri", "size", "offset", "writable", "keep", "flags", "segment",
-				 "policy", "limit", "engine", "fd", "on_full", "name",
+				 "policy", "limit", "engine", "fd", "on_full", "tiers", "name",
 				 NULL };
 
-	return PyArg_ParseTupleAndKeywords(args, kwargs, "snLppIKzKiiiO", words, &o->uri, &o->size,
+	return PyArg_ParseTupleAndKeywords(args, kwargs, "snLppIKzKiiizO", words, &o->uri, &o->size,
 					   &o->offset, &o->writable, &o->keep, &o->attr.flags,
 					   &o->segment, &o->attr.policy, &o->limit, &o->attr.engine,
-					   &o->fd, &o->attr.on_full, name);
+					   &o->fd, &o->attr.on_full, &o->attr.tiers,
+					   name);
 }
 
 static PyObject *mapping_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)

@@ -10,6 +10,7 @@
 #include "paging/residency/neighbors.h"
 #include "paging/residency/readahead.h"
 #include "paging/residency/recycle.h"
+#include "paging/residency/tiering.h"
 #include "base/scratch.h"
 #include "engine/engine.h"
 #include "engine/messages.h"
@@ -339,6 +340,46 @@ void seg_put_back(struct mapping *map, struct seg *s)
 	cache_insert(&map->member, s, seg_has(s, SEG_DIRTY) ? UMMAP_EV_WRITE : UMMAP_EV_READ);
 }
 
+/* Copies a resident segment to a frame, and maps that in place of the old one. The segment loses
+ * its rights before the copy, so that no thread stores to a page that is copied already, and the
+ * frame gets its final rights before it is visible. *mapped: whether the frame is in the slot. */
+static bool move_resident(struct mapping *map, size_t i, struct seg *s, uint32_t frame,
+			  bool *mapped)
+{
+	bool writable = seg_has(s, SEG_WRITABLE);
+	size_t len = map_slot_len(map, i);
+
+	if (map->engine->unmap(map->engine, map_slot(map, i), frame_addr(s->frame), len, writable,
+			       seg_has(s, SEG_EXPOSED)) < 0)
+		return false;
+	frame_note_unmapped(s->frame, 1, writable);
+	memcpy(frame_addr(frame), frame_addr(s->frame), len);
+	*mapped = map_frame(map, i, frame, frame_addr(frame), writable) == 0;
+	return true;
+}
+
+uint32_t seg_move(struct mapping *map, size_t i, struct seg *s, uint32_t frame)
+{
+	uint32_t old = s->frame;
+	bool mapped = true;
+
+	if (make_frame_writable(map, frame) < 0)
+		return FRAME_NONE;
+	frame_use_blank(frame);
+	if (seg_has(s, SEG_INACTIVE))
+		memcpy(frame_addr(frame), frame_addr(old), map_slot_len(map, i));
+	else if (!move_resident(map, i, s, frame, &mapped))
+		return FRAME_NONE;
+	s->frame = frame;
+	if (!mapped) {
+		cache_remove(&map->member, s);
+		seg_change(s, SEG_WRITABLE, SEG_INACTIVE);
+		cache_deactivate(&map->member, s, seg_has(s, SEG_DIRTY) ? INACTIVE_DIRTY :
+				 INACTIVE_CLEAN);
+	}
+	return old;
+}
+
 /* ---- Faults, pins, eviction, migration ---- */
 
 /* Whether segment s can become resident together with `first`, which was read ahead. */
@@ -395,7 +436,7 @@ static int install_segment(struct mapping *map, size_t i, struct seg *s, uint32_
 			   bool write, int err)
 {
 	if (!err) {
-		s->frame = frame;
+		tiering_set_frame(map, s, frame);
 		seg_change(s, 0, SEG_VALID);
 		map_touch(map, i);
 		err = map_segment(map, i, s, from, write);
@@ -454,6 +495,8 @@ int seg_fault(struct mapping *map, size_t i, bool write)
 	do
 		err = serve_locked(map, i, s, write);
 	while (err == -ENOMEM && evict_unmap_for_vma_limit(map));
+	if (map->tiers && !err)
+		tiering_note_use(map, i, s);
 	map_unlock(map, i, s);
 	return err;
 }
@@ -608,7 +651,7 @@ static int load_inactive(struct mapping *map, size_t i, struct seg *s)
 		evict_return_frame(map, frame);
 		return err;
 	}
-	s->frame = frame;
+	tiering_set_frame(map, s, frame);
 	seg_change(s, 0, SEG_VALID | SEG_INACTIVE);
 	map_touch(map, i);
 	cache_deactivate(&map->member, s, INACTIVE_FIRST);

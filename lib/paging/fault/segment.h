@@ -71,6 +71,10 @@ int seg_deactivate(struct mapping *map, size_t i, struct seg *s);
 /* Makes n neighbors inactive, for which the rules of seg_unmap hold. On failure nothing has
  * changed. */
 int seg_deactivate_cluster(struct mapping *map, size_t i, struct seg **list, unsigned n);
+/* Moves the contents of a valid segment without pins, of a mapping that is not shared and whose
+ * frames move as a whole, to a frame that the caller has taken. Returns the old frame; or
+ * FRAME_NONE, after which nothing has changed. */
+uint32_t seg_move(struct mapping *map, size_t i, struct seg *s, uint32_t frame);
 /* Puts a resident segment back into the list of its policy, as one that was just mapped. */
 void seg_put_back(struct mapping *map, struct seg *s);
 

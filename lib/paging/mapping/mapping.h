@@ -104,6 +104,12 @@ struct stream {
 	uint64_t used;             /* when it last continued (stream_clock) */
 };
 
+/* Segments that stay in one tier (tiering.c). Any thread may read them. */
+struct tier_range {
+	_Atomic size_t first, last; /* segments [first, last) */
+	_Atomic unsigned tier;     /* their tier; tier_count: the entry is unused */
+};
+
 /* paging/residency */
 struct map_residency {
 	_Atomic int advice;        /* UMMAP_ADV_NORMAL, RANDOM or SEQUENTIAL */
@@ -124,6 +130,8 @@ struct map_residency {
 				      them */
 	uint64_t movements;        /* loads and evictions up to the last look of assemble.c */
 	size_t next_assemble;      /* segment at which assemble.c continues */
+	struct tier_range tier_ranges[MAX_TIER_RANGES]; /* changed under stream_lock */
+	_Atomic unsigned tier_range_count;
 };
 
 /* paging/sync, sync.c: bytes that were written and may not be durable. */
@@ -165,6 +173,8 @@ struct mapping {
 	size_t segs;             /* number of segments */
 	const struct engine *engine; /* engine, which reports accesses to absent segments */
 	struct frame_class *frames; /* class of the frames of segments and twins */
+	unsigned tiers;          /* tiers that its frames may be in, a bit for each; 0: the process
+				    has no tiers */
 	bool writable;           /* whether the program may store to the mapping */
 	bool bulk;               /* whether neighbours are written together */
 	bool shared;             /* whether other processes may access its segments */
@@ -271,6 +281,15 @@ static inline struct mapping *map_of(struct member *m)
 static inline struct account *map_account(const struct mapping *map)
 {
 	return map->member.group->account;
+}
+
+/* The places of frames for a fault that the calling thread serves. The memory of copied frames
+ * comes with the copy, from the node of the thread that makes it. */
+static inline unsigned map_places(const struct mapping *map)
+{
+	if (map->tiers)
+		return map->tiers;
+	return frames_are_copied(map->frames) ? 1 : 1u << place_of_thread();
 }
 
 /* Bytes of the frames that a segment needs at most. */

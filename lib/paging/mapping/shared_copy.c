@@ -225,11 +225,13 @@ static void trim_excess(struct shared_copy *c)
 		nodecopy_trim(&c->node.view);
 }
 
-static size_t count_parts(void)
+void copy_count_parts(void)
 {
 	struct mapping *map;
 	size_t sum = 0;
 
+	if (!open_copies && !budget_copies())
+		return;
 	for (size_t n = 0; (map = map_nth(n)); n++) {
 		struct shared_copy *c = map->copy;
 
@@ -240,13 +242,16 @@ static size_t count_parts(void)
 		}
 		map_leave(map);
 	}
-	return sum;
+	budget_set_copies(sum);
 }
 
-static void give_all(void)
+unsigned copy_adjust(void)
 {
-	size_t count = max_size(open_copies, 1);
+	size_t count = open_copies;
 	struct mapping *map;
+
+	if (!count)
+		return ROUND_PERIOD_MS;
 
 	for (size_t n = 0; (map = map_nth(n)); n++) {
 		struct shared_copy *c = map->copy;
@@ -257,18 +262,7 @@ static void give_all(void)
 		}
 		map_leave(map);
 	}
-}
-
-unsigned copy_adjust(void)
-{
-	size_t sum = 0;
-
-	if (open_copies || budget_copies()) {
-		sum = count_parts();
-		budget_set_copies(sum);
-		give_all();
-	}
-	return sum && share_is_dynamic() ? COPY_ADJUST_MS : ROUND_PERIOD_MS;
+	return share_is_dynamic() ? COPY_ADJUST_MS : ROUND_PERIOD_MS;
 }
 
 /* ---- Loads ---- */

@@ -41,8 +41,9 @@ bool copy_lacks(const struct mapping *map, size_t i);
  * has too many pins. */
 int copy_pin(struct mapping *map, size_t i);
 void copy_unpin(const struct mapping *map, size_t i);
-/* For the background thread: counts this process's parts of its copies, and sets what it gives
- * them. Returns the time in ms until it should be called again. */
+/* For the background thread. copy_count_parts counts this process's parts of its copies in its
+ * budget. copy_adjust sets what it gives them, and returns the time in ms until the next call. */
+void copy_count_parts(void);
 unsigned copy_adjust(void);
 /* Bytes of the copy that count in this process, and the number of processes that have the copy: as
  * of the last copy_adjust. */

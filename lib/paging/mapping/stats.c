@@ -12,9 +12,11 @@
 #include "paging/mapping/shared_copy.h"
 #include "paging/residency/neighbors.h"
 #include "paging/residency/pagecache.h"
+#include "paging/residency/tiering.h"
 #include "paging/sync/commit.h"
 #include "paging/sync/sync.h"
 #include "paging/sync/writeback.h"
+#include "memory/tiers.h"
 #include "node/node.h"
 
 #include <inttypes.h>
@@ -25,6 +27,10 @@ static struct umstat ended;   /* counters of mappings that have ended */
 static _Atomic uint32_t lock;
 
 #define FIELD(name) { #name, offsetof(struct umstat, name) }
+#define TIER_FIELD(name, i) { "tier" #i "_" #name, offsetof(struct umstat, tier_##name[i]) }
+#define TIER(i) TIER_FIELD(bytes, i), TIER_FIELD(loads, i), TIER_FIELD(promotions, i), \
+		TIER_FIELD(demotions, i), TIER_FIELD(hits, i)
+#define TIER_FIELDS 5 /* fields of a tier, at the end of the table */
 
 static const struct {
 	const char *name;
@@ -38,12 +44,13 @@ static const struct {
 	FIELD(dirty_bytes), FIELD(pinned_bytes), FIELD(budget_bytes), FIELD(held_bytes),
 	FIELD(over_budget_peak), FIELD(mappings), FIELD(pagecache_bytes), FIELD(lost_bytes),
 	FIELD(waiting_bytes), FIELD(commit_bytes),
+	TIER(0), TIER(1), TIER(2), TIER(3),
 };
 
 void stats_print(const char *where, const struct umstat *st)
 {
 	bool text = strcmp(where, "1") == 0;
-	size_t n = sizeof(fields) / sizeof(*fields);
+	size_t n = sizeof(fields) / sizeof(*fields) - TIER_FIELDS * (UMMAP_MAX_TIERS - tier_count);
 	FILE *f = text ? stderr : fopen(where, "we");
 
 	if (!f) {
@@ -133,6 +140,7 @@ static void begin_sum(struct umstat *st)
 	st->budget_bytes = budget_bytes();
 	st->held_bytes = frame_held() + budget_copies();
 	st->over_budget_peak = budget_peak_excess();
+	tiering_count(st);
 }
 
 void stats_process(struct umstat *st)
@@ -155,16 +163,19 @@ void stats_forget(void)
 
 static void fill_row(const struct mapping *map, struct registry_map *row)
 {
+	struct umstat st = { 0 };
+
 	memset(row, 0, sizeof(*row));
 	row->base = (uintptr_t)map->range;
 	row->size = map->size;
 	row->seg_size = map->seg_size;
 	memcpy(row->name, map->name, sizeof(row->name));
-	stats_map(map, &row->st);
+	stats_map(map, &st);
 	if (map->copy) {
 		row->sharers = copy_sharers(map);
-		row->st.resident_bytes = copy_part(map);
+		st.resident_bytes = copy_part(map);
 	}
+	memcpy(row->st, &st, sizeof(row->st));
 }
 
 void stats_publish(void)

@@ -47,8 +47,9 @@ static unsigned per_huge(const struct mapping *map)
  * processes access, must stay. */
 static bool is_suitable(const struct mapping *map)
 {
-	return !map->in_place && frames_are_whole(map->frames) && !map->shared && !map->writers &&
-	       map->seg_size < HUGE_PAGE && per_huge(map) <= MAX_CLUSTER_SEGMENTS &&
+	return !map->in_place && !map->tiers && frames_are_whole(map->frames) && !map->shared &&
+	       !map->writers && map->seg_size < HUGE_PAGE &&
+	       per_huge(map) <= MAX_CLUSTER_SEGMENTS &&
 	       (uintptr_t)map->range % HUGE_PAGE == 0 && !sys_memory_is_locked;
 }
 
@@ -172,7 +173,8 @@ static bool assemble_locked(struct mapping *map, size_t first)
 		collapse_huge_page(map_slot(map, first));
 	if (!apart)
 		return true;
-	frame = frame_take_huge(map->frames, budget_batch_limit(map->member.least));
+	frame = frame_take_huge(map->frames, frame_place(frame),
+				budget_batch_limit(map->member.least));
 	if (frame != FRAME_NONE)
 		move_to_huge_page(map, first, frame);
 	return frame != FRAME_NONE;

@@ -17,6 +17,7 @@
 #include "paging/sync/sync.h"
 #include "budget/share.h"
 #include "paging/residency/pagecache.h"
+#include "paging/residency/tiering.h"
 #include "paging/fault/segment.h"
 #include "base/spare.h"
 #include "paging/sync/twin.h"
@@ -29,6 +30,7 @@
 /* A request for a frame, and its progress. */
 struct request {
 	struct mapping *map;
+	unsigned places; /* places of the frame; with tiers, only a preference */
 	bool ahead;      /* whether the frame is for readahead */
 	bool spare;      /* whether the request fails rather than wait, write or exceed a budget */
 	bool only_frees; /* whether every frame that is found is freed */
@@ -250,6 +252,15 @@ static void empty_frames(struct request *r, struct account *giver)
 		frame_free(frames[n]);
 }
 
+/* Whether a frame that a segment has given up can be used for the request. Without tiers, memory of
+ * another NUMA node is freed, so that the next frame can have memory of this one. */
+static bool frame_fits(const struct request *r, const struct mapping *from, uint32_t frame)
+{
+	return !r->only_frees && from->frames == r->map->frames &&
+	       (r->map->tiers || r->places >> frame_place(frame) & 1) &&
+	       (!r->to_free || budget_has_room(0, r->map->member.least));
+}
+
 /* Takes the frame of a clean inactive segment. If it returns true without a frame, something has
  * changed, and the caller must try again. */
 static bool reclaim_inactive(struct request *r, struct account *giver, enum cache_kind kind)
@@ -263,9 +274,7 @@ static bool reclaim_inactive(struct request *r, struct account *giver, enum cach
 	if (!s)
 		return false;
 	got = release_frame(map_of(m), s);
-	fits = !r->only_frees && map_of(m)->frames == r->map->frames &&
-	       (!r->to_free || budget_has_room(0, wanted->least)) &&
-	       (r->charged || account_has_room(giver, 0));
+	fits = frame_fits(r, map_of(m), got) && (r->charged || account_has_room(giver, 0));
 	/* The charge passes on with the frame, so that no other thread takes the room in a full
 	 * account. */
 	if (!fits || r->charged)
@@ -577,7 +586,7 @@ static void exceed_budget(struct request *r)
 		r->charged = true;
 		return;
 	}
-	r->frame = frame_take(r->map->frames, FRAME_ONE_MORE);
+	r->frame = frame_take(r->map->frames, r->places, FRAME_ONE_MORE);
 	if (r->frame == FRAME_NONE && !spare_release())
 		sched_yield();
 }
@@ -592,7 +601,8 @@ static bool lacks_clean_frames(const struct request *r)
 
 static uint32_t take_frame(struct mapping *map, bool ahead, bool spare)
 {
-	struct request r = { .map = map, .ahead = ahead, .spare = spare, .frame = FRAME_NONE,
+	struct request r = { .map = map, .places = map_places(map), .ahead = ahead,
+		.spare = spare, .frame = FRAME_NONE,
 		.to_free = FRAMES_FREED_PER_FAULT_OVER_BUDGET };
 	bool keeps_clean;
 	size_t limit;
@@ -604,11 +614,12 @@ static uint32_t take_frame(struct mapping *map, bool ahead, bool spare)
 		/* 2. A free frame, within the budget of the process. */
 		limit = budget_frame_limit(map->member.least);
 		if (limit && r.charged)
-			r.frame = frame_take(map->frames, limit);
+			r.frame = frame_take(map->frames, r.places, limit);
 		if (r.frame != FRAME_NONE)
 			break;
-		/* 3. The memory of free frames of other sizes. It may take many small ones. */
-		if (r.charged && frame_shrink(map->frames)) {
+		/* 3. The memory of free frames of other sizes and places. It may take many small
+		 * ones. */
+		if (r.charged && frame_shrink(map->frames, r.places)) {
 			tries = 0;
 			continue;
 		}
@@ -633,6 +644,8 @@ static uint32_t take_frame(struct mapping *map, bool ahead, bool spare)
 		account_refund(map_account(map), map->seg_size);
 	if (r.frame != FRAME_NONE && !r.over && map_account(map)->stuck)
 		map_account(map)->stuck = false;
+	if (r.frame != FRAME_NONE && map->tiers && !spare)
+		r.frame = tiering_improve(map, r.frame);
 	return r.frame;
 }
 
@@ -650,10 +663,11 @@ uint32_t evict_take_spare(struct mapping *map)
  * loss of one does not matter. */
 static void prepare_frame(struct mapping *map, struct account *giver)
 {
-	struct request r = { .map = map, .charged = true, .frame = FRAME_NONE };
+	struct request r = { .map = map, .places = map_places(map), .charged = true,
+			     .frame = FRAME_NONE };
 
 	if (giver->clean < MIN_INACTIVE_TO_PREPARE * map->seg_size ||
-	    frame_is_available(map->frames, 0))
+	    frame_is_available(map->frames, r.places, 0))
 		return;
 	if (!reclaim_inactive(&r, giver, CACHE_CLEAN) || r.frame == FRAME_NONE)
 		return;
@@ -666,7 +680,8 @@ void evict_replenish(struct mapping *map, unsigned n)
 	struct account *mine = map_account(map), *giver;
 	bool room = account_has_room(mine, map->seg_size);
 
-	if (room && frame_stock(map->frames, budget_frame_limit(map->member.least)))
+	if (room && frame_prepare_next(map->frames, map_places(map),
+				       budget_frame_limit(map->member.least)))
 		return;
 	giver = choose_giver(map, room);
 	if (!should_drop_clean(map, giver))
@@ -690,7 +705,7 @@ bool evict_shrink(struct mapping *map, size_t least, unsigned frames)
 		r.charged = !account_exceeds_limit(mine, map->member.least);
 		if (r.charged && !budget_excess(least))
 			break;
-		if (!frame_shrink(NULL) && !evict_step(&r))
+		if (!frame_shrink(NULL, 0) && !evict_step(&r))
 			return false;
 	}
 	return true;

@@ -264,7 +264,7 @@ static struct pagecache_run *reserve_run(struct mapping *map, size_t bytes)
 	while (!account_charge_pagecache(account, bytes)) {
 		bool is_full = !budget_has_total_room(bytes);
 
-		if (!(is_full && frame_shrink(NULL)) && !unmap_any_run(account))
+		if (!(is_full && frame_shrink(NULL, 0)) && !unmap_any_run(account))
 			return NULL;
 	}
 	while (!(run = take_unused_run())) {

@@ -19,6 +19,7 @@
 #include "paging/residency/evict.h"
 #include "paging/residency/pagecache.h"
 #include "paging/residency/recycle.h"
+#include "paging/residency/tiering.h"
 #include "paging/fault/segment.h"
 
 #include <stdlib.h>
@@ -111,7 +112,7 @@ static bool take_whole_page(struct mapping *map, uint32_t *frames, unsigned n)
 
 	if (!account_charge(map_account(map), n * map->seg_size))
 		return false;
-	first = frame_take_whole(map->frames);
+	first = frame_take_whole(map->frames, map_places(map));
 	if (first == FRAME_NONE) {
 		account_refund(map_account(map), n * map->seg_size);
 		return false;
@@ -189,7 +190,7 @@ static unsigned prepare_batch(struct mapping *map, const struct wanted *w, size_
 	*requests = 0;
 	for (unsigned k = 0; k < n; k++) {
 		recycle_note_load(map, list[k]);
-		list[k]->frame = frames[k];
+		tiering_set_frame(map, list[k], frames[k]);
 		*requests += seg_request(map, nth_segment(w, at + k), list[k],
 					 frame_addr(frames[k]), frame_use_blank(frames[k]),
 					 &io[*requests]);

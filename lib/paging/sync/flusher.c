@@ -16,6 +16,7 @@
 #include "paging/sync/commit.h"
 #include "paging/mapping/inplace.h"
 #include "paging/residency/pagecache.h"
+#include "paging/residency/tiering.h"
 #include "base/log.h"
 #include "paging/mapping/lookup.h"
 #include "paging/mapping/shared_copy.h"
@@ -124,7 +125,8 @@ static void make_round(void)
 		assemble_if_idle(map);
 		map_leave(map);
 	}
-	while (share_is_dynamic() && frame_shrink(NULL))
+	tiering_sample();
+	while (share_is_dynamic() && frame_shrink(NULL, 0))
 		;
 	if (++rounds % FRAME_AGE_ROUNDS == 0)
 		frame_age();
@@ -155,7 +157,7 @@ static int shrink_to_budget(int idle)
 	pagecache_shrink();
 	least = largest_least();
 	before = budget_excess(least);
-	while (budget_excess(least) && frame_shrink(NULL))
+	while (budget_excess(least) && frame_shrink(NULL, 0))
 		;
 	for (size_t n = 0; (map = map_nth(n)); n++) {
 		evict_shrink(map, least, SHRINK_STEPS);
@@ -173,8 +175,11 @@ static void *run(void *unused)
 	(void)unused;
 	node_attend();
 	for (;;) {
-		unsigned copies_wait = copy_adjust();
-		int wait = shrink_to_budget(min_size(copies_wait, share_adjust()));
+		int wait;
+
+		copy_count_parts();
+		wait = (int)share_adjust();
+		wait = shrink_to_budget((int)min_size((size_t)wait, copy_adjust()));
 
 		if (stall_release())
 			wait = min_size(wait, BLOCKED_RETRY_MS);

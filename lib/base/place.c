@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A thread that populates memory of its own node needs no policy, because the kernel allocates
+ * there by default. Policies are set for a thread and not for addresses (mbind(2)): addresses with
+ * different policies never merge to one VMA, and frames take their policy along when they move. A
+ * policy is a preference, because the kernel kills a process that is bound to full nodes.
+ */
+#include "base/place.h"
+
+#include <errno.h>
+#include <linux/mempolicy.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define PREFERRED_MANY 5 /* MPOL_PREFERRED_MANY, since Linux 5.15 */
+#define POLICY_WORDS (sizeof(((struct place_policy *)0)->nodes) / sizeof(uint64_t))
+#define POLICY_BITS (64 * POLICY_WORDS)
+
+unsigned place_count = 1;
+uint64_t place_limits[MAX_PLACES];
+static uint64_t nodes_of[MAX_PLACES];     /* nodes of each place */
+static uint8_t place_of_node[MAX_NODES];  /* without tiers */
+static bool are_tiers;
+static _Atomic bool lacks_preferred_many; /* the kernel is older than the policy */
+static _Thread_local unsigned thread_place __attribute__((tls_model("initial-exec"))); /* 1 + place
+							of a job; 0: the thread serves itself */
+
+static long get_policy(int *mode, uint64_t *nodes, unsigned long flags)
+{
+	return syscall(SYS_get_mempolicy, mode, nodes, nodes ? POLICY_BITS : 0, NULL, flags);
+}
+
+uint64_t place_allowed_nodes(void)
+{
+	uint64_t nodes[POLICY_WORDS] = { 0 };
+
+	return get_policy(NULL, nodes, MPOL_F_MEMS_ALLOWED) == 0 ? nodes[0] : 1;
+}
+
+/* Parses a list such as "0-3,8". */
+static uint64_t parse_nodes(const char *text)
+{
+	uint64_t nodes = 0;
+
+	while (*text >= '0' && *text <= '9') {
+		char *end;
+		unsigned long first = strtoul(text, &end, 10), last = first;
+
+		if (*end == '-')
+			last = strtoul(end + 1, &end, 10);
+		for (; first <= last && first < MAX_NODES; first++)
+			nodes |= 1ull << first;
+		text = *end == ',' ? end + 1 : end;
+	}
+	return nodes;
+}
+
+uint64_t place_nodes_with_processors(void)
+{
+	FILE *f = fopen("/sys/devices/system/node/has_cpu", "re");
+	char text[256] = "";
+
+	if (f && !fgets(text, sizeof(text), f))
+		text[0] = '\0';
+	if (f)
+		fclose(f);
+	return parse_nodes(text);
+}
+
+static bool has_own_policy(void)
+{
+	int mode;
+
+	return get_policy(&mode, NULL, 0) < 0 || mode != MPOL_DEFAULT;
+}
+
+void place_start(void)
+{
+	uint64_t nodes = place_allowed_nodes();
+	unsigned n = 0;
+
+	place_count = 1;
+	are_tiers = false;
+	if (!(nodes & (nodes - 1)))
+		return;
+	nodes &= place_nodes_with_processors();
+	if (!(nodes & (nodes - 1)) || has_own_policy())
+		return;
+	memset(place_of_node, 0, sizeof(place_of_node));
+	for (unsigned i = 0; i < MAX_NODES && n < MAX_PLACES; i++) {
+		if (!(nodes >> i & 1))
+			continue;
+		nodes_of[n] = 1ull << i;
+		place_of_node[i] = (uint8_t)n++;
+	}
+	place_count = n;
+}
+
+void place_start_tiers(unsigned n, const uint64_t *nodes, const uint64_t *limits)
+{
+	memcpy(nodes_of, nodes, n * sizeof(*nodes));
+	memcpy(place_limits, limits, n * sizeof(*limits));
+	are_tiers = true;
+	place_count = n;
+}
+
+static unsigned place_of_processor(void)
+{
+	unsigned node = 0;
+
+	getcpu(NULL, &node);
+	return node < MAX_NODES ? place_of_node[node] : 0;
+}
+
+unsigned place_find_thread(void)
+{
+	if (are_tiers)
+		return 0;
+	return thread_place ? thread_place - 1 : place_of_processor();
+}
+
+void place_set_thread(unsigned place)
+{
+	thread_place = 1 + place;
+}
+
+static bool set_policy(int mode, const uint64_t *nodes)
+{
+	return syscall(SYS_set_mempolicy, mode, nodes, nodes ? POLICY_BITS : 0) == 0;
+}
+
+/* Prefers nodes, of which an old kernel can prefer only one. */
+static bool prefer_nodes(uint64_t nodes)
+{
+	uint64_t words[POLICY_WORDS] = { nodes };
+
+	if (!lacks_preferred_many && set_policy(PREFERRED_MANY, words))
+		return true;
+	lacks_preferred_many = true;
+	words[0] = nodes & -nodes;
+	return set_policy(MPOL_PREFERRED, words);
+}
+
+void place_change_policy(unsigned place, struct place_policy *before)
+{
+	int err = errno;
+
+	if (!nodes_of[place] ||
+	    (!are_tiers && !thread_place && place_of_processor() == place))
+		return;
+	memset(before->nodes, 0, sizeof(before->nodes));
+	before->is_changed = get_policy(&before->mode, before->nodes, 0) == 0 &&
+			     prefer_nodes(nodes_of[place]);
+	errno = err;
+}
+
+void place_restore_policy(const struct place_policy *before)
+{
+	int err = errno;
+
+	set_policy(before->mode, before->mode == MPOL_DEFAULT ? NULL : before->nodes);
+	errno = err;
+}

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Tiers that are all on node 0: refused values; the limit of each tier; demotions that keep dirty
+ * segments in memory; promotions of segments that are used; ranges and mappings that stay in a
+ * tier; and prog_stress, whose threads store while segments move.
+ */
+#include "common.h"
+
+#define SEG (64 * KIB)
+#define FAST (2 * MIB)
+#define SLOW (4 * MIB)
+#define TIERS "fast=node:0:2M,slow=node:0:4M,last=node:0"
+
+static void set_tiers(const char *tiers, const char *policy, const char *limit)
+{
+	check(setenv("UMMAP_TIERS", tiers, 1) == 0);
+	check(setenv("UMMAP_TIERS_POLICY", policy, 1) == 0);
+	check(setenv("UMMAP_MEM_LIMIT", limit, 1) == 0);
+	check(setenv("UMMAP_MEMCONFIG", "static", 1) == 0);
+}
+
+static uint8_t *map_tiers(size_t size, const char *tiers, int *fd)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[64];
+	void *base;
+
+	*fd = temp_file(size);
+	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", *fd);
+	attr.seg_size = SEG;
+	attr.tiers = tiers;
+	check(ummap_open(uri, size, 0, READ_WRITE, &attr, &base) == 0);
+	check(umadvise(base, size, UMMAP_ADV_RANDOM) == 0);
+	return base;
+}
+
+static void store_all(uint8_t *base, size_t size, uint64_t seed)
+{
+	for (size_t at = 0; at < size; at += SEG)
+		fill(base + at, SEG, at, seed);
+}
+
+/* ---- Parts of the test. Each runs in a child, because the tiers are those of the process. ---- */
+
+static void refuse_values(void)
+{
+	static const char *const values[] = {
+		"", "nodes", "node:", "node:x", "node:63", "node:0:", "node:0:0", "node:0:-1",
+		"node:0,node:0", "dax:/var/tmp/frames:1G", "=node:0", "fast=", ",node:0",
+		"a=node:0,b=node:0,c=node:0,d=node:0,e=node:0",
+		"a-name-that-is-longer-than-31-characters=node:0",
+	};
+
+	for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++) {
+		set_tiers(values[i], "lru", "64M");
+		check_fails(umstart(), EINVAL);
+	}
+	set_tiers("node:0", "random", "64M");
+	check_fails(umstart(), EINVAL);
+}
+
+static void refuse_names(void)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *base;
+
+	set_tiers(TIERS, "lru", "64M");
+	attr.tiers = "fast,other";
+	check_fails(ummap_open("mem:1M", MIB, 0, READ_WRITE, &attr, &base), EINVAL);
+	attr.tiers = "slow";
+	attr.engine = UMMAP_ENGINE_SIGBUS;
+	check_fails(ummap_open("mem:1M", MIB, 0, READ_WRITE, &attr, &base), EINVAL);
+	attr.engine = UMMAP_ENGINE_DEFAULT;
+	attr.seg_size = 4 * KIB;
+	check(ummap_open("mem:1M", MIB, 0, READ_WRITE, &attr, &base) == 0);
+	check_fails(umadvise(base, MIB, UMMAP_ADV_TIER), EINVAL);
+	check_fails(umadvise(base, MIB, UMMAP_ADV_TIER + 3), EINVAL);
+	check(umadvise(base, MIB, UMMAP_ADV_TIER + 1) == 0);
+	check(umunmap(base, 0) == 0);
+}
+
+static void refuse_without_tiers(void)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *base;
+
+	unsetenv("UMMAP_TIERS");
+	attr.tiers = "node:0";
+	check_fails(ummap_open("mem:1M", MIB, 0, READ_WRITE, &attr, &base), EINVAL);
+	check(stat_of(NULL).tiers == 0);
+}
+
+/* Twice as much as the first two tiers is stored: no byte is written before the sync, and the tiers
+ * keep their limits. Later stores demote segments that are cold by then. */
+static void demote_dirty(void)
+{
+	size_t size = 2 * (FAST + SLOW);
+	struct umstat st;
+	int fd;
+	uint8_t *base;
+
+	set_tiers(TIERS, "lru", "16M");
+	base = map_tiers(size, NULL, &fd);
+	store_all(base, size / 2, 1);
+	for (size_t at = size / 2; at < size; at += SEG) {
+		if (stat_of(NULL).tier_demotions[0] == 0)
+			usleep(100000);
+		fill(base + at, SEG, at, 1);
+	}
+	st = stat_of(NULL);
+	check(st.tiers == 3);
+	check(st.write_bytes == 0, "%" PRIu64, st.write_bytes);
+	check(st.tier_bytes[0] <= FAST && st.tier_bytes[1] <= SLOW);
+	check(st.tier_bytes[2] >= size - FAST - SLOW, "%" PRIu64, st.tier_bytes[2]);
+	check(st.tier_loads[0] > FAST / SEG, "%" PRIu64, st.tier_loads[0]);
+	check(st.tier_demotions[0] > 0 && st.tier_demotions[1] > 0);
+	for (size_t at = 0; at < size; at += SEG)
+		check_bytes(base + at, SEG, at, 1);
+	check(umsync(base, 0) == 0);
+	check_file(fd, 0, size, 0, 1);
+	check(umunmap(base, 0) == 0);
+}
+
+/* More than all tiers together: the last tier writes. */
+static void overflow(void)
+{
+	size_t size = 32 * MIB;
+	int fd;
+	uint8_t *base;
+
+	set_tiers("fast=node:0:2M,slow=node:0:6M", "lru", "16M");
+	base = map_tiers(size, NULL, &fd);
+	for (uint64_t seed = 1; seed <= 2; seed++)
+		store_all(base, size, seed);
+	check(stat_of(NULL).write_bytes > 0);
+	check(stat_of(NULL).tier_bytes[0] <= FAST);
+	check(stat_of(NULL).tier_bytes[1] <= 6 * MIB);
+	for (size_t at = 0; at < size; at += SEG)
+		check_bytes(base + at, SEG, at, 2);
+	check(umunmap(base, 1) == 0);
+	check_file(fd, 0, size, 0, 2);
+}
+
+/* Segments of the slow tier that are used again and again come to the fast one. */
+static void promote_used(void)
+{
+	size_t size = 24 * SEG;
+	int fd;
+	uint8_t *base;
+
+	set_tiers("fast=node:0:1M,slow=node:0", "lru", "16M");
+	base = map_tiers(size, NULL, &fd);
+	store_all(base, size, 1);
+	check(umsync(base, 0) == 0);
+	for (int i = 0; i < 6000 && stat_of(NULL).tier_promotions[0] == 0; i++) {
+		for (size_t at = size - 4 * SEG; at < size; at += SEG)
+			check_bytes(base + at, 8, at, 1);
+		usleep(10000);
+	}
+	check(stat_of(NULL).tier_promotions[0] > 0);
+	check(stat_of(NULL).tier_hits[1] > 0);
+	for (size_t at = 0; at < size; at += SEG)
+		check_bytes(base + at, SEG, at, 1);
+	check(umunmap(base, 0) == 0);
+}
+
+static void stay_static(void)
+{
+	size_t size = 4 * MIB;
+	int fd;
+	uint8_t *base;
+
+	set_tiers("fast=node:0:2M,slow=node:0", "static", "16M");
+	base = map_tiers(size, NULL, &fd);
+	store_all(base, size, 1);
+	check(stat_of(NULL).tier_demotions[0] == 0);
+	check(stat_of(NULL).tier_loads[1] >= (size - FAST) / SEG);
+	check(umunmap(base, 1) == 0);
+	check_file(fd, 0, size, 0, 1);
+}
+
+static void keep_ranges(void)
+{
+	size_t size = 4 * MIB;
+	int fd, other_fd;
+	uint8_t *base, *other;
+	uint64_t moved;
+
+	set_tiers("fast=node:0:2M,slow=node:0", "lru", "16M");
+	base = map_tiers(size, NULL, &fd);
+	other = map_tiers(MIB, "slow", &other_fd);
+	store_all(base, size, 1);
+	/* The last segments are in the slow tier. */
+	moved = stat_of(NULL).tier_promotions[0];
+	check(umadvise(base + size - MIB, MIB, UMMAP_ADV_TIER + 0) == 0);
+	check(stat_of(NULL).tier_promotions[0] - moved >= MIB / SEG);
+	check(umadvise(base + size - MIB, MIB, UMMAP_ADV_ANY_TIER) == 0);
+	moved = stat_of(NULL).tier_demotions[0];
+	check(umadvise(base + MIB, MIB, UMMAP_ADV_TIER + 1) == 0);
+	check(stat_of(NULL).tier_demotions[0] > moved);
+	for (unsigned i = 1; i < 8; i++)
+		check(umadvise(base + i * 2 * SEG + 2 * MIB, SEG, UMMAP_ADV_TIER + i % 2) == 0);
+	check_fails(umadvise(base + 3 * MIB, SEG, UMMAP_ADV_TIER), ENOSPC);
+	check(umadvise(base, size, UMMAP_ADV_ANY_TIER) == 0);
+	check(umadvise(base + 3 * MIB, SEG, UMMAP_ADV_TIER) == 0);
+	/* A mapping that is never in the fast tier. */
+	moved = stat_of(NULL).tier_loads[0];
+	store_all(other, MIB, 3);
+	check(stat_of(NULL).tier_loads[0] == moved);
+	check(umunmap(other, 1) == 0);
+	check_file(other_fd, 0, MIB, 0, 3);
+	/* A store to a segment that was clean when it moved must be noticed. */
+	check(umsync(base, 0) == 0);
+	check(umadvise(base, size, UMMAP_ADV_TIER + 1) == 0);
+	store_all(base, size, 4);
+	check(umunmap(base, 1) == 0);
+	check_file(fd, 0, size, 0, 4);
+}
+
+/* The fork of a process with tiers has tiers of its own. */
+static void fork_child(void)
+{
+	int fd, status;
+	uint8_t *base;
+	pid_t child;
+
+	set_tiers(TIERS, "lru", "16M");
+	base = map_tiers(4 * MIB, NULL, &fd);
+	store_all(base, 4 * MIB, 1);
+	child = fork();
+	check(child >= 0);
+	if (child == 0) {
+		base = map_tiers(4 * MIB, NULL, &fd);
+		store_all(base, 4 * MIB, 2);
+		check(umunmap(base, 1) == 0);
+		check_file(fd, 0, 4 * MIB, 0, 2);
+		exit(0);
+	}
+	check(waitpid(child, &status, 0) == child && status == 0);
+	check(umunmap(base, 1) == 0);
+	check_file(fd, 0, 4 * MIB, 0, 1);
+}
+
+/* Synced data survives a kill while segments move. */
+static void kill_while_moving(void)
+{
+	for (int round = 0; round < 5; round++) {
+		int fd = temp_file(4 * MIB), ends[2], status;
+		char uri[64], byte;
+		pid_t child;
+
+		check(pipe(ends) == 0);
+		child = fork();
+		check(child >= 0);
+		if (child == 0) {
+			struct ummap_attr attr = UMMAP_ATTR_INIT;
+			void *base;
+
+			set_tiers("fast=node:0:1M,slow=node:0", "lru", "16M");
+			snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", fd);
+			attr.seg_size = SEG;
+			check(ummap_open(uri, 4 * MIB, 0, READ_WRITE, &attr, &base) == 0);
+			store_all(base, 4 * MIB, 1);
+			check(umsync(base, 0) == 0);
+			check(write(ends[1], "", 1) == 1);
+			for (;;)
+				for (size_t at = 0; at < 4 * MIB; at += SEG)
+					check_bytes((uint8_t *)base + at, 64, at, 1);
+		}
+		check(read(ends[0], &byte, 1) == 1);
+		usleep(20000);
+		kill(child, SIGKILL);
+		check(waitpid(child, &status, 0) == child);
+		check_file(fd, 0, 4 * MIB, 0, 1);
+		close(fd);
+		close(ends[0]);
+		close(ends[1]);
+	}
+}
+
+/* ---- Threads that count in a mapping whose segments move ---- */
+
+#define COUNTERS 4096 /* a counter in each 256 bytes */
+
+struct counting {
+	uint8_t *base;
+	atomic_bool stop;
+	_Atomic uint64_t counted;
+};
+
+static void *count_often(void *arg)
+{
+	struct counting *c = arg;
+	uint64_t random = (uintptr_t)&random;
+
+	while (!c->stop) {
+		uint64_t at = next_random(&random) % COUNTERS * 256;
+
+		__atomic_fetch_add((uint64_t *)(c->base + at), 1, __ATOMIC_RELAXED);
+		c->counted++;
+	}
+	return NULL;
+}
+
+/* No addition is lost while the segments move from tier to tier. */
+static void count_while_moving(void)
+{
+	double seconds = stress_seconds(3, 20);
+	struct counting c = { .counted = 0 };
+	pthread_t thread[3];
+	uint64_t sum = 0;
+	time_t end;
+	int fd;
+
+	set_tiers("fast=node:0:2M,slow=node:0", "lru", "16M");
+	c.base = map_tiers(COUNTERS * 256, NULL, &fd);
+	for (int i = 0; i < 3; i++)
+		check(pthread_create(&thread[i], NULL, count_often, &c) == 0);
+	end = time(NULL) + (time_t)seconds;
+	for (int i = 0; time(NULL) < end; i++)
+		check(umadvise(c.base, COUNTERS * 256, UMMAP_ADV_TIER + i % 2) == 0);
+	c.stop = true;
+	for (int i = 0; i < 3; i++)
+		check(pthread_join(thread[i], NULL) == 0);
+	check(stat_of(NULL).tier_promotions[0] > 0);
+	for (size_t i = 0; i < COUNTERS; i++)
+		sum += *(uint64_t *)(c.base + i * 256);
+	check(sum == c.counted, "%" PRIu64 " of %" PRIu64, sum, c.counted);
+	check(umunmap(c.base, 0) == 0);
+}
+
+static const char *own_folder(void)
+{
+	static char path[4096];
+	ssize_t len = readlink("/proc/self/exe", path, sizeof(path) - 1);
+
+	check(len > 0);
+	path[len] = '\0';
+	*strrchr(path, '/') = '\0';
+	return path;
+}
+
+static void stress(void)
+{
+	static const char *const policies[] = { "fifo", "plru" };
+	char program[4200], seconds[16];
+
+	set_tiers("fast=node:0:256K,mid=node:0:256K,slow=node:0", "lru", "80%");
+	snprintf(program, sizeof(program), "%s/prog_stress", own_folder());
+	/* prog_stress divides its time by the number of its runs. */
+	/* The script of mutants builds only this program. */
+	if (access(program, X_OK) < 0)
+		return;
+	snprintf(seconds, sizeof(seconds), "%.1f", stress_seconds(2, 10) * 28);
+	setenv("UMMAP_STRESS_SECONDS", seconds, 1);
+	for (int i = 0; i < 2; i++) {
+		int status;
+		pid_t child = fork();
+
+		check(child >= 0);
+		if (child == 0) {
+			execl(program, program, "7", policies[i], "65536", NULL);
+			check(false, "%s", program);
+		}
+		check(waitpid(child, &status, 0) == child && status == 0, "%s", policies[i]);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} parts[] = {
+		{ "values", refuse_values }, { "names", refuse_names },
+		{ "none", refuse_without_tiers }, { "demote", demote_dirty },
+		{ "overflow", overflow }, { "promote", promote_used }, { "static", stay_static },
+		{ "ranges", keep_ranges }, { "fork", fork_child }, { "kill", kill_while_moving },
+		{ "count", count_while_moving }, { "stress", stress },
+	};
+
+	setenv("UMMAP_GROUP", "prog_tiers", 1);
+	unsetenv("UMMAP_ENGINE");
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+		int status;
+		pid_t child;
+
+		if (argc > 1 && strcmp(argv[1], parts[i].name) != 0)
+			continue;
+		child = fork();
+		check(child >= 0);
+		if (child == 0) {
+			parts[i].run();
+			exit(0);
+		}
+		check(waitpid(child, &status, 0) == child && status == 0, "%s: %#x", parts[i].name,
+		      status);
+		printf("%s\n", parts[i].name);
+		fflush(stdout);
+	}
+	return 0;
+}
