@@ -10,6 +10,7 @@
 #include "memory/arena.h"
 
 #include "memory/shared_pool.h"
+#include "memory/tiers.h"
 #include "base/sys.h"
 
 #include <string.h>
@@ -20,6 +21,7 @@
 #define ARENA_BYTES ((size_t)1 << 30)
 
 struct arena arenas[SHARED_POOL_SPANS];
+bool arena_has_guesses;
 static uint32_t arena_count;
 
 size_t arena_frames(size_t len)
@@ -29,9 +31,32 @@ size_t arena_frames(size_t len)
 
 static size_t tables_len(size_t frames)
 {
-	return frames * (sizeof(struct frame_guess) + sizeof(struct frame_use) +
-			 2 * sizeof(uint32_t) + sizeof(uint8_t) +
+	return frames * (2 * sizeof(uint32_t) + sizeof(uint8_t) +
 			 2 * sizeof(bool) + sizeof(_Atomic bool));
+}
+
+/* Tables that few processes need: mlockall(2) gives memory to each table. */
+static void unmap_tables(const struct arena *a)
+{
+	if (a->next)
+		raw_munmap(a->next, tables_len(a->frames));
+	if (a->guess)
+		raw_munmap(a->guess, a->frames * sizeof(*a->guess));
+	if (a->use)
+		raw_munmap(a->use, a->frames * sizeof(*a->use));
+}
+
+static bool map_tables(struct arena *a)
+{
+	bool guesses = arena_has_guesses && a->type->copied, uses = tier_count > 0;
+
+	a->next = sys_map_anonymous(tables_len(a->frames));
+	a->guess = guesses ? sys_map_anonymous(a->frames * sizeof(*a->guess)) : NULL;
+	a->use = uses ? sys_map_anonymous(a->frames * sizeof(*a->use)) : NULL;
+	if (a->next && !guesses == !a->guess && !uses == !a->use)
+		return true;
+	unmap_tables(a);
+	return false;
 }
 
 static bool keep_from_children(char *pool, size_t len)
@@ -86,22 +111,22 @@ uint32_t arena_add(struct frame_class *owner, const struct frame_type *type, boo
 		return ARENA_NONE;
 	a->type = type;
 	a->shared = shared;
-	a->guess = sys_map_anonymous(tables_len(n));
-	if (!a->guess || !prepare_arena(a, n * len)) {
+	a->frames = (uint32_t)n;
+	if (!map_tables(a)) {
 		raw_munmap(a->base, n * len);
-		if (a->guess)
-			raw_munmap(a->guess, tables_len(n));
 		return ARENA_NONE;
 	}
-	a->use = (struct frame_use *)(a->guess + n);
-	a->next = (uint32_t *)(a->use + n);
+	if (!prepare_arena(a, n * len)) {
+		unmap_tables(a);
+		raw_munmap(a->base, n * len);
+		return ARENA_NONE;
+	}
 	a->prev = a->next + n;
 	a->free = (uint8_t *)(a->prev + n);
 	a->readonly = (bool *)(a->free + n);
 	a->blank = a->readonly + n;
 	a->split = (_Atomic bool *)(a->blank + n);
 	a->len = len;
-	a->frames = (uint32_t)n;
 	a->tracked = type->whole && arena_per_huge(len) <= ARENA_MAX_TRACKED ?
 		     arena_per_huge(len) : 1;
 	a->unpopulated = 0;
@@ -212,7 +237,7 @@ void arena_forget(void)
 {
 	/* The child does not have the frames, but the tables are ordinary lazy memory. */
 	for (uint32_t i = 0; i < arena_count; i++)
-		raw_munmap(arenas[i].guess, tables_len(arenas[i].frames));
+		unmap_tables(&arenas[i]);
 	memset(arenas, 0, arena_count * sizeof(*arenas));
 	shared_pool_forget();
 	arena_count = 0;

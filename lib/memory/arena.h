@@ -50,14 +50,16 @@ struct arena {
 	bool *blank;            /* whether the frame reads as zeros in the pool, by frame: its
 				   memory is new, or a copied frame has none; changed by the holder
 				   of the frame */
-	struct frame_guess *guess; /* by frame, for copied frames; changed by the holder of the
-				   frame; sum is 0 while the frame is clean or free */
+	struct frame_guess *guess; /* by frame; changed by the holder of the frame; sum is 0 while
+				   the frame is clean or free; NULL: there are no guesses */
 	struct frame_use *use;  /* use of the segment, by frame; changed by the holder of the
-				   segment's lock; with tiers only */
+				   segment's lock; NULL: there are no tiers */
 	uint32_t older;         /* the preceding arena of the class, or ARENA_NONE */
 };
 
 extern struct arena arenas[];
+/* Whether new arenas of copied frames can record guesses. */
+extern bool arena_has_guesses;
 
 static inline struct arena *arena_of(uint32_t frame)
 {

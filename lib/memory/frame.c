@@ -502,7 +502,7 @@ void frame_free_to_system(uint32_t frame)
 		a->blank[frame & 0xffff] = true;
 	}
 	/* The frame of a dirty segment that the program has discarded. */
-	if (a->guess[frame & 0xffff].sum)
+	if (a->guess)
 		a->guess[frame & 0xffff].sum = 0;
 	release_frame(a->owner, frame, true);
 }

@@ -172,10 +172,12 @@ static inline bool frame_use_blank(uint32_t frame)
 	return was;
 }
 
-/* The guess of a frame, which the caller holds. */
+/* The guess of a frame, which the caller holds; NULL: its arena has none. */
 static inline struct frame_guess *frame_guess(uint32_t frame)
 {
-	return &arena_of(frame)->guess[frame & 0xffff];
+	struct frame_guess *guess = arena_of(frame)->guess;
+
+	return guess ? &guess[frame & 0xffff] : NULL;
 }
 
 /* Bytes of memory that the pool holds, free frames included; and the most that it ever held. */

@@ -18,6 +18,7 @@ static _Atomic uint32_t starting;
 
 void guess_start(void)
 {
+	arena_has_guesses = true;
 	futex_lock(&starting);
 	for (unsigned k = 0; k < KEYS && !keys[k]; k++)
 		keys[k] = random_id();
@@ -56,7 +57,8 @@ static size_t count_dirty_before(const struct mapping *map, size_t i)
 static bool can_guess(const struct mapping *map, size_t i, const struct seg *s)
 {
 	return seg_has(s, SEG_VALID) && !(seg_head(s) & (SEG_INACTIVE | SEG_DIRTY)) &&
-	       !seg_pins(s) && seg_backing(s) == map->current && map_len(map, i) == map->seg_size;
+	       frame_guess(s->frame) && !seg_pins(s) && seg_backing(s) == map->current &&
+	       map_len(map, i) == map->seg_size;
 }
 
 /* The program cannot store to segment i yet: stores after that change the checksum. */
@@ -102,7 +104,7 @@ bool guess_was_wrong(struct mapping *map, struct seg *s, const char *buf)
 {
 	struct frame_guess *guess = frame_guess(s->frame);
 
-	if (!guess->sum)
+	if (!guess || !guess->sum)
 		return false;
 	if (seg_backing(s) == map->current && guess->sum == sum_page(buf, map->seg_size))
 		return true;
@@ -120,6 +122,6 @@ void guess_note_failure(struct mapping *map, struct seg *s)
 {
 	struct frame_guess *guess = frame_guess(s->frame);
 
-	if (guess->sum && flush_is_open(map, s, guess->time))
+	if (guess && guess->sum && flush_is_open(map, s, guess->time))
 		guess->sum = 0;
 }
