@@ -453,12 +453,22 @@ static void store_meanwhile_to_pages(void *segments)
 	store_meanwhile(segments);
 }
 
+static void *change_back(void *mapping)
+{
+	uint8_t *m = mapping;
+
+	fill(m + 8 * KIB, 8 * KIB, 8 * KIB, 1);
+	fill(m + 16 * KIB, 4 * KIB, 16 * KIB, 3);
+	return NULL;
+}
+
 /* Pages that became writable before a store: changes before the moment, and changes during the
  * commit that restore the earlier contents, or are the first ones. */
 static void store_back(void *unused)
 {
 	uint8_t *m;
 	struct umsync_handle *h;
+	pthread_t thread;
 
 	(void)unused;
 	seg_size = UMMAP_SEG_AUTO;
@@ -468,9 +478,11 @@ static void store_back(void *unused)
 	fill(m, 12 * KIB, 0, 2);
 	closed = true;
 	h = begin(m);
-	fill(m + 8 * KIB, 8 * KIB, 8 * KIB, 1);
-	fill(m + 16 * KIB, 4 * KIB, 16 * KIB, 3);
+	/* A store to a segment that is being written waits for the write. */
+	check(pthread_create(&thread, NULL, change_back, m) == 0);
+	pause_ms(20);
 	closed = false;
+	check(pthread_join(thread, NULL) == 0);
 	finish(h);
 	check_bytes(durable, 12 * KIB, 0, 2);
 	check_bytes(durable + 12 * KIB, SIZE - 12 * KIB, 12 * KIB, 1);
