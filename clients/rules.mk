@@ -161,10 +161,11 @@ $B/tests/mpi/$1/%.so: tests/mpi/preload/%.c
 		-shared -o $$@ $$<
 
 # MapReduce is a separate library, which uses MPI.
-$(call MAPREDUCE_LIB,$1): $(call MAPREDUCE_OBJ,$1) clients/mapreduce/libummap-mapreduce.map $$(SO)
+$(call MAPREDUCE_LIB,$1): $(call MAPREDUCE_OBJ,$1) clients/mapreduce/libummap-mapreduce.map \
+		$(COMMON) $$(SO)
 	$(MPICC_$1) -shared $$(LDFLAGS) -Wl,-soname,libummap-mapreduce-$1.so.$$(SOMAJOR) \
 		-Wl,--version-script=clients/mapreduce/libummap-mapreduce.map -Wl,-z,defs -o $$@ \
-		$(call MAPREDUCE_OBJ,$1) -L$B -lummap \
+		$(call MAPREDUCE_OBJ,$1) $(COMMON) -L$B -lummap \
 		-Wl,-rpath,'$$$$ORIGIN'
 	ln -sf $$(notdir $$@) $B/libummap-mapreduce-$1.so.$$(SOMAJOR)
 	ln -sf libummap-mapreduce-$1.so.$$(SOMAJOR) $B/libummap-mapreduce-$1.so

@@ -10,6 +10,7 @@
 #include <limits.h>
 
 #include "../drivers/side.h"
+#include "common/uri_encode.h"
 #include "ummap-driver.h"
 #include "ummap.h"
 
@@ -27,8 +28,7 @@ struct job {
 };
 
 struct action {
-	const char *name;
-	int words;                 /* number of words, with the name */
+	struct tool_action call;
 	int (*run)(const struct job *job);
 };
 
@@ -37,17 +37,9 @@ struct tool {
 	const char *suffix;        /* end of the file's path, after the store's */
 	/* Finds the file of a store, in place of the suffix; or NULL. */
 	int (*beside)(char file[PATH_MAX], const char *store);
-	const struct action *actions; /* the last one has no name */
+	const struct action *actions; /* the last one has no function */
 	const char *remedy;        /* remedy of each job */
 };
-
-/* Encodes a path for a URI. */
-static inline void encode(char *to, const char *path)
-{
-	for (; *path; path++)
-		to += sprintf(to, strchr("%?&={}", *path) ? "%%%02x" : "%c", (unsigned char)*path);
-	*to = '\0';
-}
 
 /* Whether a store is a URI. If a file of that name exists, the store is a path. */
 static inline bool is_uri(const char *store)
@@ -85,7 +77,7 @@ static inline void store_uri(char uri[STORE_URI_MAX], const char *store)
 		snprintf(uri, STORE_URI_MAX, "%s", store);
 		return;
 	}
-	encode(path, store);
+	uri_encode(path, sizeof(path), store);
 	snprintf(uri, STORE_URI_MAX, "posix:%s", path);
 }
 
@@ -124,28 +116,6 @@ static inline bool name_file(const struct tool *tool, const char *store, char fi
 	return snprintf(file, PATH_MAX, "%s%s", store, tool->suffix) < PATH_MAX;
 }
 
-static inline const struct action *find_action(const struct tool *tool, int argc, char **argv)
-{
-	const struct action *action = tool->actions;
-
-	while (action->name && (argc != action->words || strcmp(argv[0], action->name) != 0))
-		action++;
-	return action->name ? action : NULL;
-}
-
-__attribute__((noreturn)) static inline void refuse_command_line(const struct tool *tool,
-								 const char *name)
-{
-	const char *nearest = NULL;
-	bool exists = false;
-
-	for (const struct action *a = tool->actions; a->name; a++) {
-		nearest = nearer_name(name, nearest, a->name);
-		exists |= strcmp(name, a->name) == 0;
-	}
-	refuse_action(name, exists, nearest);
-}
-
 static inline int tool_main(const struct tool *tool, int argc, char **argv)
 {
 	static char file[PATH_MAX], path[PATH_MAX];
@@ -156,13 +126,7 @@ static inline int tool_main(const struct tool *tool, int argc, char **argv)
 	while (take_option(argc, argv, tool->help) >= 0)
 		job.file = optarg;
 	argv += optind;
-	action = find_action(tool, argc - optind, argv);
-	if (!action && optind < argc)
-		refuse_command_line(tool, argv[0]);
-	if (!action) {
-		fputs(tool->help->usage, stderr);
-		return EXIT_TROUBLE;
-	}
+	action = find_action(tool->actions, sizeof(*action), tool->help->usage, argv);
 	job.store = argv[1];
 	job.word = argv[2];
 	job.named = job.file != NULL;

@@ -64,7 +64,10 @@ static inline void tool_begin(int failed)
 __attribute__((format(printf, 1, 0))) static inline void tool_print_error(const char *format,
 									  va_list args)
 {
+	int error = errno;
+
 	fprintf(stderr, "%s: ", program_invocation_short_name);
+	errno = error;
 	vfprintf(stderr, format, args);
 	fputc('\n', stderr);
 }
@@ -143,19 +146,41 @@ static inline const char *nearer_name(const char *typed, const char *nearest, co
 	return known;
 }
 
-/* Ends a command whose action does not exist (nearest: the one that may be meant, or NULL) or has
- * the wrong number of arguments. */
-__attribute__((noreturn)) static inline void refuse_action(const char *action, bool exists,
-							   const char *nearest)
-{
-	char shown[SHOWN_LEN];
+/* The first field of each row in a table of actions. `least` and `most` count the words after the
+ * name. A row without a name ends the table. */
+struct tool_action {
+	const char *name;
+	int least, most;
+};
 
-	if (nearest && !exists)
-		refuse("cannot run '%s': there is no such action. Try '%s %s'",
-		       show_name(action, shown), program_invocation_short_name, nearest);
-	refuse("cannot run '%s': %s. Try '%s --help'", show_name(action, shown),
-	       exists ? "it has too few or too many arguments" : "there is no such action",
-	       program_invocation_short_name);
+/* Returns the row of the action that the words call. row_size: bytes of a row. Ends the command if
+ * there is no such action, and prints the usage if there are no words. */
+static inline const void *find_action(const void *table, size_t row_size, const char *usage,
+				      char **words)
+{
+	const char *nearest = NULL, *reason = "there is no such action";
+	char shown[SHOWN_LEN];
+	int n = -1;
+
+	if (!words[0]) {
+		fputs(usage, stderr);
+		exit(tool_failed);
+	}
+	while (words[n + 1])
+		n++;
+	for (const struct tool_action *a = table; a->name;
+	     a = (const void *)((const char *)a + row_size)) {
+		nearest = nearer_name(words[0], nearest, a->name);
+		if (strcmp(words[0], a->name) != 0)
+			continue;
+		if (n >= a->least && n <= a->most)
+			return a;
+		reason = "it has too few or too many arguments";
+		nearest = "--help";
+		break;
+	}
+	refuse("cannot run '%s': %s. Try '%s %s'", show_name(words[0], shown), reason,
+	       program_invocation_short_name, nearest ? nearest : "--help");
 }
 
 /* Ends a command that has an argument too many. */

@@ -17,11 +17,9 @@
 #define SAMPLE_FAULT_US 10.0
 #define ROUND_US 1e6
 #define SAMPLES_PER_TIER 200
-#define WINDOW_ROUNDS 8
-#define COLD_ROUNDS 2
+#define COLD_MS 1000
 #define VICTIMS 32
-#define PROMOTION_HEAT 2
-#define MAX_HEAT 3
+#define PROMOTION_LEVELS 2
 
 static const double use_us[3] = { 3.5, 9.5, 38 };
 
@@ -29,8 +27,9 @@ const char *const tier_policies[] = { "first-touch", "LRU", "ummap", "Belady", N
 
 struct segment {
 	uint32_t at;       /* position in its tier */
-	uint32_t sampled;  /* round of its sample; 0: none */
-	uint8_t tier, heat;
+	double sampled;    /* time of its sample in ms; 0: none */
+	uint8_t tier;
+	uint8_t level;     /* logarithm of the time from a sample to a use; 0: unknown */
 	bool is_loaded;
 };
 
@@ -60,19 +59,23 @@ static void swap(struct tiers *t, struct segment *a, struct segment *b)
 	t->of[b->tier][b->at] = (uint32_t)(b - t->segment);
 }
 
+static double now_ms(const struct tiers *t)
+{
+	return t->result.seconds * 1e3 + (double)t->result.copies * COPY_US / 1e3 + 1;
+}
+
+static unsigned level_of(double ms)
+{
+	return 64 - (unsigned)__builtin_clzll((uint64_t)ms + 1);
+}
+
 /* As exchange_frame of the library. */
-static struct segment *find_victim(struct tiers *t, unsigned tier, bool cold)
+static struct segment *find_victim(struct tiers *t, unsigned tier, unsigned least)
 {
 	for (unsigned n = 0; n < VICTIMS && t->count[tier]; n++) {
 		struct segment *s = at_hand(t, tier, &t->victims[tier]);
 
-		if (s->sampled && t->round - s->sampled >= COLD_ROUNDS)
-			return s;
-		if (cold)
-			continue;
-		if (s->heat && n < VICTIMS * 3 / 4)
-			s->heat--;
-		else if (n >= VICTIMS / 2)
+		if ((s->sampled ? level_of(now_ms(t) - s->sampled) : s->level) >= least)
 			return s;
 	}
 	return NULL;
@@ -89,12 +92,12 @@ static void load(struct tiers *t, struct segment *s, bool moves)
 	s->is_loaded = true;
 	t->of[tier][s->at] = (uint32_t)(s - t->segment);
 	while (moves && tier-- > 0) {
-		struct segment *victim = find_victim(t, tier, true);
+		struct segment *victim = find_victim(t, tier, level_of(COLD_MS));
 
 		if (!victim)
 			continue;
 		swap(t, s, victim);
-		victim->sampled = victim->heat = 0;
+		victim->sampled = victim->level = 0;
 		t->result.copies++;
 	}
 }
@@ -102,23 +105,22 @@ static void load(struct tiers *t, struct segment *s, bool moves)
 static void note_use(struct tiers *t, struct segment *s)
 {
 	struct segment *victim;
+	unsigned before = s->level, level;
 
 	if (!s->sampled)
 		return;
-	t->result.seconds += SAMPLE_FAULT_US / 1e6;
-	if (t->round - s->sampled > WINDOW_ROUNDS)
-		s->heat = 1;
-	else if (s->heat < MAX_HEAT)
-		s->heat++;
+	s->level = (uint8_t)level_of(now_ms(t) - s->sampled);
 	s->sampled = 0;
-	if (s->heat < PROMOTION_HEAT || s->tier == 0)
+	t->result.seconds += SAMPLE_FAULT_US / 1e6;
+	if (!before || s->tier == 0)
 		return;
-	victim = find_victim(t, 0, false);
+	level = before > s->level ? before : s->level;
+	victim = find_victim(t, 0, level + PROMOTION_LEVELS);
 	if (!victim)
 		return;
 	swap(t, s, victim);
-	victim->sampled = victim->heat = 0;
-	s->heat = 1;
+	s->level = victim->level = 0;
+	victim->sampled = 0;
 	t->result.copies += 2;
 }
 
@@ -131,9 +133,7 @@ static void take_samples(struct tiers *t)
 
 			t->result.seconds += SAMPLE_US / 1e6;
 			if (!s->sampled)
-				s->sampled = t->round;
-			else if (t->round - s->sampled > WINDOW_ROUNDS)
-				s->heat = 0;
+				s->sampled = now_ms(t);
 		}
 	}
 }

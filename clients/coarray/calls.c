@@ -4,14 +4,11 @@
  * images, the others by any image. Nothing in the folder of the earlier run changes, so another job
  * can read it again if this one dies.
  */
-#include "coarray/coarray.h"
 #include "coarray/earlier.h"
 #include "coarray/job.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -8,10 +8,8 @@
  *
  * Without PCAF_ENABLED, no call passes here.
  */
-#include "coarray/coarray.h"
 #include "coarray/job.h"
 #include "coarray/libcaf.h"
-#include "coarray/restart.h"
 #include "pmpi/pmpi.h"
 
 #include <dlfcn.h>

@@ -5,10 +5,8 @@
  */
 #include "coarray/config.h"
 
-#include "common/edit_distance.h"
 #include "common/size.h"
 #include "window/hints.h"
-#include "window/spelling.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -119,24 +117,18 @@ static void check_all(struct config *c, struct error *e)
 static void warn_of_unknown(void)
 {
 	for (char **at = environ; at && *at; at++) {
-		const char *nearest = NULL;
-		size_t least = SIZE_MAX;
+		const char *nearest;
+		size_t changes;
 		char name[64];
 
 		if (strncmp(*at, PREFIX, strlen(PREFIX)) != 0)
 			continue;
 		snprintf(name, sizeof(name), "%.*s", (int)strcspn(*at, "="), *at);
-		for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
-			size_t distance = edit_distance(name, strlen(name), table[i].name);
-
-			if (distance < least) {
-				least = distance;
-				nearest = table[i].name;
-			}
-		}
-		if (least > 0)
+		nearest = spelling_find(name, table, sizeof(*table),
+					sizeof(table) / sizeof(*table), &changes);
+		if (changes > 0)
 			spelling_warn("variable", name,
-				      least <= MAX_TYPING_ERRORS ? nearest : NULL);
+				      changes <= MAX_TYPING_ERRORS ? nearest : NULL);
 	}
 }
 

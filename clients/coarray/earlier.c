@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "coarray/earlier.h"
 
+#include "common/uri_encode.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -25,24 +27,6 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct earlier *x, const 
 
 /* ---- The manifest ---- */
 
-char *earlier_read_text(const char *path)
-{
-	FILE *f = fopen(path, "re");
-	char *text = NULL;
-	size_t room = 0;
-	int err;
-
-	if (!f)
-		return NULL;
-	err = getdelim(&text, &room, '\0', f) >= 0 ? 0 : feof(f) ? ENODATA : errno;
-	fclose(f);
-	if (!err)
-		return text;
-	free(text);
-	errno = err;
-	return NULL;
-}
-
 /* Without the manifest, the copy of image 1 is used. */
 static bool read_manifest(struct earlier *x)
 {
@@ -50,10 +34,10 @@ static bool read_manifest(struct earlier *x)
 	const char *wrong;
 
 	manifest_path(path, &x->names);
-	text = earlier_read_text(path);
+	text = manifest_read_text(path);
 	if (!text && errno == ENOENT) {
 		manifest_copy(path, &x->names, 1);
-		text = earlier_read_text(path);
+		text = manifest_read_text(path);
 		if (!text)
 			manifest_path(path, &x->names);
 	}
@@ -83,9 +67,9 @@ static bool open_commit(struct earlier *x, const struct entry *entry, int image,
 	if (access(path, F_OK) < 0)
 		return errno == ENOENT || fail(x, "cannot find '%s': %s", path, strerror(errno));
 	len = (size_t)sprintf(uri, "wal+posix:");
-	len += manifest_encode(uri + len, path);
+	len += uri_encode(uri + len, sizeof(uri) - len, path);
 	len += (size_t)sprintf(uri + len, "?wal.path=");
-	len += manifest_encode(uri + len, log);
+	len += uri_encode(uri + len, sizeof(uri) - len, log);
 	if (commit)
 		sprintf(uri + len, "&wal.commit=%" PRIu64, commit);
 	attr.seg_size = x->seg_size;

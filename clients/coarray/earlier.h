@@ -29,10 +29,6 @@ struct view {
 	uint64_t oldest, newest; /* commits that the log has */
 };
 
-/* Returns the text of a manifest, for free(3), or NULL with errno, which is ENODATA if the file is
- * empty. */
-char *earlier_read_text(const char *path);
-
 /* Reads the manifest. The caller has set names and seg_size. */
 bool earlier_open(struct earlier *x);
 /* Maps a coarray of an image as of its newest sync. */

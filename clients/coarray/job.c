@@ -23,14 +23,11 @@ struct job job = { .comm = MPI_COMM_NULL, .stopped = MPI_COMM_NULL };
 
 void job_check(MPI_Comm comm, const struct error *e)
 {
-	int rank, size, mine, first;
+	int first = error_first(comm, e), rank;
 
-	PMPI_Comm_rank(comm, &rank);
-	PMPI_Comm_size(comm, &size);
-	mine = e->class == MPI_SUCCESS ? size : rank;
-	PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm);
-	if (first == size)
+	if (first < 0)
 		return;
+	PMPI_Comm_rank(comm, &rank);
 	/* A launcher may drop output that it has not read when the images end. */
 	if (first == rank) {
 		fprintf(stderr, "ummap-coarray: image %d: %s\n",
@@ -54,7 +51,7 @@ void job_check_code(int code)
 
 void job_set_no_memory(struct error *e)
 {
-	error_errno(e, ENOMEM, "cannot list the coarrays: %s", strerror(ENOMEM));
+	error_errno(e, ENOMEM, "cannot list the coarrays: %m");
 }
 
 void job_begin(MPI_Comm comm)
@@ -245,7 +242,7 @@ void job_replace_manifest(const char *path, const char *text, struct error *e)
 	int err = text ? manifest_replace(path, text) : -ENOMEM;
 
 	if (err)
-		error_errno(e, -err, "cannot write the manifest '%s': %s", path, strerror(-err));
+		error_errno(e, -err, "cannot write the manifest '%s': %m", path);
 }
 
 void job_write_manifest(struct error *e)

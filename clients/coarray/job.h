@@ -97,4 +97,28 @@ void job_sync_alone(void);
 /* Removes a coarray that is deallocated, or freed at the end of the program. */
 void job_leave(struct coarray *c, bool is_deallocated);
 
+/* ---- coarray.c ---- */
+
+/* Returns whether MPI is initialized, and coarrays are kept. */
+bool coarray_is_active(void);
+/* Does a `sync all` that reaches storage. */
+void coarray_sync(void);
+
+/* ---- restart.c: the beginning of a job, which continues the earlier run ---- */
+
+/* Fills in job.manifest, job.epoch and job.restart; collective over job.comm. An error ends the
+ * program. */
+void restart_begin(void);
+
+/* ---- program.c: the identity of the running program, which the manifest records ---- */
+
+#define PROGRAM_TEXT 100
+
+void program_find(struct program *p);
+/* Compares the names, and the build IDs where both programs have one, otherwise the sizes where
+ * both are known. */
+bool program_is_same(const struct program *a, const struct program *b);
+/* Formats the name, size and build ID for a message, shortened. */
+void program_describe(char text[PROGRAM_TEXT], const struct program *p);
+
 #endif

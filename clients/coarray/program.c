@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The name and size of the program's file are those of /proc/self/exe. The build ID is a note of
  * the loaded program. */
-#include "coarray/program.h"
+#include "coarray/job.h"
 
 #include <elf.h>
 #include <inttypes.h>

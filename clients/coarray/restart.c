@@ -4,11 +4,9 @@
  * manifest, compares the run with it, and takes all images back to the newest sync that all of them
  * have completed. All functions are collective.
  */
-#include "coarray/restart.h"
+#include "coarray/job.h"
 
 #include "coarray/earlier.h"
-#include "coarray/job.h"
-#include "coarray/program.h"
 #include "common/minmax.h"
 #include "window/moment.h"
 
@@ -29,7 +27,7 @@
 /* Returns NULL if the file does not exist, or after an error. */
 static char *read_text(const char *path, struct error *e)
 {
-	char *text = earlier_read_text(path);
+	char *text = manifest_read_text(path);
 
 	if (!text && errno == ENODATA)
 		error_set(e, MPI_ERR_IO,
@@ -37,7 +35,7 @@ static char *read_text(const char *path, struct error *e)
 			  "of an image is used then",
 			  path);
 	else if (!text && errno != ENOENT)
-		error_errno(e, errno, "cannot read the manifest '%s': %s", path, strerror(errno));
+		error_errno(e, errno, "cannot read the manifest '%s': %m", path);
 	return text;
 }
 

@@ -3,6 +3,7 @@
 
 #include "common/minmax.h"
 #include "common/try_lock.h"
+#include "common/uri_encode.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -39,22 +40,24 @@ static void log_path(const struct store *s, const struct entry *entry, char *pat
 static void make_uri(const struct store *s, const struct entry *entry, const char *path,
 		     const char *key, char uri[MAX_URI])
 {
-	size_t scheme = strcspn(s->driver, ":");
+	size_t scheme = strcspn(s->driver, ":"), len;
 	const char *keys = strchr(s->driver, '?');
 	char log[MANIFEST_PATH];
 
-	uri += sprintf(uri, "%s%.*s:", s->config->consistent ? "wal+" : "", (int)scheme, s->driver);
-	uri += manifest_encode(uri, path);
+	len = (size_t)sprintf(uri, "%s%.*s:", s->config->consistent ? "wal+" : "", (int)scheme,
+			      s->driver);
+	len += uri_encode(uri + len, MAX_URI - len, path);
 	if (s->config->consistent)
-		uri += sprintf(uri, "?wal.keep=%d", s->keep);
+		len += (size_t)sprintf(uri + len, "?wal.keep=%d", s->keep);
 	if (s->config->consistent && s->config->shared_file) {
 		log_path(s, entry, log);
-		uri += sprintf(uri, "&wal.path=");
-		uri += manifest_encode(uri, log);
+		len += (size_t)sprintf(uri + len, "&wal.path=");
+		len += uri_encode(uri + len, MAX_URI - len, log);
 	}
 	if (keys)
-		uri += sprintf(uri, "%c%s", s->config->consistent ? '&' : '?', keys + 1);
-	strcpy(uri, key);
+		len += (size_t)sprintf(uri + len, "%c%s", s->config->consistent ? '&' : '?',
+				       keys + 1);
+	strcpy(uri + len, key);
 }
 
 static char *map_file(const struct store *s, const struct entry *entry, const char *key,
@@ -112,12 +115,11 @@ static void lock_files(struct store *s, struct error *e)
 	manifest_lock(path, &s->names, s->image);
 	s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 	if (s->lock < 0) {
-		error_errno(e, errno, "cannot open '%s' for reading and writing: %s", path,
-			    strerror(errno));
+		error_errno(e, errno, "cannot open '%s' for reading and writing: %m", path);
 	} else if ((err = wait_for_lock(s->lock)) == 0) {
 		snprintf(owner, sizeof(owner), "%d\n", (int)getpid());
 		if (ftruncate(s->lock, 0) < 0 || pwrite(s->lock, owner, strlen(owner), 0) < 0)
-			error_errno(e, errno, "cannot write '%s': %s", path, strerror(errno));
+			error_errno(e, errno, "cannot write '%s': %m", path);
 	} else if (err == -EBUSY) {
 		if (pread(s->lock, owner, sizeof(owner) - 1, 0) < 0)
 			*owner = '\0';
@@ -127,7 +129,7 @@ static void lock_files(struct store *s, struct error *e)
 			  "or PCAF_PREFIX",
 			  s->config->path, strtol(owner, NULL, 10));
 	} else {
-		error_errno(e, -err, "cannot lock '%s': %s", path, strerror(-err));
+		error_errno(e, -err, "cannot lock '%s': %m", path);
 	}
 }
 
@@ -256,7 +258,7 @@ void store_read_back(const struct store *s, const struct entry *entry, char *bas
 			memcpy(base + at, block, (size_t)n);
 	}
 	if (fd < 0 || n < 0)
-		error_errno(e, errno, "cannot read '%s': %s", path, strerror(errno));
+		error_errno(e, errno, "cannot read '%s': %m", path);
 	else if (n == 0)
 		error_set(e, MPI_ERR_IO, "cannot read coarray %u: the file '%s' is too short",
 			  entry->order, path);

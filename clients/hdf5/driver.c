@@ -19,9 +19,7 @@
 
 #include <ummap-hdf5.h>
 
-#include "hdf5/name.h"
 #include "hdf5/store.h"
-#include "hdf5/superblock.h"
 
 #define DEFAULT_URI "wal+posix:"
 /* HDF5 writes small pieces of metadata in many places, and each commit writes whole segments. */

@@ -3,7 +3,7 @@
  * HDF5 opens files under names that the program does not choose: of external links, and of sources
  * of virtual datasets. Therefore a URI that has a path must not stand for any other name.
  */
-#include "hdf5/name.h"
+#include "hdf5/store.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -45,4 +45,25 @@ int hdf5_store_write(struct hdf5_store *s, const void *buf, size_t len, uint64_t
 /* Makes all changes durable, in a file of at least `size` bytes. */
 int hdf5_store_commit(struct hdf5_store *s, uint64_t size);
 
+/* ---- name.c ---- */
+
+/* Returns the URI, which the caller frees; or NULL with errno and the message of umerrormsg(3). */
+char *hdf5_name(const char *uri, const char *name);
+
+/* ---- superblock.c ---- */
+
+/*
+ * The superblock of an HDF5 file, version 3. In each commit it must be that of a closed file: HDF5
+ * refuses a file whose superblock says that a program writes it, and reads no byte behind the end
+ * that the superblock gives. Both would be wrong after a crash of a program that writes as a single
+ * writer with multiple readers (SWMR).
+ */
+
+/* Whether the superblock at an address of a mapping says that a program writes the file as SWMR.
+ * eof: end of the file, in bytes from the superblock on. */
+bool hdf5_superblock_is_swmr(const char *at, uint64_t eof);
+/* Clears the marks of writers, and raises the end of the file to `end` if `raises`. Other versions
+ * and damaged superblocks stay unchanged. Returns 0, or -1 with errno set. */
+int hdf5_superblock_settle(char *at, uint64_t eof, uint64_t end, bool raises);
+
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Layout: HDF5 File Format Specification 3.0, II.A. All numbers are little-endian. */
-#include "hdf5/superblock.h"
+#include "hdf5/store.h"
 
 #include <string.h>
 

@@ -9,10 +9,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- Opening ---- */
@@ -36,11 +34,10 @@ static void find_path(struct cached *c, const char *name, struct error *e)
 		real = realpath(config_plain_name(name), NULL);
 	if (c->rank == 0 && !real)
 		error_errno(e, errno,
-			    "cannot cache '%s': %s. Try a path that can be opened without MPI",
-			    name, strerror(errno));
+			    "cannot cache '%s': %m. Try a path that can be opened without MPI",
+			    name);
 	else if (c->rank == 0 && strlen(real) >= sizeof(path))
-		error_errno(e, ENAMETOOLONG, "cannot cache '%.150s...': %s", real,
-			    strerror(ENAMETOOLONG));
+		error_errno(e, ENAMETOOLONG, "cannot cache '%.150s...': %m", real);
 	else if (c->rank == 0)
 		strcpy(path, real);
 	free(real);
@@ -52,12 +49,11 @@ static void open_file(struct cached *c, const char *name, struct error *e)
 {
 	find_path(c, name, e);
 	if (!c->path)
-		error_errno(e, ENOMEM, "cannot allocate the cache of '%s': %s", name,
-			    strerror(ENOMEM));
+		error_errno(e, ENOMEM, "cannot allocate the cache of '%s': %m", name);
 	else if (*c->path && c->nodes.owns && open_file_fd(c) < 0)
 		error_errno(e, errno,
-			    "cannot cache '%s': %s. Try a path that can be opened without MPI",
-			    c->path, strerror(errno));
+			    "cannot cache '%s': %m. Try a path that can be opened without MPI",
+			    c->path);
 }
 
 static void open_folder(struct cached *c, struct error *e)
@@ -66,9 +62,8 @@ static void open_folder(struct cached *c, struct error *e)
 		c->folder = realpath(c->config.path, NULL);
 	if (c->nodes.owns && (!c->folder || access(c->folder, W_OK | X_OK) < 0))
 		error_errno(e, errno,
-			    "cannot use the folder '%s' (pmem_path): %s. Try a folder that exists "
-			    "at each node, and can be written",
-			    c->config.path, strerror(errno));
+			    "cannot use the folder '%s' (pmem_path): %m. Try a folder that exists "
+			    "at each node, and can be written", c->config.path);
 }
 
 static void release(struct cached *c)
@@ -89,8 +84,7 @@ static void release(struct cached *c)
 static void open_all(struct cached *c, const char *name, struct error *e)
 {
 	if (!nodes_find(&c->nodes, c->comm))
-		error_errno(e, ENOMEM, "cannot allocate the cache of '%s': %s", name,
-			    strerror(ENOMEM));
+		error_errno(e, ENOMEM, "cannot allocate the cache of '%s': %m", name);
 	open_file(c, name, e);
 	if (e->class == MPI_SUCCESS)
 		open_folder(c, e);
@@ -113,8 +107,7 @@ struct cached *cached_open(MPI_Comm comm, const char *name, int amode, MPI_File 
 
 	PMPI_Allreduce(MPI_IN_PLACE, &there, 1, MPI_INT, MPI_MIN, comm);
 	if (!there || window_own_comm(comm, &c->comm) != MPI_SUCCESS) {
-		error_errno(e, ENOMEM, "cannot allocate the cache of '%s': %s", name,
-			    strerror(ENOMEM));
+		error_errno(e, ENOMEM, "cannot allocate the cache of '%s': %m", name);
 		free(c);
 		return NULL;
 	}
@@ -154,7 +147,7 @@ void cached_sync_far(struct cached *c, struct error *e)
 {
 	if (!atomic_exchange(&c->wrote_far, false) || fdatasync(c->fd) == 0)
 		return;
-	error_errno(e, errno, "cannot sync '%s': %s", c->path, strerror(errno));
+	error_errno(e, errno, "cannot sync '%s': %m", c->path);
 	c->wrote_far = true;
 }
 
@@ -167,7 +160,7 @@ static void remove_file(struct cached *c, struct error *e)
 		err = errno;
 	PMPI_Bcast(&err, 1, MPI_INT, 0, c->comm);
 	if (err)
-		error_errno(e, err, "cannot remove '%s': %s", c->path, strerror(err));
+		error_errno(e, err, "cannot remove '%s': %m", c->path);
 }
 
 void cached_close(struct cached *c, struct error *e)
@@ -206,8 +199,8 @@ static void set_length(struct cached *c, int64_t size, bool allocate, struct err
 		err = errno;
 	PMPI_Bcast(&err, 1, MPI_INT, 0, c->comm);
 	if (err)
-		error_errno(e, err, "cannot resize '%s' to %lld bytes: %s", c->path,
-			    (long long)size, strerror(err));
+		error_errno(e, err, "cannot resize '%s' to %lld bytes: %m", c->path,
+			    (long long)size);
 }
 
 /* Makes the file shorter and opens the cache again, because bytes that are cut off must read as

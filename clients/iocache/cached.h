@@ -21,4 +21,21 @@ void cached_resize(struct cached *c, int64_t size, bool allocate, struct error *
 /* Collective: writes the cache back and ends it. The file is left to MPI. */
 void cached_leave(struct cached *c, struct error *e);
 
+/* ---- transfer.c ---- */
+
+/* Arguments of a read or write. */
+struct request {
+	void *buf;
+	int64_t count;
+	MPI_Datatype type;
+	bool writing;
+};
+
+/* Checks a request as MPI does. *bytes: result, the bytes of data. */
+void transfer_check(const struct cached *c, const struct request *r, int64_t *bytes,
+		    struct error *e);
+/* Moves the data of a request, from etype `at` of the view on. Returns the bytes that were moved,
+ * which are fewer at the end of the file or after an error. */
+int64_t transfer(struct cached *c, const struct request *r, int64_t at, struct error *e);
+
 #endif

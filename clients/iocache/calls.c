@@ -9,7 +9,6 @@
 #include "iocache/cached.h"
 #include "iocache/gone.h"
 #include "iocache/share.h"
-#include "iocache/transfer.h"
 #include "pmpi/pmpi.h"
 #include "pmpi/request.h"
 

@@ -62,8 +62,7 @@ void former_look(struct cached *c, struct head_facts *facts, struct error *e)
 	PMPI_Bcast(facts, sizeof(*facts), MPI_BYTE, 0, c->comm);
 	PMPI_Bcast(&err, 1, MPI_INT, 0, c->comm);
 	if (err)
-		error_errno(e, err, "cannot read the attributes of '%s': %s", c->path,
-			    strerror(err));
+		error_errno(e, err, "cannot read the attributes of '%s': %m", c->path);
 }
 
 static bool is_changed(const struct head *head, const struct head_facts *is)
@@ -240,14 +239,13 @@ static int flush(const struct cached *c, const struct paths *part, void *arg)
 /* ---- All nodes ---- */
 
 /* Collective: each machine acts in turn, because machines may have a common folder. */
-static void act_in_turn(struct cached *c, const char *folder, action *act, const char *verb,
-			struct error *e)
+static void act_in_turn(struct cached *c, action *act, const char *verb, struct error *e)
 {
 	int err = 0;
 
 	for (int i = 0; i < c->nodes.n; i++) {
-		if (c->rank == c->nodes.owner[i] && c->nodes.first && folder)
-			err = for_each_part(c, folder, act, e);
+		if (c->rank == c->nodes.owner[i] && c->nodes.first && c->folder)
+			err = for_each_part(c, c->folder, act, e);
 		PMPI_Barrier(c->comm);
 	}
 	if (err)
@@ -259,18 +257,13 @@ static void act_in_turn(struct cached *c, const char *folder, action *act, const
 
 /* Headers change after all parts are written. If the job dies in the meantime, either all parts
  * remain, or the file has the data of all parts. */
-static void write_back(struct cached *c, const char *folder, struct error *e)
-{
-	act_in_turn(c, folder, flush, "write back", e);
-	if (e->class == MPI_SUCCESS)
-		act_in_turn(c, folder, note_written, "write back", e);
-	if (e->class == MPI_SUCCESS)
-		act_in_turn(c, folder, drop, "drop", e);
-}
-
 void former_flush(struct cached *c, struct error *e)
 {
-	write_back(c, c->folder, e);
+	act_in_turn(c, flush, "write back", e);
+	if (e->class == MPI_SUCCESS)
+		act_in_turn(c, note_written, "write back", e);
+	if (e->class == MPI_SUCCESS)
+		act_in_turn(c, drop, "drop", e);
 }
 
 /* Whether an owner finds its part, and the part has the requested layout. */
@@ -296,8 +289,8 @@ static void count_heads(struct cached *c, struct found *f, struct error *e)
 	int err = make_room(f, (uint32_t)f->most[0]);
 
 	if (err)
-		error_errno(e, -err, "cannot list the parts of the cache of '%s' at %lld nodes: %s",
-			    c->path, (long long)f->most[0], strerror(-err));
+		error_errno(e, -err, "cannot list the parts of the cache of '%s' at %lld nodes: %m",
+			    c->path, (long long)f->most[0]);
 	error_agree(c->comm, e);
 	if (e->class != MPI_SUCCESS)
 		return;
@@ -306,18 +299,18 @@ static void count_heads(struct cached *c, struct found *f, struct error *e)
 		f->count[COUNT_HEADS] += f->there[i];
 }
 
-static void look_everywhere(struct cached *c, const char *folder, const struct head_facts *facts,
-			    struct found *f, struct error *e)
+static void look_everywhere(struct cached *c, const struct head_facts *facts, struct found *f,
+			    struct error *e)
 {
 	struct looking l = { facts, f };
 	int err = 0;
 
 	*f = (struct found){ .most = { 0, INT64_MIN, INT64_MIN } };
-	if (c->nodes.first && folder)
-		err = for_each_part(c, folder, look, &l);
+	if (c->nodes.first && c->folder)
+		err = for_each_part(c, c->folder, look, &l);
 	if (err)
-		error_errno(e, -err, "cannot read the cache of '%s' from an earlier job: %s",
-			    c->path, strerror(-err));
+		error_errno(e, -err, "cannot read the cache of '%s' from an earlier job: %m",
+			    c->path);
 	PMPI_Allreduce(MPI_IN_PLACE, f->count, COUNTS, MPI_INT64_T, MPI_SUM, c->comm);
 	PMPI_Allreduce(MPI_IN_PLACE, f->most, 3, MPI_INT64_T, MPI_MAX, c->comm);
 	/* A part of the job has changed the file for all parts, if it has written the file, or
@@ -334,11 +327,10 @@ static void look_everywhere(struct cached *c, const char *folder, const struct h
 }
 
 /* Sets an error if the parts must not be used. */
-static void check(const struct cached *c, const struct found *f, const char *folder,
-		  struct error *e)
+static void check(const struct cached *c, const struct found *f, struct error *e)
 {
+	const char *why = NULL, *folder = c->config.path;
 	const int64_t *n = f->count;
-	const char *why = NULL;
 
 	if (n[COUNT_DAMAGED])
 		why = "the header of a part is damaged";
@@ -368,19 +360,18 @@ static void check(const struct cached *c, const struct found *f, const char *fol
 bool former_find(struct cached *c, const struct head_facts *facts, struct head *found,
 		 struct error *e)
 {
-	struct head_facts now = *facts;
-	int mine;
 	struct found f;
+	int mine;
 
-	look_everywhere(c, c->folder, &now, &f, e);
+	look_everywhere(c, facts, &f, e);
 	if (e->class == MPI_SUCCESS)
-		check(c, &f, c->config.path, e);
+		check(c, &f, e);
 	if (e->class != MPI_SUCCESS || !f.count[COUNT_HEADS])
 		return false;
 	mine = has_own(c, found);
 	PMPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT, MPI_MIN, c->comm);
 	if (mine && f.most[1] == -f.most[2] && !f.count[COUNT_OTHER] && !f.count[COUNT_CHANGED])
 		return true;
-	write_back(c, c->folder, e);
+	former_flush(c, e);
 	return false;
 }

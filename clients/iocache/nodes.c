@@ -4,7 +4,7 @@
  * each machine are on n nodes. The first rank of a node is its owner, and nodes are numbered in the
  * order of their owners.
  */
-#include "iocache/nodes.h"
+#include "iocache/open_file.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -5,7 +5,6 @@
 
 #include "iocache/config.h"
 #include "iocache/head.h"
-#include "iocache/nodes.h"
 #include "iocache/view.h"
 #include "pmpi/error.h"
 
@@ -16,6 +15,19 @@
 #include <stdint.h>
 
 struct region;
+
+/* The nodes of a communicator. Each has one owner, the rank that has the node's part. */
+struct nodes {
+	int n;                   /* number of nodes */
+	int mine;                /* at an owner: number of its node */
+	int *owner;              /* rank of each node's owner */
+	bool owns;               /* whether this rank is an owner */
+	bool first;              /* whether this rank is the first one of its machine */
+};
+
+/* Collective. false: no memory. */
+bool nodes_find(struct nodes *n, MPI_Comm comm);
+void nodes_free(struct nodes *n);
 
 /* Words of memory that the owner of a part has for all ranks. */
 enum word {

@@ -17,13 +17,12 @@
 #include "iocache/part.h"
 #include "pmpi/pmpi.h"
 #include "rma/shm.h"
-#include "window/allocate.h"
+#include "window/window.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <ummap.h>
@@ -246,8 +245,7 @@ static void open_head(struct cached *c, const struct head *head, bool earlier, s
 static void set_head_error(const struct cached *c, int err, struct error *e)
 {
 	if (err)
-		error_errno(e, -err, "cannot write the header of the cache of '%s': %s", c->path,
-			    strerror(-err));
+		error_errno(e, -err, "cannot write the header of the cache of '%s': %m", c->path);
 }
 
 static void set_state(struct cached *c, enum head_state state, const struct head_facts *facts,
@@ -302,8 +300,7 @@ static void start_helper(struct cached *c, struct error *e)
 	err = pthread_create(&s->helper, NULL, serve_requests, c);
 	s->has_helper = !err;
 	if (err)
-		error_errno(e, err, "cannot start a thread for the cache of '%s': %s", c->path,
-			    strerror(err));
+		error_errno(e, err, "cannot start a thread for the cache of '%s': %m", c->path);
 }
 
 static void stop_helper(struct share *s)
@@ -442,8 +439,7 @@ static bool open_once(struct cached *c, struct error *e)
 	*s = (struct share){ .data.win = MPI_WIN_NULL, .words.win = MPI_WIN_NULL };
 	s->end = calloc((size_t)c->nodes.n, sizeof(*s->end));
 	if (!s->end)
-		error_errno(e, ENOMEM, "cannot allocate the cache of '%s': %s", c->path,
-			    strerror(ENOMEM));
+		error_errno(e, ENOMEM, "cannot allocate the cache of '%s': %m", c->path);
 	error_agree(c->comm, e);
 	if (e->class == MPI_SUCCESS)
 		open_all(c, &earlier, e);

@@ -5,15 +5,13 @@
  * in no part are read and written past the cache. A write that makes the file longer first moves
  * the end of the file, because the owner of a part writes nothing back beyond it.
  */
-#include "iocache/transfer.h"
-
 #include "iocache/cached.h"
+
 #include "iocache/share.h"
 #include "pmpi/pmpi.h"
 #include "rma/local.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <ummap.h>
 #include <unistd.h>
@@ -37,9 +35,8 @@ static void move_far(struct cached *c, char *bytes, int64_t len, int64_t off, bo
 
 	if (fd < 0) {
 		error_errno(e, errno,
-			    "cannot open '%s': %s. Each rank opens the file itself for bytes "
-			    "beyond its cache",
-			    c->path, strerror(errno));
+			    "cannot open '%s': %m. Each rank opens the file itself for bytes "
+			    "beyond its cache", c->path);
 		return;
 	}
 	while (len > 0) {
@@ -47,8 +44,8 @@ static void move_far(struct cached *c, char *bytes, int64_t len, int64_t off, bo
 				      pread(fd, bytes, (size_t)len, off);
 
 		if (n < 0 && errno != EINTR) {
-			error_errno(e, errno, "cannot %s '%s': %s", writing ? "write" : "read",
-				    c->path, strerror(errno));
+			error_errno(e, errno, "cannot %s '%s': %m", writing ? "write" : "read",
+				    c->path);
 			return;
 		}
 		if (n == 0) {
@@ -243,9 +240,8 @@ static int64_t move_packed(struct cached *c, const struct request *r, int64_t da
 
 	/* A short read must leave the rest of the program's buffer unchanged. */
 	if (!local_take(&l, r->buf, r->type, r->count, true, r->writing || len < bytes)) {
-		error_errno(e, ENOMEM, "cannot %s %lld bytes of '%s': %s",
-			    r->writing ? "write" : "read", (long long)bytes, c->path,
-			    strerror(ENOMEM));
+		error_errno(e, ENOMEM, "cannot %s %lld bytes of '%s': %m",
+			    r->writing ? "write" : "read", (long long)bytes, c->path);
 		return 0;
 	}
 	done = move_all(c, l.at, len, data, r->writing, e);

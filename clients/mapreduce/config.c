@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)

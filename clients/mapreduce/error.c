@@ -20,6 +20,7 @@ int set_error(int error, const char *format, ...)
 {
 	va_list args;
 
+	errno = error;
 	va_start(args, format);
 	vsnprintf(last.text, sizeof(last.text), format, args);
 	va_end(args);

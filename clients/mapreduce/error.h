@@ -9,7 +9,7 @@
 /* Largest transfer of one call of MPI, whose count is an int. */
 #define MAX_MPI_CALL_BYTES ((size_t)1 << 30)
 
-/* Sets the message and errno. Returns -1. */
+/* Sets errno and the message, in which %m describes the error. Returns -1. */
 int set_error(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Returns 0 for MPI_SUCCESS. Otherwise sets the message to `failure` and MPI's text; returns -1. */

@@ -106,14 +106,12 @@ static int add_entry(struct found *l, const FTSENT *e)
 	switch (e->fts_info) {
 	case FTS_F:
 		if (access(e->fts_accpath, R_OK) != 0)
-			return set_error(errno, "cannot read '%s': %s", e->fts_path,
-					 strerror(errno));
+			return set_error(errno, "cannot read '%s': %m", e->fts_path);
 		return add_file(l, e->fts_path, e->fts_statp);
 	case FTS_DNR:
 	case FTS_ERR:
 	case FTS_NS:
-		return set_error(e->fts_errno, "cannot read '%s': %s", e->fts_path,
-				 strerror(e->fts_errno));
+		return set_error(e->fts_errno, "cannot read '%s': %m", e->fts_path);
 	case FTS_DEFAULT:
 		return e->fts_level > 0 ? 0 : set_error(EINVAL, "cannot read '%s': it is neither a "
 							"file nor a folder", e->fts_path);
@@ -135,11 +133,11 @@ static int find_input(struct found *l, const char *input)
 		return set_error(ENOENT, "cannot read an input: its name is empty");
 	walk = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, compare_names);
 	if (!walk)
-		return set_error(errno, "cannot read '%s': %s", input, strerror(errno));
+		return set_error(errno, "cannot read '%s': %m", input);
 	while (result == 0 && (errno = 0, e = fts_read(walk)))
 		result = add_entry(l, e);
 	if (result == 0 && errno)
-		result = set_error(errno, "cannot read '%s': %s", input, strerror(errno));
+		result = set_error(errno, "cannot read '%s': %m", input);
 	fts_close(walk);
 	return result;
 }
@@ -235,7 +233,7 @@ int files_check(const struct input_file *f)
 	struct stat st;
 
 	if (stat(path, &st) < 0)
-		return set_error(errno, "cannot read '%s': %s", path, strerror(errno));
+		return set_error(errno, "cannot read '%s': %m", path);
 	if ((uint64_t)st.st_size != f->size)
 		return set_error(ESTALE, "cannot read '%s': it had %llu bytes when the job was "
 				 "created, and has %llu bytes now", path,

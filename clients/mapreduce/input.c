@@ -170,7 +170,7 @@ static int open_current(struct input *in, const struct input_file *file)
 		return -1;
 	in->fd = open(file->path, O_RDONLY | O_CLOEXEC);
 	if (in->fd < 0)
-		return set_error(errno, "cannot read '%s': %s", file->path, strerror(errno));
+		return set_error(errno, "cannot read '%s': %m", file->path);
 	in->current = file;
 	return 0;
 }

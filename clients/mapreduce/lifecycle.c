@@ -11,7 +11,6 @@
 #include "mapreduce/input.h"
 #include "mapreduce/phases.h"
 #include "mapreduce/result.h"
-#include "mapreduce/resume.h"
 #include "mapreduce/status.h"
 #include "mapreduce/timeline.h"
 #include "mapreduce/wait.h"

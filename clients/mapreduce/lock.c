@@ -9,7 +9,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,7 +33,7 @@ static int lock_file(const struct lock *l, const char *folder)
 
 	for (int tries = 0, err; (err = try_lock_file(l->fd, LOCK_EX)) != 0; tries++) {
 		if (err != -EBUSY)
-			return set_error(-err, "cannot lock '%s': %s", l->path, strerror(-err));
+			return set_error(-err, "cannot lock '%s': %m", l->path);
 		if (tries == MAX_LOCK_RETRIES)
 			return report_owner(l, folder);
 		nanosleep(&pause, NULL);
@@ -73,7 +72,7 @@ int lock_take(struct lock *l, const char *folder, int rank)
 	do {
 		l->fd = open(l->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 		if (l->fd < 0)
-			set_error(errno, "cannot open '%s': %s", l->path, strerror(errno));
+			set_error(errno, "cannot open '%s': %m", l->path);
 		if (l->fd < 0 || lock_file(l, folder) < 0) {
 			close_lock(l);
 			return -1;

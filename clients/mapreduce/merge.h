@@ -19,4 +19,9 @@ int merge_reduce(ummr_job *job, struct source *from, struct stream *to);
 int merge_readers(ummr_job *job, struct reader *readers, unsigned count, write_function *write,
 		  struct stream *to);
 
+/* ---- values.c ---- */
+
+/* Calls reduce_all for each key of a source of groups, and writes the pairs of ummr_put. */
+int values_reduce(ummr_job *job, struct source *from, struct stream *to);
+
 #endif

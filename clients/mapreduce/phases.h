@@ -18,4 +18,20 @@ int reduce_phase(ummr_job *job);
  */
 int combine_phase(ummr_job *job);
 
+/* ---- resume.c ---- */
+
+/*
+ * The beginning of a run: a new one, or the continuation of a run that was interrupted. Each rank
+ * has its own record of acknowledged work (record.h), of the interrupted run or, if the rank had
+ * not reached it, of the previous run. A rank that has lost its record has acknowledged nothing,
+ * and its tasks are mapped again; ranks that have reduced already have the pairs of these tasks.
+ */
+
+/* Compares the records of all ranks, and restores the result of the last complete run;
+ * collective. */
+int resume_find(ummr_job *job);
+
+/* Prepares the windows for the next run; collective. */
+int resume_begin(ummr_job *job);
+
 #endif

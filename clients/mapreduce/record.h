@@ -32,7 +32,7 @@ struct record_header {
 	uint64_t checksum;   /* hash of the rest of the record */
 	uint64_t size;       /* bytes of the record */
 	uint64_t number;     /* number of the newest record; 0: there is none */
-	uint64_t id;         /* number of the job, from the time when it began */
+	uint64_t id;         /* random number of the job */
 	uint64_t facts[RECORD_FACTS];
 	uint64_t run;        /* number of the run that has begun, from 1; 0: none */
 	uint64_t is_reduced; /* whether this rank's run is complete */
@@ -86,5 +86,13 @@ int record_write(struct record *r);
 
 /* removes_files: the records and the files of windows are removed. */
 void record_close(struct record *r, bool removes_files);
+
+/*
+ * Removes the files in the folder that belong to ranks beyond those of this job, and that no record
+ * describes. One rank calls this, with its own record. It is an error if such a rank has
+ * acknowledged work, or if another job uses its files: the ranks of this job open only files with
+ * their own numbers, and would not notice.
+ */
+int record_remove_stale(const struct record *r, const char *folder, int ranks);
 
 #endif

@@ -107,15 +107,14 @@ static int write_part(ummr_job *job, const char *path, print_function *print)
 	int result;
 
 	if (!out)
-		return set_error(errno, "cannot write '%s': %s", path, strerror(errno));
+		return set_error(errno, "cannot write '%s': %m", path);
 	errno = 0;
 	result = write_pairs(job, out, print);
 	/* An error of an unbuffered file is not repeated by fclose(3), and print may ignore it. */
 	if (result == 0 && ferror(out))
 		result = report_write_failure(out);
 	if ((path ? fclose(out) : fflush(out)) != 0 && result == 0)
-		result = set_error(errno, "cannot write '%s': %s", path ? path : "standard output",
-				   strerror(errno));
+		result = set_error(errno, "cannot write '%s': %m", path ? path : "standard output");
 	return result;
 }
 
@@ -155,7 +154,7 @@ static int write_file(ummr_job *job, const char *path, print_function *print)
 	result = write_in_turns(job, unfinished, print);
 	if (result == 0) {
 		if (job->rank == 0 && rename(unfinished, path) < 0)
-			result = set_error(errno, "cannot write '%s': %s", path, strerror(errno));
+			result = set_error(errno, "cannot write '%s': %m", path);
 		result = agree_result(job->comm, result);
 	}
 	if (result < 0 && job->rank == 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "mapreduce/resume.h"
-
-#include "mapreduce/error.h"
 #include "mapreduce/phases.h"
+
+#include "common/random.h"
+#include "mapreduce/error.h"
 #include "mapreduce/result.h"
 #include "mapreduce/status.h"
 #include "mapreduce/work.h"
@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 static uint64_t count_tasks(const unsigned char *tasks, uint64_t bytes)
@@ -55,12 +54,9 @@ static bool can_resume(const struct record_header *all, int ranks,
 static void begin_job(ummr_job *job)
 {
 	struct record *r = &job->work->record;
-	struct timespec now;
 
 	record_clear(r);
-	clock_gettime(CLOCK_REALTIME, &now);
-	r->header.id = (uint64_t)now.tv_sec << 32 ^ (uint64_t)now.tv_nsec << 16 ^
-		       (uint64_t)getpid();
+	r->header.id = random_id();
 	MPI_Bcast(&r->header.id, 1, MPI_UINT64_T, 0, job->comm);
 }
 

@@ -4,7 +4,6 @@
 #include "mapreduce/config.h"
 #include "mapreduce/error.h"
 #include "mapreduce/merge.h"
-#include "mapreduce/values.h"
 #include "mapreduce/work.h"
 
 #include <errno.h>

@@ -30,8 +30,7 @@ static int open_file(struct timeline *t, const char *path)
 	t->out = fopen(path, "we");
 	if (t->out)
 		fputs("run,rank,seconds,phase,event,memory_kib\n", t->out);
-	return t->out ? 0 : set_error(errno, "cannot write the timeline '%s': %s", path,
-				      strerror(errno));
+	return t->out ? 0 : set_error(errno, "cannot write the timeline '%s': %m", path);
 }
 
 int timeline_open(struct timeline *t, MPI_Comm comm, const char *path)
@@ -132,8 +131,8 @@ static int receive_events(struct timeline *t, MPI_Comm comm)
 			write_events(t, rank, message, (size_t)bytes / sizeof(*message));
 		} while (bytes == sizeof(message));
 	}
-	return fflush(t->out) == 0 ? 0 : set_error(errno, "cannot write the timeline '%s': %s",
-						   t->path, strerror(errno));
+	return fflush(t->out) == 0 ? 0 : set_error(errno, "cannot write the timeline '%s': %m",
+						   t->path);
 }
 
 static void send_events(const struct timeline *t, MPI_Comm comm)

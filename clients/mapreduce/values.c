@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "mapreduce/values.h"
+#include "mapreduce/merge.h"
 
 #include "mapreduce/error.h"
 #include "mapreduce/status.h"

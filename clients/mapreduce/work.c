@@ -3,7 +3,6 @@
 
 #include "mapreduce/config.h"
 #include "mapreduce/error.h"
-#include "mapreduce/stale.h"
 #include "mapreduce/timeline.h"
 
 #include <errno.h>
@@ -37,14 +36,12 @@ static int check_folder(const char *folder)
 	struct stat st;
 
 	if (stat(folder, &st) < 0)
-		return set_error(errno, "cannot use the storage folder '%s': %s", folder,
-				 strerror(errno));
+		return set_error(errno, "cannot use the storage folder '%s': %m", folder);
 	if (!S_ISDIR(st.st_mode))
 		return set_error(ENOTDIR, "cannot use the storage folder '%s': it is not a folder",
 				 folder);
 	if (access(folder, W_OK | X_OK) < 0)
-		return set_error(errno, "cannot use the storage folder '%s': %s", folder,
-				 strerror(errno));
+		return set_error(errno, "cannot use the storage folder '%s': %m", folder);
 	return 0;
 }
 
@@ -74,7 +71,7 @@ int work_open_storage(ummr_job *job)
 	if (check_folder(w->folder) < 0 || lock_take(&w->lock, w->folder, job->rank) < 0 ||
 	    record_find(&w->record, w->folder, job->rank, work_is_durable(job)) < 0)
 		return -1;
-	return job->rank > 0 ? 0 : stale_remove_files(&w->record, w->folder, job->ranks);
+	return job->rank > 0 ? 0 : record_remove_stale(&w->record, w->folder, job->ranks);
 }
 
 /* Each window gets a copy, because hints for its memory are added. */

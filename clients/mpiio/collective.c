@@ -8,7 +8,7 @@
  * No lock of a segment is held while a rank waits for others, so faults are always served, also
  * those of MPI inside a collective call. The gate is closed only while all ranks are in this file.
  */
-#include "mpiio/collective.h"
+#include "mpiio/driver.h"
 
 #include "common/minmax.h"
 #include "common/size.h"
@@ -264,7 +264,7 @@ static int write_round(MPI_Comm comm, MPI_File file, int64_t buffer, struct roun
 static void set_write_error(struct error *e, const char *path, int err)
 {
 	if (err)
-		error_errno(e, -err, "cannot write '%s' collectively: %s", path, strerror(-err));
+		error_errno(e, -err, "cannot write '%s' collectively: %m", path);
 }
 
 static bool write_rounds(MPI_Comm comm, MPI_File file, struct mpiio_handle *h, const char *path,

@@ -5,11 +5,13 @@
 
 #include "mpiio/staging.h"
 #include "mpiio/stripes.h"
+#include "pmpi/error.h"
 
 #include <mpi.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <ummap-driver.h>
 
 struct mpiio_handle {
@@ -44,5 +46,16 @@ void mpiio_open_gate(void);
 
 /* Makes an info object from the hints of a handle. Returns an MPI error code. */
 int mpiio_make_info(const char *hints, MPI_Info *info);
+
+/* ---- collective.c ---- */
+
+/*
+ * Writes the changes of [base, base + len), a mapping of the handle h; NULL: this rank has nothing
+ * to write. must_not: this rank has a mapping that cannot be written collectively. If the mappings
+ * of all ranks are not the stripes of one file, no rank writes. An error may leave data in the
+ * staging buffer or in a file that is not synced, so the caller must sync the mapping in any case.
+ */
+void write_collectively(MPI_Comm comm, struct mpiio_handle *h, bool must_not, char *base,
+			size_t len, struct error *e);
 
 #endif

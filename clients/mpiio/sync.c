@@ -5,7 +5,7 @@
  * this writes what has changed since, and tells libummap what is durable. All ranks get the same
  * error.
  */
-#include "mpiio/collective.h"
+#include "mpiio/driver.h"
 #include "pmpi/pmpi.h"
 #include "window/consistent.h"
 #include "window/shared.h"

@@ -9,11 +9,11 @@
  * versions look like garbage to gc.c, so the collector calls check_names first. Lost versions are
  * found by the name that each version has in it.
  */
-#include "object/check.h"
+#include "object/container.h"
 
 #include "object/error.h"
 #include "object/id.h"
-#include "object/view.h"
+#include "object/hdf5.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

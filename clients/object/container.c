@@ -4,7 +4,6 @@
 
 #include "object/error.h"
 #include "object/id.h"
-#include "object/path.h"
 
 #include <limits.h>
 #include <stdlib.h>

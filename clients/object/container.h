@@ -55,4 +55,23 @@ const struct umobject_id *put_id(const umobject_put *put);
 /* Whether the version in progress has the same chunk as another version, unless it is put. */
 bool put_has_chunk_of(const umobject_put *put, const umobject_version *version, uint64_t number);
 
+/* ---- check.c ---- */
+
+/* Checks that no version of the container has lost its name. Returns 0 or -1 (EBADMSG: one has). */
+int check_names(struct umobject_container *c);
+/* Reports an error if the record of a name, which led to this object, is that of another name. */
+int check_owner(const struct object *o, const char *name);
+
+/* ---- gc.c ---- */
+
+/* Removes one version if it has no name and no holder, and n ranges of chunks of its id, to which
+ * no other version refers. umobject_gc removes what could not be removed. */
+void gc_version(struct backend *b, const struct umobject_id *id, const struct source *own,
+		size_t n);
+
+/* ---- path.c ---- */
+
+/* The back end of a container, loaded if necessary. *rest: the text behind the scheme. */
+const struct backend_ops *find_backend(const char *where, const char **rest);
+
 #endif

@@ -3,7 +3,7 @@
  * Files that must be durable before the next step are flushed by concurrent requests, so that a
  * file system that commits all of them at once does so once. Without io_uring, one follows another.
  */
-#include "object/durable.h"
+#include "object/folders.h"
 
 #include "common/cursor.h"
 

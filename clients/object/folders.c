@@ -19,7 +19,6 @@
  */
 #include "object/folders.h"
 
-#include "object/durable.h"
 #include "object/error.h"
 
 #include <fcntl.h>

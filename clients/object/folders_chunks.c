@@ -6,7 +6,6 @@
 #include "object/folders.h"
 
 #include "common/random.h"
-#include "object/durable.h"
 #include "object/error.h"
 
 #include <fcntl.h>

@@ -7,7 +7,6 @@
 #include "object/folders.h"
 
 #include "common/try_lock.h"
-#include "object/durable.h"
 #include "object/error.h"
 
 #include <fcntl.h>

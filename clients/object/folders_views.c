@@ -2,7 +2,6 @@
 /* Views: HDF5 files in views/, and the links in h5/ by which users find them. */
 #include "object/folders.h"
 
-#include "object/durable.h"
 #include "object/error.h"
 
 #include <fcntl.h>

@@ -5,10 +5,8 @@
  * one holds it, so a chunk that the new version will need is needed all the time. Chunks are
  * written after their version is created, and removed before it.
  */
-#include "object/gc.h"
-
-#include "object/check.h"
 #include "object/container.h"
+
 #include "object/error.h"
 #include "object/id.h"
 

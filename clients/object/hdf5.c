@@ -11,7 +11,6 @@
 #include "object/error.h"
 #include "object/hdf5_attribute.h"
 #include "object/shape.h"
-#include "object/view.h"
 
 #include <fcntl.h>
 #include <hdf5.h>

@@ -30,9 +30,24 @@ void frame_release(struct frame *frame);
 
 /*
  * Makes a view: a file with one virtual dataset, the whole array, and the attributes of the object.
- * The parts of the dataset are in the files that name_file names. The view begins with the header
- * of view.h. data is NULL on an error.
+ * The parts of the dataset are in the files that name_file names. The view begins with a
+ * header, which view_seal fills. data is NULL on an error.
  */
 struct bytes view_make(const struct object *o, name_file_fn *name_file, void *arg);
+
+/* ---- view.c ---- */
+
+/*
+ * The header of a view, which HDF5 skips as a user block. It has the id of the view's version and a
+ * checksum, so that a damaged view, or a view in another one's place, is found without HDF5.
+ */
+
+/* Bytes of the header. HDF5 looks for its own header at 512. */
+#define VIEW_HEADER_BYTES 512
+
+/* Fills the header of a view, whose first VIEW_HEADER_BYTES bytes are free. */
+void view_seal(struct bytes *view, const struct umobject_id *id);
+/* Checks a view. Returns 0 or -1 (EBADMSG). */
+int view_verify(const struct bytes *view, const struct umobject_id *id);
 
 #endif

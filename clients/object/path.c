@@ -3,7 +3,7 @@
  * A back end other than folders is a file ummap-object-SCHEME.so, in the same folders as drivers:
  * those of UMMAP_DRIVER_PATH, and then the installed one. A loaded file stays loaded.
  */
-#include "object/path.h"
+#include "object/container.h"
 
 #include "object/error.h"
 

@@ -6,7 +6,6 @@
  */
 #include "object/container.h"
 #include "object/error.h"
-#include "object/gc.h"
 #include "object/id.h"
 #include "object/shape.h"
 

@@ -54,9 +54,9 @@ $B/plugins/ummap-object-rados.so: $(RADOS_OBJ) $B/clients/object/id.o $(COMMON) 
 		-lrados $(PLUGIN_RPATH)
 
 $(OBJECT_TOOL_OBJ): override CPPFLAGS += -Iclients
-$(OBJECT_TOOL): $(OBJECT_TOOL_OBJ) $(COMMON) $(OBJECT_SO)
+$(OBJECT_TOOL): $(OBJECT_TOOL_OBJ) $B/clients/object/shape.o $(COMMON) $(OBJECT_SO)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $(OBJECT_TOOL_OBJ) $(COMMON) $(LINK_OBJECT) \
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(COMMON) $(LINK_OBJECT) \
 		$(shell pkg-config --libs hdf5-serial) -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../../lib'
 
 OBJECT_TESTS = $(if $(OBJECT),$(patsubst tests/object/%.c,$B/tests/%,$(wildcard \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "object/view.h"
+#include "object/hdf5.h"
 
 #include "object/error.h"
 #include "object/id.h"
@@ -9,7 +9,6 @@
 #include <xxhash.h>
 
 static const char magic[8] = "UMVIEW\r\n";
-static const char hdf5_magic[8] = "\211HDF\r\n\032\n";
 
 struct header {
 	char magic[8];
@@ -42,9 +41,6 @@ int view_verify(const struct bytes *view, const struct umobject_id *id)
 	struct header header;
 	char text[ID_TEXT];
 
-	if (view->size >= sizeof(hdf5_magic) &&
-	    memcmp(view->data, hdf5_magic, sizeof(hdf5_magic)) == 0)
-		return 0;
 	id_text(id, text);
 	if (view->size < VIEW_HEADER_BYTES)
 		return object_fail(EBADMSG, "the view '%s.h5' is damaged: it is too short", text);

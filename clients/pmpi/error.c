@@ -65,6 +65,7 @@ void error_errno(struct error *e, int error, const char *format, ...)
 {
 	va_list args;
 
+	errno = error;
 	va_start(args, format);
 	set_error(e, class_of(error), format, args);
 	va_end(args);
@@ -117,7 +118,7 @@ void error_share(MPI_Comm comm, int from, struct error *e)
 	e->said = e->said || rank != from;
 }
 
-void error_agree(MPI_Comm comm, struct error *e)
+int error_first(MPI_Comm comm, const struct error *e)
 {
 	int rank, size, mine, first;
 
@@ -125,7 +126,14 @@ void error_agree(MPI_Comm comm, struct error *e)
 	PMPI_Comm_size(comm, &size);
 	mine = e->class == MPI_SUCCESS ? size : rank;
 	PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm);
-	if (first < size)
+	return first < size ? first : -1;
+}
+
+void error_agree(MPI_Comm comm, struct error *e)
+{
+	int first = error_first(comm, e);
+
+	if (first >= 0)
 		error_share(comm, first, e);
 }
 

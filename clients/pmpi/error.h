@@ -15,10 +15,12 @@ struct error {
 /* Sets an error, unless there is one already. */
 void error_set(struct error *e, int class, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* Sets an error of the class that corresponds to an errno value. */
+/* Sets an error of the class that corresponds to an errno value, which %m describes. */
 void error_errno(struct error *e, int error, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* Collective: the lowest rank that has an error; -1: none has. */
+int error_first(MPI_Comm comm, const struct error *e);
 /* Collective: if ranks have errors, all ranks get the error of the lowest of them. */
 void error_agree(MPI_Comm comm, struct error *e);
 /* Collective: all ranks get the error of rank `from`. */

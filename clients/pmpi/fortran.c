@@ -9,7 +9,6 @@
 
 #include <dlfcn.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Fortran pads strings with blanks. */

@@ -8,7 +8,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Number of blocks of one item. The layout of a type with more is unknown. */
 #define MAX_BLOCKS ((size_t)1 << 24)

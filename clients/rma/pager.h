@@ -3,12 +3,21 @@
 #ifndef PAGER_H
 #define PAGER_H
 
-#include "rma/descriptor.h"
-
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* A descriptor of a process, as plain bytes, which the process may send to others. */
+struct descriptor {
+	uint64_t device, inode;  /* the file */
+	int32_t pid, fd;         /* the number in the process; fd -1: none */
+};
+
+/* Describes a descriptor of this process; false: it is not open. */
+bool descriptor_describe(struct descriptor *d, int fd);
+/* Opens the file to be read and written; -1: it cannot be opened, or is another file by now. */
+int descriptor_open(const struct descriptor *d);
 
 struct pager;
 struct pager_pipe;

@@ -42,7 +42,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -297,29 +296,32 @@ int shm_fail(const struct window *w, int rank)
 			  "cannot access the part of the window at rank %d: the rank has ended",
 			  rank);
 	else
-		error_errno(&e, err, "cannot load the part of the window at rank %d: %s", rank,
-			    strerror(err));
+		error_errno(&e, err, "cannot load the part of the window at rank %d: %m", rank);
 	return error_tell_win(w->win, &e);
 }
 
 /* ---- The calls ---- */
 
-static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
-		    MPI_Win *win)
+/* code: the result of the call that has made the window. */
+static int open_made(int code, const MPI_Win *win, MPI_Aint unit)
 {
-	int code = shared_memory.next.Win_allocate(size, unit, info, comm, base, win);
 	struct window *w = code == MPI_SUCCESS ? window_of(*win) : NULL;
 
 	return w ? shm_open_window(w, unit) : code;
 }
 
+static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
+		    MPI_Win *win)
+{
+	return open_made(shared_memory.next.Win_allocate(size, unit, info, comm, base, win), win,
+			 unit);
+}
+
 static int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
 			   MPI_Win *win)
 {
-	int code = shared_memory.next.Win_allocate_shared(size, unit, info, comm, base, win);
-	struct window *w = code == MPI_SUCCESS ? window_of(*win) : NULL;
-
-	return w ? shm_open_window(w, unit) : code;
+	return open_made(shared_memory.next.Win_allocate_shared(size, unit, info, comm, base, win),
+			 win, unit);
 }
 
 static int free_window(MPI_Win *win)

@@ -12,7 +12,6 @@
 
 #include "pmpi/pmpi.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <pthread.h>

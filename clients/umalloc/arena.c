@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <ummap.h>
@@ -47,7 +46,7 @@ static int create_arena(struct umalloc_heap *heap, unsigned k)
 				  "process has 4,095 arenas already, of which each heap uses up "
 				  "to %u. Try fewer heaps", heap->arenas);
 	if (err)
-		return umseterror(err, "cannot create an arena of the heap: %s", strerror(err));
+		return umseterror(err, "cannot create an arena of the heap: %m");
 	heap->arena[k] = arena;
 	return 0;
 }

@@ -3,13 +3,23 @@
 #ifndef UMALLOC_ARENA_H
 #define UMALLOC_ARENA_H
 
-#include "umalloc/jemalloc.h"
-
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* The names of the copy of jemalloc that is linked in. rules.mk renames them, because the program
+ * may have a jemalloc of its own. */
+#define mallocx umalloc_je_mallocx
+#define rallocx umalloc_je_rallocx
+#define dallocx umalloc_je_dallocx
+#define sallocx umalloc_je_sallocx
+#define nallocx umalloc_je_nallocx
+#define xallocx umalloc_je_xallocx
+#define mallctl umalloc_je_mallctl
+#define malloc_conf umalloc_je_malloc_conf
+#include <jemalloc/jemalloc.h>
 
 #define MAX_ARENAS 16
 #define NO_ARENA UINT32_MAX

@@ -8,7 +8,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -42,7 +41,7 @@ static int map_unnamed(size_t size, const struct ummap_attr *attr, void **base)
 	fd = mkostemp(path, O_CLOEXEC);
 	if (fd < 0)
 		return umseterror(errno, "cannot create the temporary file of a heap in '%.200s': "
-				  "%s. Try another folder in TMPDIR", folder, strerror(errno));
+				  "%m. Try another folder in TMPDIR", folder);
 	unlink(path);
 	result = map_descriptor(fd, size, attr, base);
 	if (result < 0)

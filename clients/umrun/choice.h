@@ -23,4 +23,15 @@ bool choice_is_region(size_t library_len, int prot, int flags, int fd, struct fi
 /* Records that the kernel has a writable mapping of the file. Returns 0, or -1 with errno. */
 int choice_note_kernel_file(struct file_id file);
 
+/* ---- The mappings of the process ---- */
+
+/*
+ * Calls found(inode, whether stores go to the file, arg) for each file with a byte in
+ * [addr, addr + len), until it returns another value than 0, which is returned. -1: the mappings
+ * cannot be read. Only inodes tell files apart: the devices in /proc/self/maps and of stat(2) can
+ * differ.
+ */
+typedef int (*found_file)(ino_t ino, bool shared, void *arg);
+int maps_each_file(const void *addr, size_t len, found_file found, void *arg);
+
 #endif

@@ -6,7 +6,6 @@
 #include "umrun/config.h"
 #include "umrun/descriptors.h"
 #include "umrun/region.h"
-#include "umrun/sharing.h"
 
 #include <ummap.h>
 

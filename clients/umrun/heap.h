@@ -77,4 +77,14 @@ unsigned long heap_count(void);
 typedef void *(*align_call)(size_t alignment, size_t size);
 void *take_memalign(const void *caller, align_call next, size_t alignment, size_t size);
 
+/* ---- Private memory that the program maps, by the kernel's calls (mapped.c) ---- */
+
+size_t mapped_left(const void *addr);
+void *mapped_map(void *addr, size_t len, int prot, int flags);
+int mapped_unmap(void *addr, size_t len);
+void *mapped_remap(void *old, size_t old_len, size_t len, int flags);
+int mapped_advise(void *addr, size_t len, int advice);
+/* The number of calls that have mapped memory. */
+unsigned long mapped_count(void);
+
 #endif

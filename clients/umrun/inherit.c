@@ -7,7 +7,6 @@
 #include "umrun/config.h"
 #include "umrun/heap.h"
 #include "umrun/list.h"
-#include "umrun/mapped.h"
 #include "umrun/next_calls.h"
 #include "umrun/pins.h"
 #include "umrun/process.h"
@@ -101,8 +100,8 @@ static void copy_before_fork(void)
 	is_inside = true;
 	copy_fd = heap_file();
 	if (copy_fd < 0 || copy_heap(copy_fd) < 0) {
-		fprintf(stderr, "umrun: cannot copy the heap of %s for a forked child: %s\n",
-			program_invocation_short_name, strerror(errno));
+		fprintf(stderr, "umrun: cannot copy the heap of %s for a forked child: %m\n",
+			program_invocation_short_name);
 		copied = 0;
 	}
 	copies++;

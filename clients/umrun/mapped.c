@@ -4,10 +4,9 @@
  * page records that the program has not unmapped it; the allocation is freed with its last page.
  * heap_lock protects the bits.
  */
-#include "umrun/mapped.h"
+#include "umrun/heap.h"
 
 #include "umrun/config.h"
-#include "umrun/heap.h"
 #include "umrun/next_calls.h"
 
 #include <ummap.h>

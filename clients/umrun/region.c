@@ -13,7 +13,6 @@
 #include "umrun/config.h"
 #include "umrun/descriptors.h"
 #include "umrun/lease.h"
-#include "umrun/maps.h"
 #include "umrun/next_calls.h"
 #include "umrun/open.h"
 #include "umrun/report.h"

@@ -5,9 +5,8 @@
  * asynchronous I/O make system calls inside the C library, which would miss stores that a region
  * holds. Regions of files that they use are therefore handed to the kernel.
  */
-#include "umrun/sharing.h"
-
 #include "umrun/calls.h"
+
 #include "umrun/choice.h"
 #include "umrun/config.h"
 #include "umrun/descriptors.h"

@@ -10,7 +10,6 @@
 
 #include "common/cursor.h"
 #include "umrun/list.h"
-#include "umrun/sharing.h"
 
 #define STREAM_COPY_BYTES 16384
 

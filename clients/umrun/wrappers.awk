@@ -339,7 +339,7 @@ function write_wrappers(    r, t) {
 	print "/* The functions that programs call. Made from umrun/wrappers. */"
 	print "#include \"umrun/calls.h\"\n#include \"umrun/choice.h\""
 	print "#include \"umrun/heap.h\"\n#include \"umrun/list.h\"\n#include \"umrun/process.h\""
-	print "#include \"umrun/sharing.h\"\n#include \"umrun/signals.h\"\n"
+	print "#include \"umrun/signals.h\"\n"
 	print "#if defined(__GNUC__) && !defined(__clang__)"
 	print "#pragma GCC diagnostic ignored \"-Wmissing-attributes\"\n#endif\n"
 	print "#undef fread_unlocked\n#undef fwrite_unlocked\n"

@@ -4,7 +4,7 @@
  * storage, all ranks make a window of window memory. If one rank fails, all ranks fail with the
  * same error, and nothing is left behind.
  */
-#include "window/allocate.h"
+#include "window/window.h"
 
 #include "pmpi/pmpi.h"
 #include "transport/engine.h"
@@ -99,7 +99,7 @@ static struct part *new_parts(MPI_Comm comm, struct error *e)
 	PMPI_Comm_size(comm, &ranks);
 	parts = malloc((size_t)ranks * sizeof(*parts));
 	if (!parts)
-		error_errno(e, ENOMEM, "cannot list the parts of a window: %s", strerror(ENOMEM));
+		error_errno(e, ENOMEM, "cannot list the parts of a window: %m");
 	return parts;
 }
 
@@ -112,7 +112,7 @@ static struct window *new_window(struct error *e)
 	if (w)
 		w->discarded = w->alone = true;
 	else
-		error_errno(e, ENOMEM, "cannot allocate a window: %s", strerror(ENOMEM));
+		error_errno(e, ENOMEM, "cannot allocate a window: %m");
 	return w;
 }
 

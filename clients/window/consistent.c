@@ -12,7 +12,8 @@
  */
 #include "window/consistent.h"
 
-#include "window/extent.h"
+#include "common/random.h"
+#include "window/kernel.h"
 #include "window/moment.h"
 #include "window/region.h"
 
@@ -25,7 +26,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <ummap.h>
 #include <unistd.h>
 
@@ -49,8 +49,7 @@ static void find_file(struct found *f, const struct hints *h, struct error *e)
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0 || !realpath(h->filename, f->path)) {
-		error_errno(e, errno, "cannot open '%s' for reading and writing: %s", h->filename,
-			    strerror(errno));
+		error_errno(e, errno, "cannot open '%s' for reading and writing: %m", h->filename);
 	} else if (!S_ISREG(st.st_mode)) {
 		error_set(e, MPI_ERR_INFO_VALUE,
 			  "cannot use '%s' with storage_alloc_consistent: it is not a regular file",
@@ -76,7 +75,7 @@ static void check_files(const struct found *f, MPI_Comm comm, int ranks, struct 
 	struct extent *all = malloc((size_t)ranks * sizeof(*all));
 
 	if (!all)
-		error_errno(e, ENOMEM, "cannot compare the files of ranks: %s", strerror(ENOMEM));
+		error_errno(e, ENOMEM, "cannot compare the files of ranks: %m");
 	error_agree(comm, e);
 	if (e->class == MPI_SUCCESS) {
 		PMPI_Allgather(&f->extent, sizeof(*all), MPI_BYTE, all, sizeof(*all), MPI_BYTE,
@@ -97,17 +96,11 @@ static void check_files(const struct found *f, MPI_Comm comm, int ranks, struct 
 
 static char *read_text(const char *path, struct error *e)
 {
-	FILE *file = fopen(path, "re");
-	char *text = NULL;
-	size_t room = 0;
+	char *text = manifest_read_text(path);
 
-	if (!file && errno == ENOENT)
-		return NULL;
-	if (!file || getdelim(&text, &room, '\0', file) < 0)
+	if (!text && errno != ENOENT)
 		error_set(e, MPI_ERR_IO, "cannot read the manifest '%s': %s", path,
-			  file ? "it is empty" : strerror(errno));
-	if (file)
-		fclose(file);
+			  errno == ENODATA ? "it is empty" : strerror(errno));
 	return text;
 }
 
@@ -250,21 +243,15 @@ static void write_manifest(const struct consistent *c, const struct found *f, st
 	int err = text ? manifest_replace(f->manifest, text) : -ENOMEM;
 
 	if (err)
-		error_errno(e, -err, "cannot write the manifest '%s': %s", f->manifest,
-			    strerror(-err));
+		error_errno(e, -err, "cannot write the manifest '%s': %m", f->manifest);
 	free(text);
 }
 
 static void init_part(struct consistent *c, const struct hints *h, size_t size, MPI_Comm comm)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	*c = (struct consistent){ .ranks = h->ranks };
+	*c = (struct consistent){ .ranks = h->ranks, .id = random_id() & INT64_MAX };
 	c->entry =
 		(struct entry){ .order = (unsigned)h->rank + 1, .id = 1, .since = 1, .size = size };
-	c->id = (uint64_t)now.tv_sec << 31 ^ (uint64_t)now.tv_nsec ^ (uint64_t)getpid() << 20;
-	c->id &= INT64_MAX;
 	PMPI_Bcast(&c->id, 1, MPI_UINT64_T, 0, comm);
 }
 
@@ -275,7 +262,7 @@ struct consistent *consistent_open(const struct hints *h, size_t size, MPI_Comm 
 	struct found *f = calloc(1, sizeof(*f));
 
 	if (!c || !f)
-		error_errno(e, ENOMEM, "cannot allocate a window: %s", strerror(ENOMEM));
+		error_errno(e, ENOMEM, "cannot allocate a window: %m");
 	else if (e->class == MPI_SUCCESS)
 		find_file(f, h, e);
 	error_agree(comm, e);

@@ -7,9 +7,7 @@
 
 #include "common/edit_distance.h"
 #include "common/size.h"
-#include "window/spelling.h"
 
-#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -263,21 +261,28 @@ static void read_hint(const struct hint *hint, struct hints *h, MPI_Info info, s
 #define MAX_CHANGES 3
 static const char prefix[] = "storage_alloc";
 
-/* The name in the table with the smallest distance to `name`, which *changes returns. */
-static const char *find_nearest(const char *name, size_t *changes)
+const char *spelling_find(const char *name, const void *rows, size_t row_size, size_t n,
+			  size_t *changes)
 {
 	const char *nearest = NULL;
 
 	*changes = SIZE_MAX;
-	for (size_t i = 0; i < TABLE_SIZE; i++) {
-		size_t distance = edit_distance(name, strlen(name), table[i].name);
+	for (const char *row = rows; n > 0; n--, row += row_size) {
+		const char *known = *(const char *const *)(const void *)row;
+		size_t distance = edit_distance(name, strlen(name), known);
 
 		if (distance < *changes) {
 			*changes = distance;
-			nearest = table[i].name;
+			nearest = known;
 		}
 	}
 	return nearest;
+}
+
+void spelling_warn(const char *what, const char *name, const char *meant)
+{
+	fprintf(stderr, "libummap-mpi: unknown %s '%.63s'%s%s%s\n", what, name,
+		meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "");
 }
 
 /* Warns of unknown hints that begin like the library's, or that are similar to "alloc_type". All
@@ -294,7 +299,7 @@ static void warn_of_unknown(MPI_Info info)
 		size_t changes;
 
 		PMPI_Info_get_nthkey(info, i, name);
-		nearest = find_nearest(name, &changes);
+		nearest = spelling_find(name, table, sizeof(*table), TABLE_SIZE, &changes);
 		if (changes == 0)
 			continue;
 		if (strncmp(name, prefix, strlen(prefix)) == 0)

@@ -8,6 +8,7 @@
 
 #include <mpi.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -68,5 +69,14 @@ void hints_write(const struct hints *h, MPI_Info info);
 
 /* Whether the driver is mpiio, with or without filters. */
 bool hints_by_mpiio(const struct hints *h);
+
+/* ---- Misspelled names of hints and variables ---- */
+
+/* Returns the name with the smallest distance to `name`, which *changes returns. The names are the
+ * first fields of n rows. */
+const char *spelling_find(const char *name, const void *rows, size_t row_size, size_t n,
+			  size_t *changes);
+/* Warns that a hint or variable (`what`) is unknown. meant: the name to suggest, or NULL. */
+void spelling_warn(const char *what, const char *name, const char *meant);
 
 #endif

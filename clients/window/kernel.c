@@ -4,10 +4,10 @@
 #include "window/kernel.h"
 
 #include "common/memory_calls.h"
+#include "common/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -52,8 +52,8 @@ void kernel_make_room(int fd, const char *name, uint64_t end, struct error *e)
 	if (err == EOPNOTSUPP && (uint64_t)st.st_size < end)
 		err = ftruncate(fd, (off_t)end) < 0 ? errno : 0;
 	if (err)
-		error_errno(e, err, "cannot make '%s' %llu bytes long: %s", name,
-			    (unsigned long long)end, strerror(err));
+		error_errno(e, err, "cannot make '%s' %llu bytes long: %m", name,
+			    (unsigned long long)end);
 }
 
 char *kernel_map(int fd, const struct hints *h, size_t len, struct error *e)
@@ -64,7 +64,7 @@ char *kernel_map(int fd, const struct hints *h, size_t len, struct error *e)
 
 	if (p != MAP_FAILED)
 		return p + head;
-	error_errno(e, errno, "cannot map '%s': %s", h->filename, strerror(errno));
+	error_errno(e, errno, "cannot map '%s': %m", h->filename);
 	return NULL;
 }
 
@@ -80,5 +80,26 @@ void kernel_sync(char *at, size_t len, const struct hints *h, struct error *e)
 	size_t head = (uintptr_t)at % page();
 
 	if (len && msync(at - head, head + len, MS_SYNC) < 0)
-		error_errno(e, errno, "cannot sync '%s': %s", h->filename, strerror(errno));
+		error_errno(e, errno, "cannot sync '%s': %m", h->filename);
+}
+
+/* ---- Ranges of bytes in files, whose identity is the same in all processes of a machine ---- */
+
+void extent_file(struct extent *extent, int fd, uint64_t from, size_t size)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || size == 0)
+		return;
+	extent->machine = process_machine();
+	extent->dev = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev;
+	extent->ino = S_ISBLK(st.st_mode) ? 0 : st.st_ino;
+	extent->from = from;
+	extent->to = from + size;
+}
+
+bool extent_overlaps(const struct extent *a, const struct extent *b)
+{
+	return a->machine == b->machine && a->dev == b->dev && a->ino == b->ino &&
+	       a->from < b->to && b->from < a->to;
 }

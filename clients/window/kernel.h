@@ -7,6 +7,7 @@
 #include "window/hints.h"
 #include "pmpi/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,5 +22,18 @@ char *kernel_map(int fd, const struct hints *h, size_t len, struct error *e);
 void kernel_unmap(char *at, size_t len, const struct hints *h);
 /* Makes bytes durable, in whole pages. */
 void kernel_sync(char *at, size_t len, const struct hints *h, struct error *e);
+
+/* ---- Ranges of bytes in files ---- */
+
+/* Bytes [from, to) of a file on a machine. Two windows must not have a byte in common. to 0: no
+ * bytes. */
+struct extent {
+	uint64_t machine, dev, ino, from, to;
+};
+
+/* Sets the extent to bytes [from, from + size) of an open file. */
+void extent_file(struct extent *extent, int fd, uint64_t from, size_t size);
+/* Whether two extents have bytes in common. */
+bool extent_overlaps(const struct extent *a, const struct extent *b);
 
 #endif

@@ -14,7 +14,6 @@
 #include <xxhash.h>
 
 #define FIRST_LINE "coarrays 2"
-#define OLD_FIRST_LINE "coarrays 1"   /* without the line of the program's size and build ID */
 #define FOLDER "folder "
 #define MAGIC "coarray\n"
 
@@ -101,29 +100,21 @@ static bool read_entry(struct manifest *m, const char *line)
 /* Reads the lines before the entries. Returns the line of the first entry; NULL: no manifest. */
 static const char *read_header(struct manifest *m, const char *text)
 {
-	static const char old[] = OLD_FIRST_LINE "\nprogram ", new[] = FIRST_LINE "\nprogram ";
-	bool is_old = strncmp(text, old, strlen(old)) == 0;
-	const char *name = text + strlen(new), *line = strchr(name, '\n');
+	static const char begin[] = FIRST_LINE "\nprogram ";
+	const char *name = text + strlen(begin), *line;
 	char file[8], build[PROGRAM_BUILD];
 	int end = 0;
 
-	if ((!is_old && strncmp(text, new, strlen(new)) != 0) || !line)
+	if (strncmp(text, begin, strlen(begin)) != 0 || !(line = strchr(name, '\n')))
 		return NULL;
 	snprintf(m->program.name, sizeof(m->program.name), "%.*s", (int)(line - name), name);
 	line++;
-	if (!is_old) {
-		if (sscanf(line, "identity %" SCNu64 " %64s\nsync %" SCNu64 "\n%n",
-			   &m->program.size, build, &m->sync, &end) != 3 ||
-		    !end)
-			return NULL;
-		strcpy(m->program.build, strcmp(build, "-") == 0 ? "" : build);
-		line += end;
-		end = 0;
-	}
-	if (sscanf(line, "images %d\nnext %u\nfile %7s%n", &m->images, &m->next_id, file, &end) !=
-		    3 ||
+	if (sscanf(line, "identity %" SCNu64 " %64s\nsync %" SCNu64 "\nimages %d\nnext %u\n"
+			 "file %7s%n",
+		   &m->program.size, build, &m->sync, &m->images, &m->next_id, file, &end) != 6 ||
 	    line[end] != '\n')
 		return NULL;
+	strcpy(m->program.build, strcmp(build, "-") == 0 ? "" : build);
 	m->shared_file = strcmp(file, "shared") == 0;
 	return line + end + 1;
 }
@@ -172,6 +163,24 @@ static bool sync_folder(const char *path)
 	if (fd >= 0)
 		close(fd);
 	return done;
+}
+
+char *manifest_read_text(const char *path)
+{
+	FILE *f = fopen(path, "re");
+	char *text = NULL;
+	size_t room = 0;
+	int err;
+
+	if (!f)
+		return NULL;
+	err = getdelim(&text, &room, '\0', f) >= 0 ? 0 : feof(f) ? ENODATA : errno;
+	fclose(f);
+	if (!err)
+		return text;
+	free(text);
+	errno = err;
+	return NULL;
 }
 
 int manifest_replace(const char *path, const char *text)
@@ -247,15 +256,6 @@ bool manifest_clash(const struct names *names, int images, const struct names *o
 		    int other_images)
 {
 	return reaches(names, images, other) || reaches(other, other_images, names);
-}
-
-size_t manifest_encode(char *to, const char *path)
-{
-	size_t len = 0;
-
-	for (; *path; path++)
-		len += (size_t)sprintf(to + len, strchr("%{?&", *path) ? "%%%02X" : "%c", *path);
-	return len;
 }
 
 /* ---- Entries ---- */

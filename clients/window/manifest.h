@@ -78,6 +78,9 @@ struct manifest {
 char *manifest_write(const struct manifest *m);
 /* Reads a manifest. Returns an error message; NULL: success. */
 const char *manifest_read(struct manifest *m, const char *text);
+/* Returns the text of a file, for free(3), or NULL with errno, which is ENODATA if the file is
+ * empty. */
+char *manifest_read_text(const char *path);
 /* Replaces the file as a whole: when it returns 0, the new text is durable. Returns a negative
  * errno on error. */
 int manifest_replace(const char *path, const char *text);
@@ -98,8 +101,6 @@ void manifest_copy(char *path, const struct names *names, int image);
 void manifest_lock(char *path, const struct names *names, int image);
 void manifest_file(char *path, const struct names *names, int image, const struct entry *entry);
 void manifest_log(char *path, const struct names *names, int image, const struct entry *entry);
-/* Encodes a path for a URI. Returns the length. */
-size_t manifest_encode(char *to, const char *path);
 
 /* Whether two jobs, with these prefixes and numbers of images, have a file of the same name. */
 bool manifest_clash(const struct names *names, int images, const struct names *other,

@@ -7,7 +7,6 @@
 #include "transport/engine.h"
 #include "window/window.h"
 
-#include <errno.h>
 #include <stddef.h>
 
 static struct pmpi_feature memory;

@@ -152,8 +152,8 @@ static int open_file(struct region *region, struct error *e)
 	int fd = open(h->filename, flags | O_CLOEXEC, h->perm);
 
 	if (fd < 0) {
-		error_errno(e, errno, "cannot open '%s' for reading%s: %s", h->filename,
-			    h->node_cache ? "" : " and writing", strerror(errno));
+		error_errno(e, errno, "cannot open '%s' for reading%s: %m", h->filename,
+			    h->node_cache ? "" : " and writing");
 		return -1;
 	}
 	extent_file(&region->extent, fd, h->offset, region->size);
@@ -363,7 +363,7 @@ static char *put_memory(struct region *region, char *at, size_t from, size_t siz
 	region->object = (struct object){ .fd = fd, .from = from, .len = size };
 	if (p != MAP_FAILED)
 		return p;
-	error_errno(e, errno, "cannot allocate %zu bytes of a window: %s", size, strerror(errno));
+	error_errno(e, errno, "cannot allocate %zu bytes of a window: %m", size);
 	return NULL;
 }
 
@@ -481,7 +481,7 @@ struct region *region_open(size_t size, const struct hints *hints,
 		region->completes = store && store->completes;
 		region->store = NULL;
 	} else {
-		error_errno(e, ENOMEM, "cannot allocate a window: %s", strerror(ENOMEM));
+		error_errno(e, ENOMEM, "cannot allocate a window: %m");
 	}
 	if (store && !(region && region->stored))
 		store->driver.close(store->handle);

@@ -5,7 +5,7 @@
 #define REGION_H
 
 #include "pmpi/error.h"
-#include "window/extent.h"
+#include "window/kernel.h"
 #include "window/hints.h"
 
 #include <stdbool.h>

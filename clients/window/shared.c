@@ -7,16 +7,12 @@
 #include "window/shared.h"
 
 #include "transport/engine.h"
-#include "window/extent.h"
 #include "window/kernel.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static uint64_t page(void)
@@ -53,8 +49,7 @@ static int open_file(const struct hints *h, struct error *e)
 		return -1;
 	fd = open(h->filename, O_CREAT | O_RDWR | O_CLOEXEC, h->perm);
 	if (fd < 0)
-		error_errno(e, errno, "cannot open '%s' for reading and writing: %s", h->filename,
-			    strerror(errno));
+		error_errno(e, errno, "cannot open '%s' for reading and writing: %m", h->filename);
 	return fd;
 }
 
@@ -105,7 +100,7 @@ static struct shared *new_shared(const struct hints *h, MPI_Comm comm, struct er
 		s->places = calloc((size_t)s->ranks, sizeof(*s->places));
 	}
 	if (!s || !s->places)
-		error_errno(e, ENOMEM, "cannot allocate a window: %s", strerror(ENOMEM));
+		error_errno(e, ENOMEM, "cannot allocate a window: %m");
 	return s;
 }
 

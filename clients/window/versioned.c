@@ -287,7 +287,7 @@ static void open_object(struct versioned *v, const char *object, struct error *e
 	}
 	v->name = strdup(name);
 	if (!v->name)
-		error_errno(e, ENOMEM, "cannot allocate a window: %s", strerror(ENOMEM));
+		error_errno(e, ENOMEM, "cannot allocate a window: %m");
 	else if (!*v->name)
 		error_set(e, MPI_ERR_INFO_VALUE,
 			  "cannot use storage_alloc_object '%.100s': it is a container. Try the "
@@ -347,7 +347,7 @@ struct versioned *versioned_open(const char *object, uint64_t chunk, size_t size
 	if (v)
 		v->sizes = calloc((size_t)ranks, sizeof(*v->sizes));
 	if (!v || !v->sizes)
-		error_errno(e, ENOMEM, "cannot allocate a window: %s", strerror(ENOMEM));
+		error_errno(e, ENOMEM, "cannot allocate a window: %m");
 	else if (*cannot_load)
 		error_set(e, MPI_ERR_INFO_VALUE,
 			  "cannot use alloc_type=object: libummap-object cannot be loaded (%s)",

@@ -87,4 +87,13 @@ void window_progress(const struct window *w);
 /* Makes a communicator of the same ranks for the library. Returns an MPI code. */
 int window_own_comm(MPI_Comm comm, MPI_Comm *own);
 
+/* ---- allocate.c ---- */
+
+/*
+ * Collective: makes a window of memory that each rank has opened, or has failed to open (NULL, with
+ * an error). The memory still belongs to the caller, who closes it after MPI_Win_free, or after an
+ * error. Returns NULL with an error at all ranks if any rank has one.
+ */
+struct window *window_over(struct region *region, MPI_Aint unit, MPI_Comm comm, struct error *e);
+
 #endif

@@ -49,8 +49,14 @@ static char *_Atomic *nth_slot(const struct kind *kind, const void *near, unsign
 	return &kind->idle[(first + n) % (1u << kind->shift)];
 }
 
-static char *take_buffer(const struct kind *kind, const void *near)
+static const struct kind *find_kind(size_t size)
 {
+	return size <= SCRATCH_SIZE ? &small : &large;
+}
+
+char *scratch_take(size_t size, const void *near)
+{
+	const struct kind *kind = find_kind(size);
 	char *buffer;
 
 	for (unsigned k = 0; k < 1u << kind->shift; k++) {
@@ -66,8 +72,10 @@ static char *take_buffer(const struct kind *kind, const void *near)
 	return buffer || !spare_release() ? buffer : map_buffer(kind->size);
 }
 
-static void give_buffer(const struct kind *kind, const void *near, char *buffer)
+void scratch_give(size_t size, const void *near, char *buffer)
 {
+	const struct kind *kind = find_kind(size);
+
 	for (unsigned k = 0; k < 1u << kind->shift; k++) {
 		char *none = NULL;
 
@@ -75,24 +83,4 @@ static void give_buffer(const struct kind *kind, const void *near, char *buffer)
 			return;
 	}
 	raw_munmap(buffer - sys_page(), sys_page() + kind->size);
-}
-
-char *scratch_take(const void *near)
-{
-	return take_buffer(&small, near);
-}
-
-void scratch_give(const void *near, char *buffer)
-{
-	give_buffer(&small, near, buffer);
-}
-
-char *scratch_take_large(const void *near)
-{
-	return take_buffer(&large, near);
-}
-
-void scratch_give_large(const void *near, char *buffer)
-{
-	give_buffer(&large, near, buffer);
 }

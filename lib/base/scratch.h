@@ -10,13 +10,11 @@
 #define SCRATCH_LARGE_SIZE ((size_t)2 << 20)
 
 /*
- * Takes a buffer of whole pages with arbitrary contents, after an inaccessible guard page. near: an
- * address that belongs to the thread, which selects the buffer that the thread used last. NULL:
- * there is no memory. All functions are safe in a signal handler.
+ * Takes a buffer for `size` bytes with arbitrary contents, after an inaccessible guard page. near:
+ * an address that belongs to the thread, which selects the buffer that the thread used last. NULL:
+ * there is no memory. Both functions are safe in a signal handler.
  */
-char *scratch_take(const void *near);
-void scratch_give(const void *near, char *buffer);
-char *scratch_take_large(const void *near);
-void scratch_give_large(const void *near, char *buffer);
+char *scratch_take(size_t size, const void *near);
+void scratch_give(size_t size, const void *near, char *buffer);
 
 #endif

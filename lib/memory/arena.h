@@ -17,8 +17,9 @@ struct frame_class;
 /* The use of the segment of a frame (paging/residency/tiering.c). */
 struct frame_use {
 	_Atomic(void *) user;   /* segment that has had the frame last, or NULL */
-	uint8_t heat;           /* number of samples that found the segment in use, up to a bound */
-	uint8_t sampled;        /* round in which the segment lost its rights; 0: it has them */
+	uint32_t sampled;       /* time (ms) at which the segment lost its rights; 0: it has them */
+	uint8_t level;          /* logarithm of the time from its last sample to the next use; 0:
+				   it is unknown */
 };
 
 /* A frame whose segment became writable before a store (paging/sync/guess.h). */

@@ -2,7 +2,8 @@
 /*
  * The table of a node copy (nodecopy/table.h): processes that read two segments, for which the copy
  * has one slot, while KILLS of them are killed at any moment. A segment has two pages, which appear
- * one by one. Chances and stamps only delay evictions, and are left out.
+ * one by one. An access may pin its segment. Chances and stamps only delay evictions, and are left
+ * out.
  */
 #ifndef PROCS
 #define PROCS 2
@@ -32,6 +33,8 @@ bit changed[PROCS];           /* whether the word of the slot is another one tha
 				 read: its stamp makes it so, even if its segment is the same */
 
 bit page[4];                  /* 2 * segment + page: whether the copy has it */
+byte pin[PROCS] = NONE;       /* segment that the process pins */
+bit may_be_pinned[SEGS];      /* in the word of a resident segment */
 bit dead[PROCS];
 byte kills = KILLS;
 byte finished;
@@ -46,6 +49,13 @@ byte finished;
 #else
 #define IS_ORPHAN(x) (dead[owner[x]])
 #define SLOT_IS_ORPHAN (dead[slot_owner])
+#endif
+
+#define HAS_PIN(k, x) (pin[k] == (x) && !dead[k])
+#ifdef MUTANT_nodecopy_ignore_pins
+#define IS_PINNED(x) false
+#else
+#define IS_PINNED(x) (HAS_PIN(0, x) || HAS_PIN(1, x))
 #endif
 
 inline change_word() {
@@ -73,10 +83,22 @@ inline release() {
 		drop(y);
 		free = 1
 #endif
-	:: atomic { (state[y] == RESIDENT || (in_slot[y] && state[y] != ABSENT && IS_ORPHAN(y))) &&
-		    in_slot[y] -> state[y] = EVICTING; owner[y] = me }
+	:: atomic { state[y] == RESIDENT && in_slot[y] ->
+		    look = may_be_pinned[y]; state[y] = EVICTING; owner[y] = me;
+		    may_be_pinned[y] = 0 }
+		if
+		:: atomic { look && IS_PINNED(y) -> state[y] = RESIDENT; may_be_pinned[y] = 1 }
+			free = 0
+		:: atomic { !look || !IS_PINNED(y) -> skip }
+			drop(y);
+			free = 1
+		fi
+	:: atomic { (state[y] == LOADING || state[y] == EVICTING) && in_slot[y] && IS_ORPHAN(y) &&
+		    !IS_PINNED(y) -> state[y] = EVICTING; owner[y] = me }
 		drop(y);
 		free = 1
+	:: atomic { (state[y] == LOADING || state[y] == EVICTING) && in_slot[y] && IS_ORPHAN(y) &&
+		    IS_PINNED(y) -> free = 0 }
 	:: atomic { (state[y] == LOADING || state[y] == EVICTING) && in_slot[y] && !IS_ORPHAN(y) ->
 		    free = 0 }
 	fi
@@ -156,9 +178,23 @@ inline access(x, p) {
 	od
 }
 
+/* Keeps the segment in memory during an access. */
+inline pin_and_access(x) {
+	pin[me] = x;
+	do
+	:: atomic { state[x] == RESIDENT -> may_be_pinned[x] = 1; break }
+	:: atomic { (state[x] == ABSENT || (state[x] != RESIDENT && IS_ORPHAN(x))) ->
+		    state[x] = LOADING; owner[x] = me; in_slot[x] = 0 }
+		load(x)
+	od;
+	assert(IS_WHOLE(x));
+	assert(IS_WHOLE(x));
+	pin[me] = NONE
+}
+
 proctype reader(byte me) {
 	byte y, n, was_owner, x;
-	bit free, got, was_taken;
+	bit free, got, was_taken, look;
 
 	{
 		do
@@ -168,7 +204,10 @@ proctype reader(byte me) {
 			:: x = 0
 			:: x = 1
 			fi;
-			access(x, 1);
+			if
+			:: access(x, 1)
+			:: pin_and_access(x)
+			fi;
 			n++
 		od;
 		goto end

@@ -533,6 +533,12 @@ static void read_at_random(void *arg)
 		size_t len = next_random(&random) % (2 * SEG);
 
 		len = len < SIZE - at ? len : SIZE - at;
+		/* The pins of all processes are less than half of the budget. */
+		if (len && next_random(&random) % 8 == 0) {
+			check(umpin(addr + at, len, PROT_READ) == 0);
+			write_from(addr + at, len);
+			check(umunpin(addr + at, len) == 0);
+		}
 		check_bytes(addr + at, len, at, SEED);
 		report->done++;
 	}

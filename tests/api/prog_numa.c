@@ -153,6 +153,8 @@ static void place_in_tiers(void)
 	uint8_t *base;
 
 	setenv("UMMAP_TIERS", "near=node:0:2M,far=node:1", 1);
+	/* Samples make segments inactive, which have no page at their addresses. */
+	setenv("UMMAP_TIERS_POLICY", "static", 1);
 	run_on(1);
 	base = map_zeros(size, NULL);
 	store_all(base, size);
@@ -178,6 +180,7 @@ static void find_kinds(void)
 	if (!has_attributes())
 		return;
 	setenv("UMMAP_TIERS", "hbm:4M,dram:4M,cxl:4M", 1);
+	setenv("UMMAP_TIERS_POLICY", "static", 1);
 	run_on(0);
 	for (int i = 0; i < 3; i++) {
 		uint8_t *base = map_zeros(2 * MIB, names[i]);
@@ -194,6 +197,7 @@ static void find_best(void)
 	if (!has_attributes())
 		return;
 	setenv("UMMAP_TIERS", "bandwidth:4M,capacity", 1);
+	setenv("UMMAP_TIERS_POLICY", "static", 1);
 	base = map_zeros(2 * MIB, "bandwidth");
 	store_all(base, 2 * MIB);
 	check(count_on(base, 2 * MIB, 2) == 2 * MIB / SEG);

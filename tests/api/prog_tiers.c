@@ -196,10 +196,10 @@ static void keep_ranges(void)
 	check(stat_of(NULL).tier_promotions[0] - moved >= MIB / SEG);
 	check(umadvise(base + size - MIB, MIB, UMMAP_ADV_ANY_TIER) == 0);
 	moved = stat_of(NULL).tier_demotions[0];
-	check(umadvise(base, MIB, UMMAP_ADV_TIER + 1) == 0);
+	check(umadvise(base + MIB, MIB, UMMAP_ADV_TIER + 1) == 0);
 	check(stat_of(NULL).tier_demotions[0] > moved);
 	for (unsigned i = 1; i < 8; i++)
-		check(umadvise(base + i * 4 * SEG + MIB, SEG, UMMAP_ADV_TIER + i % 2) == 0);
+		check(umadvise(base + i * 2 * SEG + 2 * MIB, SEG, UMMAP_ADV_TIER + i % 2) == 0);
 	check_fails(umadvise(base + 3 * MIB, SEG, UMMAP_ADV_TIER), ENOSPC);
 	check(umadvise(base, size, UMMAP_ADV_ANY_TIER) == 0);
 	check(umadvise(base + 3 * MIB, SEG, UMMAP_ADV_TIER) == 0);

@@ -54,23 +54,6 @@ Test(manifest, is_read_as_it_was_written)
 	free(text);
 }
 
-Test(manifest, of_an_older_version_is_read)
-{
-	static const char lines[] =
-		"coarrays 1\nprogram a program\nimages 3\nnext 4\nfile each\n"
-		"coarray 2 id 3 live mapped size 100 at 0 since 7 type real 8\n";
-	char text[400];
-	struct manifest m;
-
-	snprintf(text, sizeof(text), "%scheck %016" PRIx64 "\n", lines,
-		 (uint64_t)XXH3_64bits(lines, strlen(lines)));
-	check(!manifest_read(&m, text));
-	check(strcmp(m.program.name, "a program") == 0 && m.program.size == 0 &&
-	      !*m.program.build && m.sync == 0);
-	check(m.images == 3 && m.next_id == 4 && !m.shared_file && m.n == 1 &&
-	      manifest_find(&m, 2)->since == 7);
-}
-
 Test(manifest, without_a_build_id_or_entries_is_read)
 {
 	struct manifest m = { .program = { .name = "p", .size = 1 }, .images = 1, .next_id = 1 },

@@ -178,7 +178,8 @@ static int drop(const struct job *job)
 int main(int argc, char **argv)
 {
 	static const struct action actions[] = {
-		{ "ls", 2, ls }, { "flush", 2, flush }, { "drop", 2, drop }, { NULL, 0, NULL },
+		{ { "ls", 1, 1 }, ls }, { { "flush", 1, 1 }, flush },
+		{ { "drop", 1, 1 }, drop }, { .run = NULL },
 	};
 	const struct tool tool = {
 		.help = &tool_help, .suffix = ".cache", .actions = actions,

@@ -116,12 +116,12 @@ static void write_out(const struct entry *x, const char *bytes, const char *path
 	FILE *f = fopen(path, "we");
 
 	if (!f)
-		refuse("cannot open '%s': %s", path, strerror(errno));
+		refuse("cannot open '%s': %m", path);
 	if (end && strcmp(end, ".npy") == 0)
 		write_header(f, x);
 	fwrite(bytes, 1, x->size, f);
 	if (ferror(f) | fclose(f))
-		refuse("cannot write '%s': %s", path, strerror(errno));
+		refuse("cannot write '%s': %m", path);
 }
 
 static void export(unsigned order, int image, const char *path)
@@ -139,40 +139,23 @@ static void export(unsigned order, int image, const char *path)
 	earlier_close_view(&v);
 }
 
-__attribute__((noreturn)) static void refuse_command_line(const char *name)
-{
-	static const char *const actions[] = { "ls", "show", "export" };
-	const char *nearest = NULL;
-	bool exists = false;
-
-	for (size_t i = 0; i < sizeof(actions) / sizeof(*actions); i++) {
-		nearest = nearer_name(name, nearest, actions[i]);
-		exists |= strcmp(name, actions[i]) == 0;
-	}
-	refuse_action(name, exists, nearest);
-}
-
 int main(int argc, char **argv)
 {
-	const char *prefix = "OpenCoarrays_", *action;
+	static const struct tool_action actions[] = {
+		{ "ls", 1, 1 }, { "show", 1, 1 }, { "export", 4, 4 }, { .name = NULL },
+	};
+	const char *prefix = "OpenCoarrays_";
+	const struct tool_action *action;
 
 	tool_begin(2);
 	while (take_option(argc, argv, &tool_help) >= 0)
 		prefix = optarg;
-	action = optind < argc ? argv[optind] : "";
 	argv += optind;
-	argc -= optind;
-	if (!(argc == 2 && (!strcmp(action, "ls") || !strcmp(action, "show"))) &&
-	    !(argc == 5 && !strcmp(action, "export"))) {
-		if (argc > 0)
-			refuse_command_line(action);
-		fputs(tool_help.usage, stderr);
-		return 2;
-	}
+	action = find_action(actions, sizeof(*actions), tool_help.usage, argv);
 	read_folder(argv[1], prefix);
-	if (!strcmp(action, "ls"))
+	if (action == &actions[0])
 		ls();
-	else if (!strcmp(action, "show"))
+	else if (action == &actions[1])
 		show();
 	else
 		export((unsigned)parse_number("ORDER", argv[2], 0, INT32_MAX),

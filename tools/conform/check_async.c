@@ -3,10 +3,8 @@
  * Checks of submit and reap. The requests of a check stand in one array, so that a check can tell a
  * request that returns from one that was never submitted, or that has returned before.
  */
-#include "checks.h"
 #include "conform.h"
 
-#include <errno.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,6 +40,21 @@ static void request(struct batch *b, unsigned i, int op, void *buf, size_t len, 
 	b->io[i] = (struct ummap_io){
 		.op = (uint8_t)op, .buf = buf, .len = len, .off = off, .res = 1, .owner = &b->io[i]
 	};
+}
+
+/* Makes n reads at random offsets. */
+static void request_reads(struct batch *b, struct handle *h, unsigned n, unsigned char *bufs,
+			  size_t len)
+{
+	batch_init(b, h, n);
+	for (unsigned i = 0; i < n; i++)
+		request(b, i, UMMAP_IO_READ, bufs + i * len, len, random_below(facts->size - len));
+}
+
+static void compare_reads(const struct batch *b, const char *what)
+{
+	for (unsigned i = 0; i < b->n; i++)
+		shadow_compare(b->io[i].buf, b->io[i].len, b->io[i].off, what);
 }
 
 /* Submits up to max requests, and returns how many the driver accepted. */
@@ -158,9 +171,8 @@ void check_async(void)
 			}
 		}
 		run(&b);
-		for (unsigned i = 0; i < REQUESTS && !writing; i++)
-			shadow_compare(b.io[i].buf, b.io[i].len, b.io[i].off,
-				       "an asynchronous read");
+		if (!writing)
+			compare_reads(&b, "an asynchronous read");
 		shadow_compare_all(&h, "after asynchronous requests");
 	}
 	handle_close(&h);
@@ -176,9 +188,7 @@ void check_async_full(void)
 
 	handle_fill(&h);
 	need_async(&h);
-	batch_init(&b, &h, FLOOD);
-	for (unsigned i = 0; i < FLOOD; i++)
-		request(&b, i, UMMAP_IO_READ, bufs + i * LEN, LEN, random_below(facts->size - LEN));
+	request_reads(&b, &h, FLOOD, bufs, LEN);
 	while (b.sent < b.n) {
 		doing("submit, with %u requests in flight and none reaped since",
 		      b.sent - b.reaped);
@@ -193,9 +203,7 @@ void check_async_full(void)
 		reap(&b, DONE_MAX, 1);
 	}
 	reap_rest(&b);
-	for (unsigned i = 0; i < FLOOD; i++)
-		shadow_compare(b.io[i].buf, LEN, b.io[i].off,
-			       "an asynchronous read, one of very many");
+	compare_reads(&b, "an asynchronous read, one of very many");
 	handle_close(&h);
 }
 
@@ -212,8 +220,7 @@ void check_async_poll(void)
 	batch_init(&b, &h, REQUESTS);
 	doing("reap with a minimum of 0 and nothing in flight, which must not wait");
 	expect(reap(&b, DONE_MAX, 0) == 0, "reap gives requests before there are any");
-	for (unsigned i = 0; i < REQUESTS; i++)
-		request(&b, i, UMMAP_IO_READ, bufs + i * KIB, KIB, random_below(facts->size - KIB));
+	request_reads(&b, &h, REQUESTS, bufs, KIB);
 	while (b.reaped < b.n) {
 		if (b.sent < b.n)
 			submit(&b, 16);
@@ -224,8 +231,7 @@ void check_async_poll(void)
 	}
 	doing("reap with a minimum of 0, when all are back");
 	expect(reap(&b, DONE_MAX, 0) == 0, "reap gives requests when none is left");
-	for (unsigned i = 0; i < REQUESTS; i++)
-		shadow_compare(b.io[i].buf, KIB, b.io[i].off, "an asynchronous read");
+	compare_reads(&b, "an asynchronous read");
 	handle_close(&h);
 }
 
@@ -312,10 +318,7 @@ static void *use_own_requests(void *arg)
 	struct batch b;
 
 	for (int round = 0; round < 8; round++) {
-		batch_init(&b, h, REQUESTS);
-		for (unsigned i = 0; i < REQUESTS; i++)
-			request(&b, i, UMMAP_IO_READ, bufs + i * KIB, KIB,
-				random_below(facts->size - KIB));
+		request_reads(&b, h, REQUESTS, bufs, KIB);
 		take_turns(reaper, &b, round % 2 == 0);
 		while (b.reaped < b.n) {
 			submit(&b, 16);
@@ -324,9 +327,7 @@ static void *use_own_requests(void *arg)
 			if (b.sent > b.reaped)
 				reap(&b, DONE_MAX, 1);
 		}
-		for (unsigned i = 0; i < REQUESTS; i++)
-			shadow_compare(b.io[i].buf, KIB, b.io[i].off,
-				       "an asynchronous read by one of several threads");
+		compare_reads(&b, "an asynchronous read by one of several threads");
 		pthread_barrier_wait(reaper->all);
 	}
 	return NULL;
@@ -368,9 +369,7 @@ void check_async_fork(void)
 
 	handle_fill(&h);
 	need_async(&h);
-	batch_init(&b, &h, REQUESTS);
-	for (unsigned i = 0; i < REQUESTS; i++)
-		request(&b, i, UMMAP_IO_READ, bufs + i * KIB, KIB, random_below(facts->size - KIB));
+	request_reads(&b, &h, REQUESTS, bufs, KIB);
 	submit(&b, REQUESTS);
 	doing("close, in a child that was forked with %u requests in flight", b.sent);
 	child = fork_child();
@@ -380,9 +379,7 @@ void check_async_fork(void)
 	}
 	wait_for(child);
 	run(&b);
-	for (unsigned i = 0; i < REQUESTS; i++)
-		shadow_compare(b.io[i].buf, KIB, b.io[i].off,
-			       "an asynchronous read by the parent of a forked child");
+	compare_reads(&b, "an asynchronous read by the parent of a forked child");
 	handle_close(&h);
 }
 
@@ -394,9 +391,7 @@ static void close_in_flight(struct handle *h, unsigned n, size_t len)
 	const struct timespec pause = { 0, 20000000 };
 	struct batch b;
 
-	batch_init(&b, h, n);
-	for (unsigned i = 0; i < n; i++)
-		request(&b, i, UMMAP_IO_READ, bufs + i * len, len, random_below(facts->size - len));
+	request_reads(&b, h, n, bufs, len);
 	submit(&b, n);
 	doing("close with %u reads of %zu bytes in flight", b.sent, len);
 	handle_close(h);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Checks of calls that must fail, and of their error messages. */
-#include "checks.h"
 #include "conform.h"
 
 #include <errno.h>

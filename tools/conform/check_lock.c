@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Checks of locks on ranges: conflicts, and the end of locks. */
-#include "checks.h"
 #include "conform.h"
 
 #include <errno.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Checks through mappings, which use the driver as applications do. */
-#include "checks.h"
 #include "conform.h"
 
 #include <string.h>

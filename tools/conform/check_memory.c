@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Checks of pages of the store itself: mapped in place, and from the page cache. */
 #include "common/memory_calls.h"
-#include "checks.h"
 #include "conform.h"
 
 #include <string.h>

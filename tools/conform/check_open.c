@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Checks of the table of calls, and of opening and closing. */
-#include "checks.h"
 #include "conform.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -185,7 +183,7 @@ void check_open_fd(void)
 					 "the store is no file");
 	handle_flush(&model);
 	fd = open(facts->path, O_RDWR | O_CLOEXEC);
-	expect(fd >= 0, "%s: %s", facts->path, strerror(errno));
+	expect(fd >= 0, "%s: %m", facts->path);
 	doing("open_fd of %s", facts->path);
 	err = try_fd(&model, fd, UMMAP_O_WRITE, &h);
 	expect(err == 0, "open_fd: %s%s%s", error_name(err), h.geom.why[0] ? ": " : "", h.geom.why);
@@ -197,7 +195,7 @@ void check_open_fd(void)
 	shadow_compare_all(&h, "after a write through open_fd");
 	handle_close(&h);
 
-	expect(pipe2(pipes, O_CLOEXEC) == 0, "pipe: %s", strerror(errno));
+	expect(pipe2(pipes, O_CLOEXEC) == 0, "pipe: %m");
 	check_refused_fd(&model, pipes[0], "a pipe");
 	fd = open(facts->path, O_RDONLY | O_CLOEXEC);
 	check_refused_fd(&model, fd, "a descriptor for reading only, for a mapping to write");

@@ -4,7 +4,6 @@
  * with malloc and stdio; a handler that allocates would wait for a lock that this thread
  * holds. If allocations are watched (watch_malloc.c), it fails the check at once.
  */
-#include "checks.h"
 #include "conform.h"
 #include "watch_malloc.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Checks of the whole store: its end, its growth, and when other handles see a write. */
-#include "checks.h"
 #include "conform.h"
 
 #include <errno.h>
@@ -348,7 +347,7 @@ void check_new_process(void)
 		snprintf(size, sizeof(size), "%zu", facts->size);
 		execl("/proc/self/exe", "ummap-conform", "--verify", contents, judgement, size,
 		      options.uri, NULL);
-		expect(false, "the checker cannot start itself: %s", strerror(errno));
+		expect(false, "the checker cannot start itself: %m");
 	}
 	wait_for(child);
 	expect(atomic_load(&verdict->outcome) == OUTCOME_OK,
@@ -364,7 +363,7 @@ int verify_main(int contents_fd, size_t size)
 	facts = memory(sizeof(*facts));
 	facts->size = size;
 	shadow = mmap(NULL, size, PROT_READ, MAP_PRIVATE, contents_fd, 0);
-	expect(shadow != MAP_FAILED, "mmap: %s", strerror(errno));
+	expect(shadow != MAP_FAILED, "mmap: %m");
 	handle_open_readonly(&h);
 	shadow_compare_all(&h, "by a new process, after flush");
 	handle_close(&h);

@@ -4,7 +4,6 @@
  * matter (words, sectors, pages), in one piece and in several. Bytes before and after the memory of
  * a read, and before and after the written range, must not change.
  */
-#include "checks.h"
 #include "conform.h"
 
 #include <string.h>

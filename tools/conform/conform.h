@@ -20,16 +20,9 @@
 #define PAGE ((size_t)4096)
 #define URI_MAX 8192
 
-/* ---- The table ---- */
-
-struct check {
-	const char *name;
-	const char *asks;     /* requirement that the check verifies, for --list */
-	void (*run)(void);
-};
-
-extern const struct check checks[];
-extern const size_t check_count;
+#define CHECK(function, name, asks) void check_##function(void);
+#include "checks.def"
+#undef CHECK
 
 /* ---- Options of the user, and properties of the store that the first opening found ---- */
 

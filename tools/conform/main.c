@@ -22,6 +22,15 @@
 #define SIZE_MAX_ASKED (64 * KIB * KIB * KIB)
 #define SECONDS_DEFAULT 60
 
+static const struct check {
+	const char *name, *asks;
+	void (*run)(void);
+} checks[] = {
+#define CHECK(function, name, asks) { name, asks, check_##function },
+#include "checks.def"
+#undef CHECK
+};
+
 enum { EXIT_ALL_OK, EXIT_SOME_FAILED, EXIT_CANNOT };
 
 static const char *only;
@@ -38,7 +47,7 @@ TOOL_HELP(CONFORM_OPTIONS, .usage =
 
 static void print_list(void)
 {
-	for (size_t i = 0; i < check_count; i++)
+	for (size_t i = 0; i < COUNT(checks); i++)
 		printf("%-15s %s\n", checks[i].name, checks[i].asks);
 }
 
@@ -53,7 +62,7 @@ static size_t take_size(const char *text)
 
 static void choose_check(const char *name)
 {
-	for (size_t i = 0; i < check_count; i++) {
+	for (size_t i = 0; i < COUNT(checks); i++) {
 		if (strcmp(checks[i].name, name) == 0) {
 			only = name;
 			return;
@@ -132,7 +141,7 @@ static void remove_path(const char *suffix, const char *end)
 
 	snprintf(path, sizeof(path), "%s%s%s", facts->path, suffix, end);
 	if (unlink(path) < 0 && errno != ENOENT)
-		refuse("cannot remove '%s': %s", path, strerror(errno));
+		refuse("cannot remove '%s': %m", path);
 }
 
 /* Removes a store, and the files that the driver has left beside it. */
@@ -153,7 +162,7 @@ static void make_file(void)
 	int fd = open(facts->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
 
 	if (fd < 0 || ftruncate(fd, (off_t)options.size) < 0)
-		refuse("cannot create '%s': %s", facts->path, strerror(errno));
+		refuse("cannot create '%s': %m", facts->path);
 	close(fd);
 }
 
@@ -304,7 +313,7 @@ static unsigned run_checks(void)
 {
 	unsigned counts[OUTCOME_SKIPPED + 1] = { 0 };
 
-	for (size_t i = 0; i < check_count; i++) {
+	for (size_t i = 0; i < COUNT(checks); i++) {
 		if (only && strcmp(checks[i].name, only) != 0)
 			continue;
 		renew_store();
@@ -327,10 +336,10 @@ static void share_verdict(int fd)
 {
 	verdict_fd = fd;
 	if (fd < 0 || ftruncate(fd, sizeof(*verdict)) < 0)
-		refuse("cannot make shared memory: %s", strerror(errno));
+		refuse("cannot make shared memory: %m");
 	verdict = mmap(NULL, sizeof(*verdict), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (verdict == MAP_FAILED)
-		refuse("cannot make shared memory: %s", strerror(errno));
+		refuse("cannot make shared memory: %m");
 }
 
 int main(int argc, char **argv)
@@ -347,7 +356,7 @@ int main(int argc, char **argv)
 	facts = mmap(NULL, sizeof(*facts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		     0);
 	if (facts == MAP_FAILED)
-		refuse("cannot make shared memory: %s", strerror(errno));
+		refuse("cannot make shared memory: %m");
 	read_path();
 	look_at_store();
 	return run_checks() > 0 ? EXIT_SOME_FAILED : EXIT_ALL_OK;

@@ -5,7 +5,6 @@
  */
 #include "conform.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -63,7 +62,7 @@ pid_t fork_child(void)
 
 	fflush(stdout);
 	child = fork();
-	expect(child >= 0, "fork: %s", strerror(errno));
+	expect(child >= 0, "fork: %m");
 	if (child == 0)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 	return child;
@@ -73,7 +72,7 @@ void wait_for(pid_t child)
 {
 	int status;
 
-	expect(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
+	expect(waitpid(child, &status, 0) == child, "waitpid: %m");
 	expect(WIFEXITED(status), "%s: the child died of signal %d (%s)", verdict->doing,
 	       WTERMSIG(status), strsignal(WTERMSIG(status)));
 	if (atomic_load(&verdict->outcome) == OUTCOME_FAILED)

@@ -79,10 +79,8 @@ static int find_changes(char path[PATH_MAX], const char *store)
 int main(int argc, char **argv)
 {
 	static const struct action actions[] = {
-		{ "ls", 2, do_ls },
-		{ "commit", 2, do_commit },
-		{ "discard", 2, do_discard },
-		{ NULL, 0, NULL },
+		{ { "ls", 1, 1 }, do_ls }, { { "commit", 1, 1 }, do_commit },
+		{ { "discard", 1, 1 }, do_discard }, { .run = NULL },
 	};
 	const struct tool tool = {
 		.help = &tool_help, .beside = find_changes, .actions = actions,

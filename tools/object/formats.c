@@ -37,38 +37,52 @@ int array_fail(struct array *a, const char *format, ...)
 	return -1;
 }
 
-/* Bytes of a row of the first dimension, or of the array if it has no dimension. */
-static uint64_t row_bytes(const struct array *a)
+static uint64_t count_bytes(const struct array *a, const uint64_t *count)
 {
 	uint64_t bytes = umobject_type_size(a->shape.type);
-	unsigned d;
 
-	for (d = 1; d < a->shape.rank; d++)
-		bytes *= a->shape.dims[d];
+	for (unsigned d = 0; d < a->shape.rank; d++)
+		bytes *= count[d];
 	return bytes;
+}
+
+int read_bytes(struct array *a, void *to, uint64_t size, const char *end)
+{
+	for (char *p = to; size;) {
+		ssize_t n = read(a->fd, p, size);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return array_fail(a, "cannot read '%s': %m", a->path);
+		if (n == 0)
+			return array_fail(a, "cannot read '%s': %s", a->path, end);
+		p += n;
+		size -= (uint64_t)n;
+	}
+	return 0;
+}
+
+int write_bytes(struct array *a, const void *from, uint64_t size)
+{
+	for (const char *p = from; size;) {
+		ssize_t n = write(a->fd, p, size);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return array_fail(a, "cannot write '%s': %m", a->path);
+		p += n;
+		size -= (uint64_t)n;
+	}
+	return 0;
 }
 
 /* Transfers are in order, so that pipes work. */
 static int plain_read(struct array *a, void *to, const uint64_t *start, const uint64_t *count)
 {
-	uint64_t left = row_bytes(a) * (a->shape.rank ? count[0] : 1);
-	char *p = to;
-
 	(void)start;
-	while (left) {
-		ssize_t n = read(a->fd, p, left);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return array_fail(a, "cannot read '%s': %s", a->path, strerror(errno));
-		if (n == 0)
-			return array_fail(a, "cannot read '%s': it has fewer bytes than the array",
-					  a->path);
-		p += n;
-		left -= (uint64_t)n;
-	}
-	return 0;
+	return read_bytes(a, to, count_bytes(a, count), "it has fewer bytes than the array");
 }
 
 int array_ends(struct array *a)
@@ -82,35 +96,22 @@ int array_ends(struct array *a)
 		n = read(a->fd, &more, 1);
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
-		return array_fail(a, "cannot read '%s': %s", a->path, strerror(errno));
+		return array_fail(a, "cannot read '%s': %m", a->path);
 	return n ? array_fail(a, "cannot put '%s': it has more bytes than the array", a->path) : 0;
 }
 
 static int plain_write(struct array *a, const void *from, const uint64_t *start,
 		       const uint64_t *count)
 {
-	uint64_t left = row_bytes(a) * (a->shape.rank ? count[0] : 1);
-	const char *p = from;
-
 	(void)start;
-	while (left) {
-		ssize_t n = write(a->fd, p, left);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return array_fail(a, "cannot write '%s': %s", a->path, strerror(errno));
-		p += n;
-		left -= (uint64_t)n;
-	}
-	return 0;
+	return write_bytes(a, from, count_bytes(a, count));
 }
 
 static int plain_close(struct array *a)
 {
 	/* Standard input and output stay open. */
 	if (a->fd > STDERR_FILENO && close(a->fd) < 0)
-		return array_fail(a, "cannot write '%s': %s", a->path, strerror(errno));
+		return array_fail(a, "cannot write '%s': %m", a->path);
 	return 0;
 }
 
@@ -158,7 +159,7 @@ int array_open(struct array *a, const char *path, const struct umobject_shape *p
 		return hdf5_open(a);
 	a->fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 	if (a->fd < 0)
-		return array_fail(a, "cannot open '%s': %s", path, strerror(errno));
+		return array_fail(a, "cannot open '%s': %m", path);
 	if ((ends_with(path, ".npy") ? npy_open(a) : complete_plain(a, plain)) == 0)
 		return 0;
 	plain_close(a);
@@ -178,7 +179,7 @@ int array_create(struct array *a, const char *path, const struct umobject_shape 
 	a->fd = strcmp(path, "-") == 0 ? STDOUT_FILENO :
 					 open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (a->fd < 0)
-		return array_fail(a, "cannot make '%s': %s", path, strerror(errno));
+		return array_fail(a, "cannot make '%s': %m", path);
 	if (!ends_with(path, ".npy") || npy_create(a) == 0)
 		return 0;
 	plain_close(a);

@@ -41,6 +41,10 @@ struct array {
 int array_open(struct array *a, const char *path, const struct umobject_shape *plain);
 int array_create(struct array *a, const char *path, const struct umobject_shape *shape);
 
+/* Transfer the next bytes of a file that is read or written in order. end: the message if the file
+ * ends. */
+int read_bytes(struct array *a, void *to, uint64_t size, const char *end);
+int write_bytes(struct array *a, const void *from, uint64_t size);
 /* Checks that a file that is read in order has no more data. */
 int array_ends(struct array *a);
 

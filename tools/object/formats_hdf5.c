@@ -4,7 +4,6 @@
 #include "object/hdf5_attribute.h"
 
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,13 +3,13 @@
  */
 #include "formats.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define HEAD_MAX 65536
+
+static const char within_head[] = "it ends within its head";
 
 static const struct {
 	const char *code;
@@ -20,23 +20,6 @@ static const struct {
 	{ "<i8", UMOBJECT_INT64 },  { "<u8", UMOBJECT_UINT64 },   { "<f4", UMOBJECT_FLOAT },
 	{ "<f8", UMOBJECT_DOUBLE }, { "<f16", UMOBJECT_LDOUBLE },
 };
-
-static int read_all(struct array *a, void *to, size_t size)
-{
-	char *p = to;
-
-	while (size) {
-		ssize_t n = read(a->fd, p, size);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return array_fail(a, "%s ends within its head", a->path);
-		p += n;
-		size -= (size_t)n;
-	}
-	return 0;
-}
 
 /* Returns the text after a key of the header. */
 static const char *value_of(const char *head, const char *key)
@@ -93,7 +76,7 @@ int npy_open(struct array *a)
 	size_t len;
 	int result;
 
-	if (read_all(a, begin, 10) < 0)
+	if (read_bytes(a, begin, 10, within_head) < 0)
 		return -1;
 	if (memcmp(begin, "\x93NUMPY", 6) != 0 || begin[6] < 1 || begin[6] > 3)
 		return array_fail(a,
@@ -101,7 +84,7 @@ int npy_open(struct array *a)
 				  a->path);
 	len = begin[8] | (size_t)begin[9] << 8;
 	if (begin[6] > 1) {
-		if (read_all(a, begin + 10, 2) < 0)
+		if (read_bytes(a, begin + 10, 2, within_head) < 0)
 			return -1;
 		len |= (size_t)begin[10] << 16 | (size_t)begin[11] << 24;
 	}
@@ -110,7 +93,7 @@ int npy_open(struct array *a)
 	head = calloc(1, len + 1);
 	if (!head)
 		return array_fail(a, "no memory");
-	result = read_all(a, head, len);
+	result = read_bytes(a, head, len, within_head);
 	order = result == 0 ? value_of(head, "'fortran_order'") : NULL;
 	if (result == 0 && !order)
 		result = array_fail(a, "%s does not say its order: its head is damaged", a->path);
@@ -147,12 +130,5 @@ int npy_create(struct array *a)
 	head[len++] = '\n';
 	head[8] = (char)((len - 10) & 0xff);
 	head[9] = (char)((len - 10) >> 8);
-	for (n = 0; n < len;) {
-		ssize_t done = write(a->fd, head + n, len - n);
-
-		if (done < 0 && errno != EINTR)
-			return array_fail(a, "cannot write '%s': %s", a->path, strerror(errno));
-		n += done > 0 ? (size_t)done : 0;
-	}
-	return 0;
+	return write_bytes(a, head, len);
 }

@@ -5,6 +5,7 @@
 
 #include "../tool.h"
 #include "formats.h"
+#include "object/shape.h"
 
 TOOL_HELP(OBJECT_OPTIONS, .usage =
 "usage: ummap object create CONTAINER [--keep N] [--device FOLDER] ...\n"
@@ -168,84 +169,76 @@ static void progress(const char *name, uint64_t done, uint64_t all)
 		done == all ? "\n" : "");
 }
 
-/* Chunks of at most 8 MiB, cut along the first dimensions. */
+/* Completes a shape with the chunks of --chunk, or with chunks of at most 8 MiB that are cut along
+ * the first dimensions. */
 static void choose_chunk(struct umobject_shape *s)
 {
+	struct umobject_shape asked = *s;
 	uint64_t bytes = umobject_type_size(s->type);
-	unsigned d;
 
-	/* Check that no dimension is 0, and that the size of the array fits into 64 bits. */
-	if (!umobject_chunks(s))
+	if (options.chunk.rank && options.chunk.rank != s->rank)
+		refuse("cannot use --chunk: it has %u numbers, and the array %u dimensions",
+		       options.chunk.rank, s->rank);
+	memcpy(asked.chunk, options.chunk.chunk, sizeof(asked.chunk));
+	if (shape_complete(&asked, s) < 0)
 		refuse_library();
-	if (options.chunk.rank) {
-		if (options.chunk.rank != s->rank)
-			refuse("cannot use --chunk: it has %u numbers, and the array %u dimensions",
-			       options.chunk.rank, s->rank);
-		for (d = 0; d < s->rank; d++)
-			s->chunk[d] =
-				options.chunk.chunk[d] && options.chunk.chunk[d] < s->dims[d] ?
-					options.chunk.chunk[d] :
-					s->dims[d];
-		return;
-	}
-	for (d = s->rank; d-- > 0;) {
+	for (unsigned d = s->rank; !options.chunk.rank && d-- > 0;) {
 		uint64_t fit = ((uint64_t)8 << 20) / bytes;
 
-		s->chunk[d] = fit == 0 ? 1 : fit < s->dims[d] ? fit : s->dims[d];
+		s->chunk[d] = fit == 0 ? 1 : min_u64(fit, s->dims[d]);
 		bytes *= s->chunk[d];
 	}
 }
 
-/* Number of rows of a slab, in the first dimension. */
-static uint64_t slab_rows(const struct umobject_shape *s)
+struct slab {
+	const struct umobject_shape *shape; /* the array */
+	struct box box;                     /* place in the array */
+	char *data;                         /* elements */
+};
+
+/* Begins with the first slab of the array, which is the largest one. */
+static struct slab first_slab(const struct umobject_shape *s, const char *name)
 {
-	return s->rank == 0 ? 1 : s->chunk[0];
+	struct slab slab = { .shape = s };
+	uint64_t bytes;
+
+	memcpy(slab.box.count, s->dims, sizeof(s->dims));
+	slab.box.count[0] = s->chunk[0];
+	bytes = box_bytes(s, &slab.box);
+	slab.data = malloc(bytes);
+	if (!slab.data)
+		refuse("cannot copy '%s': no memory for %" PRIu64 " bytes. Try smaller chunks",
+		       name, bytes);
+	return slab;
 }
 
-static uint64_t row_size(const struct umobject_shape *s)
+/* Moves to the next slab. Returns false, and frees the memory, after the last one. */
+static bool next_slab(struct slab *slab, const char *name)
 {
-	uint64_t bytes = umobject_type_size(s->type);
-	unsigned d;
+	const struct umobject_shape *s = slab->shape;
+	struct box done = { { 0 }, { 0 } };
 
-	for (d = 1; d < s->rank; d++)
-		bytes *= s->dims[d];
-	return bytes;
+	memcpy(done.count, s->dims, sizeof(s->dims));
+	done.count[0] = slab->box.start[0] += slab->box.count[0];
+	progress(name, box_bytes(s, &done), shape_bytes(s));
+	slab->box.count[0] = min_u64(s->chunk[0], s->dims[0] - slab->box.start[0]);
+	if (slab->box.count[0])
+		return true;
+	free(slab->data);
+	return false;
 }
 
-/* Copies a chunk out of a slab. */
-static void cut_chunk(const struct umobject_shape *s, const char *slab, uint64_t first,
-		      const uint64_t *start, const uint64_t *count, char *to)
+/* Puts the chunks of a slab. chunk: memory for one of them. */
+static void put_slab(umobject_put *p, const struct slab *slab, uint64_t *number, char *chunk)
 {
-	uint64_t at[UMOBJECT_RANK_MAX] = { 0 }, size = umobject_type_size(s->type),
-		 run = size * count[s->rank - 1], off;
-	unsigned d;
+	for (; *number < umobject_chunks(slab->shape); ++*number) {
+		struct box box = shape_chunk(slab->shape, *number);
 
-	for (;;) {
-		off = start[0] + at[0] - first;
-		for (d = 1; d < s->rank; d++)
-			off = off * s->dims[d] + start[d] + at[d];
-		memcpy(to, slab + off * size, run);
-		to += run;
-		for (d = s->rank - 1; d-- > 0;) {
-			if (++at[d] < count[d])
-				break;
-			at[d] = 0;
-		}
-		if (d == UINT32_MAX)
+		if (box.start[0] != slab->box.start[0])
 			return;
-	}
-}
-
-static void put_slab(umobject_put *p, const struct umobject_shape *s, const char *slab,
-		     uint64_t first, uint64_t *number, char *chunk)
-{
-	uint64_t start[UMOBJECT_RANK_MAX], count[UMOBJECT_RANK_MAX];
-
-	while (umobject_chunk(s, *number, start, count) && start[0] == first) {
-		cut_chunk(s, slab, first, start, count, chunk);
+		box_copy(slab->shape, &box, slab->data, &slab->box, chunk, &box);
 		if (umobject_put_chunk(p, *number, chunk) < 0)
 			refuse_library();
-		++*number;
 	}
 }
 
@@ -321,27 +314,18 @@ static int each_attribute(const umobject_version *v,
 static void put_slabs(umobject_put *p, const char *name, struct array *a,
 		      const struct umobject_shape *s)
 {
-	uint64_t row = row_size(s), rows = slab_rows(s), at[UMOBJECT_RANK_MAX] = { 0 },
-		 count[UMOBJECT_RANK_MAX], number = 0;
-	char *slab = malloc(rows * row), *chunk = malloc(rows * row);
+	struct slab slab = first_slab(s, name);
+	struct box first = shape_chunk(s, 0);
+	char *chunk = malloc(box_bytes(s, &first));
+	uint64_t number = 0;
 
-	if (!slab || !chunk)
-		refuse("cannot put '%s': no memory for %" PRIu64 " bytes. Try smaller chunks", name,
-		       rows * row);
-	memcpy(count, s->dims, sizeof(count));
+	if (!chunk)
+		refuse("cannot put '%s': no memory for a chunk. Try smaller chunks", name);
 	do {
-		if (s->rank)
-			count[0] = s->dims[0] - at[0] < rows ? s->dims[0] - at[0] : rows;
-		if (a->read(a, slab, at, count) < 0)
+		if (a->read(a, slab.data, slab.box.start, slab.box.count) < 0)
 			refuse("%s", a->why);
-		if (s->rank)
-			put_slab(p, s, slab, at[0], &number, chunk);
-		else if (umobject_put_chunk(p, 0, slab) < 0)
-			refuse_library();
-		at[0] += s->rank ? count[0] : 1;
-		progress(name, at[0] * row, (s->rank ? s->dims[0] : 1) * row);
-	} while (s->rank && at[0] < s->dims[0]);
-	free(slab);
+		put_slab(p, &slab, &number, chunk);
+	} while (next_slab(&slab, name));
 	free(chunk);
 }
 
@@ -384,32 +368,21 @@ static int add_to_array(void *array, const char *name, const void *value, size_t
 
 static void get_to(umobject_version *v, const struct umobject_stat *st, const char *path)
 {
-	const struct umobject_shape *s = &st->shape;
-	uint64_t row = row_size(s), rows = slab_rows(s), at[UMOBJECT_RANK_MAX] = { 0 },
-		 count[UMOBJECT_RANK_MAX];
-	char *slab = malloc(rows * row);
+	struct slab slab = first_slab(&st->shape, st->name);
 	struct array a;
 
-	if (!slab)
-		refuse("cannot get '%s': no memory for %" PRIu64 " bytes", st->name, rows * row);
-	if (array_create(&a, path, s) < 0)
+	if (array_create(&a, path, &st->shape) < 0)
 		refuse("%s", a.why);
 	if (a.add_attribute && each_attribute(v, add_to_array, &a) < 0)
 		refuse("%s", a.why);
-	memcpy(count, s->dims, sizeof(count));
 	do {
-		if (s->rank)
-			count[0] = s->dims[0] - at[0] < rows ? s->dims[0] - at[0] : rows;
-		if (umobject_read(v, at, count, slab) < 0)
+		if (umobject_read(v, slab.box.start, slab.box.count, slab.data) < 0)
 			refuse_library();
-		if (a.write(&a, slab, at, count) < 0)
+		if (a.write(&a, slab.data, slab.box.start, slab.box.count) < 0)
 			refuse("%s", a.why);
-		at[0] += s->rank ? count[0] : 1;
-		progress(st->name, at[0] * row, (s->rank ? s->dims[0] : 1) * row);
-	} while (s->rank && at[0] < s->dims[0]);
+	} while (next_slab(&slab, st->name));
 	if (a.close(&a) < 0)
 		refuse("%s", a.why);
-	free(slab);
 }
 
 /* The version from which cp copies. */
@@ -491,23 +464,11 @@ static int not_held(void)
 	return 0;
 }
 
-static int list_name(void *container, const char *name)
-{
-	struct umobject_stat st = { .struct_size = sizeof(st) };
-	umobject_version *v;
-
-	if (umobject_hold(container, name, 0, &v) < 0)
-		return not_held();
-	umobject_stat(v, &st);
-	print_line(name, &st);
-	umobject_release(v);
-	return 0;
-}
-
+/* The names or the versions that ls prints. */
 struct listed {
 	umobject_container *container;
-	const char *name;
-	unsigned n;
+	const char *name; /* name of the object */
+	unsigned n;       /* number of printed lines */
 };
 
 static int list_version(void *arg, uint64_t version)
@@ -525,13 +486,19 @@ static int list_version(void *arg, uint64_t version)
 	return 0;
 }
 
+static int list_name(void *arg, const char *name)
+{
+	((struct listed *)arg)->name = name;
+	return list_version(arg, 0);
+}
+
 static int do_ls(char **arg)
 {
 	umobject_container *c = open_container(arg[0], UMOBJECT_READ_ONLY);
 	struct listed l = { c, arg[1], 0 };
 
 	if ((arg[1] ? umobject_versions(c, arg[1], list_version, &l) :
-		      umobject_list(c, list_name, c)) < 0)
+		      umobject_list(c, list_name, &l)) < 0)
 		refuse_library();
 	if (arg[1] && !l.n && all_listed)
 		refuse("cannot list '%s': there is no object %s in %s", arg[1], arg[1], arg[0]);
@@ -657,21 +624,22 @@ static int do_check(char **arg)
 }
 
 static const struct action {
-	const char *name;
-	int least, most;
+	struct tool_action call;
 	int (*run)(char **arg);
 	unsigned takes;
 } actions[] = {
-	{ "create", 1, 1, do_create, BIT(KEEP) | BIT(DEVICE) },
-	{ "put", 3, 3, do_put, BIT(TYPE) | BIT(DIMS) | BIT(CHUNK) | BIT(ATTRIBUTE) | BIT(STRICT) },
-	{ "get", 3, 3, do_get, BIT(NUMBER) },
-	{ "export", 3, 3, do_get, BIT(NUMBER) },
-	{ "ls", 1, 2, do_ls, 0 },
-	{ "stat", 2, 2, do_stat, BIT(NUMBER) },
-	{ "rm", 2, 2, do_rm, 0 },
-	{ "cp", 4, 4, do_cp, BIT(NUMBER) | BIT(CHUNK) | BIT(ATTRIBUTE) },
-	{ "gc", 1, 1, do_gc, 0 },
-	{ "check", 1, 2, do_check, BIT(NUMBER) | BIT(REPAIR) },
+	{ { "create", 1, 1 }, do_create, BIT(KEEP) | BIT(DEVICE) },
+	{ { "put", 3, 3 }, do_put,
+	  BIT(TYPE) | BIT(DIMS) | BIT(CHUNK) | BIT(ATTRIBUTE) | BIT(STRICT) },
+	{ { "get", 3, 3 }, do_get, BIT(NUMBER) },
+	{ { "export", 3, 3 }, do_get, BIT(NUMBER) },
+	{ { "ls", 1, 2 }, do_ls, 0 },
+	{ { "stat", 2, 2 }, do_stat, BIT(NUMBER) },
+	{ { "rm", 2, 2 }, do_rm, 0 },
+	{ { "cp", 4, 4 }, do_cp, BIT(NUMBER) | BIT(CHUNK) | BIT(ATTRIBUTE) },
+	{ { "gc", 1, 1 }, do_gc, 0 },
+	{ { "check", 1, 2 }, do_check, BIT(NUMBER) | BIT(REPAIR) },
+	{ .run = NULL },
 };
 
 /* Options that an action does not use are refused: "rm --number 3" would remove all versions. */
@@ -679,14 +647,15 @@ static void refuse_others(const struct action *c)
 {
 	for (int i = 0; i < N_OPTIONS; i++)
 		if (given & 1u << i & ~(c->takes | BIT(QUIET)))
-			refuse("cannot %s: %s takes no --%s. Try '%s --help'", c->name, c->name,
-			       tool_help.options[i].name, program_invocation_short_name);
+			refuse("cannot %s: %s takes no --%s. Try '%s --help'", c->call.name,
+			       c->call.name, tool_help.options[i].name,
+			       program_invocation_short_name);
 }
 
-static int run(const struct action *c, char **arg, int n)
+static int run(const struct action *c, char **arg)
 {
 	refuse_others(c);
-	if (c->run == do_check && n == 1 && options.version)
+	if (c->run == do_check && !arg[1] && options.version)
 		refuse("cannot check a version without an object: check takes --number with a "
 		       "name");
 	if (options.version && options.repair)
@@ -694,34 +663,14 @@ static int run(const struct action *c, char **arg, int n)
 	return c->run(arg);
 }
 
-__attribute__((noreturn)) static void refuse_command_line(const char *name)
-{
-	const char *nearest = NULL;
-	bool exists = false;
-
-	for (size_t i = 0; i < sizeof(actions) / sizeof(*actions); i++) {
-		nearest = nearer_name(name, nearest, actions[i].name);
-		exists |= strcmp(name, actions[i].name) == 0;
-	}
-	refuse_action(name, exists, nearest);
-}
-
 int main(int argc, char **argv)
 {
-	size_t i;
-	int option, n;
+	int option;
 
 	tool_begin(2);
 	atexit(abandon_put);
 	while ((option = take_option(argc, argv, &tool_help)) >= 0)
 		use_option(option);
-	n = argc - optind - 1;
-	for (i = 0; n >= 0 && i < sizeof(actions) / sizeof(*actions); i++)
-		if (strcmp(actions[i].name, argv[optind]) == 0 && n >= actions[i].least &&
-		    n <= actions[i].most)
-			return run(&actions[i], argv + optind + 1, n);
-	if (n >= 0)
-		refuse_command_line(argv[optind]);
-	fputs(tool_help.usage, stderr);
-	return 2;
+	argv += optind;
+	return run(find_action(actions, sizeof(*actions), tool_help.usage, argv), argv + 1);
 }

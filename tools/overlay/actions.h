@@ -147,7 +147,7 @@ static inline void write_through(const struct job *job, const struct overlay_pol
 	int err;
 
 	store_uri(store, job->store);
-	encode(file, job->file);
+	uri_encode(file, sizeof(file), job->file);
 	snprintf(uri, sizeof(uri), "%s+%s%c%s.path=%s", policy->scheme, store,
 		 strchr(store, '?') ? '&' : '?', policy->scheme, file);
 	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0)

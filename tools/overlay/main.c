@@ -304,37 +304,16 @@ static int do_ls(const struct job *job)
 	return EXIT_SUCCESS;
 }
 
-static const struct verb {
-	const char *name;
-	int (*run)(const struct job *job);
-	bool is_single;            /* whether it takes exactly one file */
-} verbs[] = {
-	{ "ls", do_ls, false },       { "show", do_show, false }, { "check", do_check, false },
-	{ "apply", do_apply, true }, { "drop", do_drop, false },
+static const struct action actions[] = {
+	{ { "ls", 0, INT_MAX }, do_ls },       { { "show", 1, INT_MAX }, do_show },
+	{ { "check", 1, INT_MAX }, do_check }, { { "apply", 1, 1 }, do_apply },
+	{ { "drop", 1, INT_MAX }, do_drop },   { .run = NULL },
 };
-#define N_VERBS (sizeof(verbs) / sizeof(*verbs))
-
-static const struct verb *find_verb(int argc, char **argv)
-{
-	const char *nearest = NULL;
-
-	for (size_t i = 0; i < N_VERBS; i++) {
-		bool fits = verbs[i].is_single ? argc == 2 : argc > 1 || verbs[i].run == do_ls;
-
-		nearest = nearer_name(argv[0], nearest, verbs[i].name);
-		if (strcmp(argv[0], verbs[i].name) != 0)
-			continue;
-		if (!fits)
-			refuse_action(argv[0], true, NULL);
-		return &verbs[i];
-	}
-	refuse_action(argv[0], false, nearest);
-}
 
 int main(int argc, char **argv)
 {
 	char *here[] = { "ls", ".", NULL };
-	const struct verb *verb;
+	const struct action *action;
 	int status = EXIT_SUCCESS, option;
 
 	tool_begin(EXIT_TROUBLE);
@@ -343,22 +322,17 @@ int main(int argc, char **argv)
 		quiet |= option == OPTION_QUIET;
 		store = option == OPTION_STORE ? optarg : store;
 	}
-	argc -= optind;
 	argv += optind;
-	if (argc == 0) {
-		fputs(tool_help.usage, stderr);
-		return EXIT_TROUBLE;
-	}
-	verb = find_verb(argc, argv);
-	if (argc == 1)
+	action = find_action(actions, sizeof(*actions), tool_help.usage, argv);
+	if (!argv[1])
 		argv = here;
-	if (store && verb->run != do_apply)
+	if (store && action->run != do_apply)
 		refuse("cannot use --store: only apply takes it");
-	json &= verb->run == do_ls || verb->run == do_show || verb->run == do_check;
+	json &= action->run == do_ls || action->run == do_show || action->run == do_check;
 	if (json && !quiet)
 		putchar('[');
 	for (int i = 1; argv[i]; i++) {
-		int result = verb->run(&(struct job){ .file = argv[i] });
+		int result = action->run(&(struct job){ .file = argv[i] });
 
 		status = result > status ? result : status;
 	}

@@ -115,7 +115,7 @@ static void add_folder(const char *path)
 	struct stat st;
 
 	if (!realpath(path, real) || stat(real, &st) < 0)
-		refuse("cannot use --heap '%s': %s", path, strerror(errno));
+		refuse("cannot use --heap '%s': %m", path);
 	if (!S_ISDIR(st.st_mode) || access(real, W_OK | X_OK) < 0)
 		refuse("cannot use --heap '%s': it must be a folder in which you can create files",
 		       path);
@@ -147,7 +147,7 @@ static void preload(const char *name)
 	*slash = '\0';
 	if (snprintf(path, sizeof(path), "%s/%s.so.0", real, name) >= (int)sizeof(path) ||
 	    access(path, R_OK) < 0)
-		refuse("cannot read '%s/%s.so.0': %s", real, name, strerror(errno));
+		refuse("cannot read '%s/%s.so.0': %m", real, name);
 	if (strpbrk(path, " :"))
 		refuse("cannot preload '%s': its path has a blank or a colon", path);
 	*slash = '/';
@@ -234,5 +234,5 @@ int main(int argc, char **argv)
 	preload(heap ? "libumrun-heap" : "libumrun");
 	execvp(argv[optind], argv + optind);
 	tool_failed = errno == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
-	refuse("cannot run '%s': %s", argv[optind], strerror(errno));
+	refuse("cannot run '%s': %m", argv[optind]);
 }

@@ -27,7 +27,7 @@ static void open_store(const struct job *job, int oflags, const char *changed, s
 	static char uri[STORE_URI_MAX + sizeof(path) + 64];
 
 	store_uri(behind, job->store);
-	encode(path, job->file);
+	uri_encode(path, sizeof(path), job->file);
 	snprintf(uri, sizeof(uri), "sum+%s%csum.path=%s&sum.changed=%s", behind,
 		 strchr(behind, '?') ? '&' : '?', path, changed);
 	s->driver.struct_size = sizeof(s->driver);
@@ -134,7 +134,7 @@ static int find_sums(char path[PATH_MAX], const char *store)
 int main(int argc, char **argv)
 {
 	static const struct action actions[] = {
-		{ "make", 2, do_make }, { "check", 2, do_check }, { NULL, 0, NULL },
+		{ { "make", 1, 1 }, do_make }, { { "check", 1, 1 }, do_check }, { .run = NULL },
 	};
 	static const struct tool sum = { .help = &tool_help, .beside = find_sums,
 					 .actions = actions };

@@ -9,7 +9,6 @@
 #include "base/log.h"
 
 #include <ctype.h>
-#include <fcntl.h>
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>

@@ -8,7 +8,6 @@
 #include <stdint.h>
 #include <sys/wait.h>
 
-
 #include "../tool.h"
 #include "settings.h"
 
@@ -53,9 +52,8 @@ static void find_folder(void)
 	ssize_t len = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
 
 	if (len <= 0)
-		refuse("cannot find the folder of commands by '/proc/self/exe': %s. Try mounting "
-		       "/proc",
-		       strerror(errno));
+		refuse("cannot find the folder of commands by '/proc/self/exe': %m. Try mounting "
+		       "/proc");
 	folder[len] = '\0';
 	*strrchr(folder, '/') = '\0';
 }
@@ -146,7 +144,7 @@ __attribute__((noreturn)) static void run_command(const char *name, char *shown_
 		       path);
 	argv[0] = shown_name;
 	execv(path, argv);
-	refuse("cannot run '%s': %s", path, strerror(errno));
+	refuse("cannot run '%s': %m", path);
 }
 
 __attribute__((noreturn)) static void run_subcommand(char **argv)

@@ -95,9 +95,9 @@ static int find_log(char path[PATH_MAX], const char *store)
 int main(int argc, char **argv)
 {
 	static const struct action actions[] = {
-		{ "ls", 2, do_ls }, { "check", 2, do_check }, { "apply", 2, do_apply },
-		{ "back", 3, do_back }, { "drop", 2, do_drop },
-		{ NULL, 0, NULL },
+		{ { "ls", 1, 1 }, do_ls }, { { "check", 1, 1 }, do_check },
+		{ { "apply", 1, 1 }, do_apply }, { { "back", 2, 2 }, do_back },
+		{ { "drop", 1, 1 }, do_drop }, { .run = NULL },
 	};
 	const struct tool tool = {
 		.help = &tool_help, .beside = find_log, .actions = actions,

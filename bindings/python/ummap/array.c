@@ -17,7 +17,6 @@
  */
 #include "_ummap.h"
 
-#include <string.h>
 #include <ummap.h>
 
 /* The address marks a buffer whose bytes are pinned, so that its release ends the pins. */

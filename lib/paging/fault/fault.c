@@ -227,7 +227,7 @@ static void end_load(struct server *v, struct seg_load *l, int err)
 {
 	struct mapping *map = l->map;
 
-	seg_load_unlock(l);
+	map_unlock(map, l->i, l->io.owner);
 	if (err)
 		poison_segment(map, l->i, err);
 	map_leave(map);

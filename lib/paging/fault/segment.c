@@ -462,14 +462,14 @@ static int load_segment(struct mapping *map, size_t i, struct seg *s, bool write
 	recycle_note_load(map, s);
 	/* If the engine copies the bytes to the slot, the frame needs no memory in the pool. */
 	if (map->engine->copy_in && map->seg_size <= SCRATCH_SIZE && frame_is_blank(frame))
-		scratch = scratch_take(&errno);
+		scratch = scratch_take(SCRATCH_SIZE, &errno);
 	buf = scratch ? scratch : frame_addr(frame);
 	err = scratch ? 0 : make_frame_writable(map, frame);
 	if (!err)
 		err = read_segment(map, i, s, buf, !scratch && frame_use_blank(frame));
 	err = install_segment(map, i, s, frame, buf, write, err);
 	if (scratch)
-		scratch_give(&errno, scratch);
+		scratch_give(SCRATCH_SIZE, &errno, scratch);
 	return err;
 }
 
@@ -531,11 +531,6 @@ int seg_load_end(struct seg_load *l)
 	io_count(&l->map->stat.io, &l->io, 1);
 	return install_segment(l->map, l->i, l->io.owner, l->frame, frame_addr(l->frame), l->write,
 			       l->io.res);
-}
-
-void seg_load_unlock(struct seg_load *l)
-{
-	map_unlock(l->map, l->i, l->io.owner);
 }
 
 int seg_pin(struct mapping *map, size_t i, bool write)

@@ -21,12 +21,11 @@ struct seg_load {
 };
 
 /* Begins to serve a load or store of segment i. Returns 1 if the caller must run l->io and then
- * call seg_load_end and seg_load_unlock; the segment is locked until then. Returns 0 if the access
- * was served; or -errno if the caller must call seg_fault, which may wait for other threads, write,
- * or fail finally. */
+ * call seg_load_end and unlock the segment, which is l->io.owner. Returns 0 if the access was
+ * served; or -errno if the caller must call seg_fault, which may wait for other threads, write, or
+ * fail finally. */
 int seg_load_begin(struct mapping *map, size_t i, bool write, struct seg_load *l);
 int seg_load_end(struct seg_load *l);
-void seg_load_unlock(struct seg_load *l);
 /* Pages segment i in and pins it. */
 int seg_pin(struct mapping *map, size_t i, bool write);
 void seg_unpin(struct mapping *map, size_t i);

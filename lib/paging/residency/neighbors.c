@@ -243,8 +243,8 @@ static void keep_run(const struct run *run, size_t first, size_t end, const char
 /* Reads the run, and maps [first, end) of it, which may be empty. The rest becomes inactive. */
 static int fill_run(const struct run *run, size_t first, size_t end)
 {
-	bool large = (run->end - run->first) << run->map->shift > SCRATCH_SIZE;
-	char *buf = large ? scratch_take_large(&errno) : scratch_take(&errno);
+	size_t bytes = (run->end - run->first) << run->map->shift;
+	char *buf = scratch_take(bytes, &errno);
 	int err = buf ? read_run(run, buf) : -ENOMEM;
 
 	if (!err && first < end)
@@ -253,10 +253,8 @@ static int fill_run(const struct run *run, size_t first, size_t end)
 		keep_run(run, run->first, first, buf);
 		keep_run(run, end, run->end, buf + ((end - run->first) << run->map->shift));
 	}
-	if (buf && large)
-		scratch_give_large(&errno, buf);
-	else if (buf)
-		scratch_give(&errno, buf);
+	if (buf)
+		scratch_give(bytes, &errno, buf);
 	return err;
 }
 

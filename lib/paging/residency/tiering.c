@@ -22,7 +22,17 @@ static struct {
 	_Atomic uint64_t loads, promotions, demotions, hits;
 } counts[UMMAP_MAX_TIERS];
 
-static _Atomic uint8_t now = 1; /* number of the round of samples; never 0 */
+/* Returns a time in ms, which is not 0. */
+static uint32_t now_ms(void)
+{
+	return (uint32_t)sys_now() | 1;
+}
+
+/* Levels are logarithms of times; 0 stands for an unknown time. */
+static unsigned level_of(uint32_t ms)
+{
+	return 64 - (unsigned)__builtin_clzll((uint64_t)ms + 1);
+}
 
 /* ---- Tiers of a mapping ---- */
 
@@ -118,15 +128,8 @@ static void sample_segment(struct mapping *map, size_t i, struct seg *s)
 {
 	struct frame_use *use = frame_use(s->frame);
 
-	if (pinned_tier(map, i) != tier_count)
-		return;
-	if (use->sampled) {
-		/* The segment was not used since the last sample. */
-		if ((uint8_t)(now - use->sampled) > SAMPLE_WINDOW_ROUNDS)
-			use->heat = 0;
-	} else if (take_rights(map, i, s)) {
-		use->sampled = now;
-	}
+	if (pinned_tier(map, i) == tier_count && !use->sampled && take_rights(map, i, s))
+		use->sampled = now_ms();
 }
 
 /* Samples the next segment of a tier. Returns false if none was found. */
@@ -149,26 +152,17 @@ static bool sample_next(struct frame_class *c, unsigned tier)
 
 /* ---- Exchanges ---- */
 
-/* Whether a segment was not used for a second, since its sample. */
-static bool is_cold(const struct frame_use *use)
+/* Returns the level of the time between two uses of a segment: at least the time since a sample
+ * after which it was not used. */
+static unsigned estimate_level(const struct frame_use *use)
 {
-	return use->sampled && (uint8_t)(now - use->sampled) >= MIN_COLD_ROUNDS;
-}
-
-/* Whether a segment that is not known to be cold should move for one that is used. tries: frames at
- * which this exchange has looked before. */
-static bool is_cooler(struct frame_use *use, unsigned tries)
-{
-	if (use->heat && tries < MAX_TIER_VICTIMS * 3 / 4) {
-		use->heat--;
-		return false;
-	}
-	return tries >= MAX_TIER_VICTIMS / 2;
+	return use->sampled ? level_of(now_ms() - use->sampled) : use->level;
 }
 
 /* Moves a segment of a tier to a taken frame of another one, and returns the frame that it had; or
- * FRAME_NONE. cold: only a cold segment. */
-static uint32_t exchange_frame(struct frame_class *c, unsigned tier, uint32_t frame, bool cold)
+ * FRAME_NONE. least: the level that the segment must have. */
+static uint32_t exchange_frame(struct frame_class *c, unsigned tier, uint32_t frame,
+	unsigned least)
 {
 	uint32_t old = FRAME_NONE;
 
@@ -181,7 +175,7 @@ static uint32_t exchange_frame(struct frame_class *c, unsigned tier, uint32_t fr
 		if (at == FRAME_NONE || !cache_lock_user(s, &m))
 			continue;
 		if (can_move(map_of(m), s, at, frame_place(frame)) &&
-		    (is_cold(frame_use(at)) || (!cold && is_cooler(frame_use(at), n))))
+		    estimate_level(frame_use(at)) >= least)
 			old = move_segment(map_of(m), map_index(map_of(m), s), s, frame);
 		seg_unlock(s);
 	}
@@ -198,13 +192,13 @@ uint32_t tiering_improve(struct mapping *map, uint32_t frame)
 	for (unsigned tier = wanted; tier < tier_count &&
 				     !(map->tiers >> frame_place(frame) & 1); tier++) {
 		uint32_t better = map->tiers >> tier & 1 ?
-				  exchange_frame(map->frames, tier, frame, false) : FRAME_NONE;
+				  exchange_frame(map->frames, tier, frame, 0) : FRAME_NONE;
 
 		if (better != FRAME_NONE)
 			return better;
 	}
 	for (unsigned tier = frame_place(frame); tier-- > wanted;) {
-		uint32_t better = exchange_frame(map->frames, tier, frame, true);
+		uint32_t better = exchange_frame(map->frames, tier, frame, level_of(COLD_MS));
 
 		if (better != FRAME_NONE)
 			frame = better;
@@ -212,9 +206,11 @@ uint32_t tiering_improve(struct mapping *map, uint32_t frame)
 	return frame;
 }
 
-/* Moves a locked segment to a tier. If that is full, one of its segments takes the place of this
- * one, and for a moment the process has one frame more than its budget. */
-static void move_to_tier(struct mapping *map, size_t i, struct seg *s, unsigned tier)
+/* Moves a locked segment to a tier. If that is full, one of its segments whose level is at least
+ * `least` takes the place of this one, and for a moment the process has one frame more than its
+ * budget. */
+static void move_to_tier(struct mapping *map, size_t i, struct seg *s, unsigned tier,
+	unsigned least)
 {
 	uint32_t frame = frame_take(map->frames, 1u << tier,
 				    budget_frame_limit(map->member.least)), spare, old;
@@ -224,7 +220,7 @@ static void move_to_tier(struct mapping *map, size_t i, struct seg *s, unsigned 
 		spare = frame_take(map->frames, 1u << frame_place(s->frame), FRAME_ONE_MORE);
 		if (spare == FRAME_NONE)
 			return;
-		frame = exchange_frame(map->frames, tier, spare, false);
+		frame = exchange_frame(map->frames, tier, spare, least);
 		if (frame == FRAME_NONE) {
 			frame_free_to_system(spare);
 			return;
@@ -241,25 +237,24 @@ static void move_to_tier(struct mapping *map, size_t i, struct seg *s, unsigned 
 void tiering_note_use(struct mapping *map, size_t i, struct seg *s)
 {
 	struct frame_use *use = frame_use(s->frame);
-	unsigned place = frame_place(s->frame), pinned = pinned_tier(map, i);
+	unsigned place = frame_place(s->frame), pinned = pinned_tier(map, i), before = use->level;
 
 	if (seg_pins(s) || map->shared || place >= tier_count)
 		return;
 	if (pinned != tier_count) {
 		if (pinned != place)
-			move_to_tier(map, i, s, pinned);
+			move_to_tier(map, i, s, pinned, 0);
 		return;
 	}
 	if (!use->sampled)
 		return;
 	add(counts[place].hits, 1);
-	use->heat = (uint8_t)(now - use->sampled) > SAMPLE_WINDOW_ROUNDS ? 1 :
-		    (uint8_t)min_size(use->heat + 1u, MAX_HEAT);
+	use->level = (uint8_t)level_of(now_ms() - use->sampled);
 	use->sampled = 0;
-	if (use->heat >= MIN_PROMOTION_HEAT && place > fastest_tier(map)) {
-		move_to_tier(map, i, s, fastest_tier(map));
-		frame_use(s->frame)->heat = 1;
-	}
+	/* One short time may be chance. */
+	if (before && place > fastest_tier(map))
+		move_to_tier(map, i, s, fastest_tier(map),
+			     (unsigned)max_size(before, use->level) + PROMOTION_LEVELS);
 }
 
 static uint64_t thread_time_us(void)
@@ -285,7 +280,6 @@ void tiering_sample(void)
 {
 	if (!tier_count || tiers_are_static)
 		return;
-	now = now == UINT8_MAX ? 1 : now + 1;
 	for (unsigned tier = 0; tier < tier_count; tier++) {
 		uint64_t end = thread_time_us() + SAMPLE_ROUND_US / tier_count;
 
@@ -302,7 +296,7 @@ static int apply_pin(struct mapping *map, size_t i, struct seg *s)
 	unsigned tier = pinned_tier(map, i);
 
 	if (tier != tier_count && frame_place(s->frame) != tier && !seg_pins(s) && !map->shared)
-		move_to_tier(map, i, s, tier);
+		move_to_tier(map, i, s, tier, 0);
 	return 0;
 }
 

@@ -4,8 +4,9 @@
  * tiers; the frames of others have a place of their own.
  *
  * To learn which segments are used, the background thread takes the rights of a few segments each
- * second. A segment that is accessed again soon, twice, is promoted to the fastest tier. One that
- * is not accessed for a second is cold.
+ * second. The time to the next access tells how often a segment is used. After two samples, a
+ * segment is promoted to the fastest tier if one there is used much less often. A segment that is
+ * not accessed for a second is cold.
  *
  * A load finds a frame as without tiers: a free one in the fastest tier that has any, or that of a
  * segment of the last tier, which alone loses segments to storage. If a faster tier has a cold
