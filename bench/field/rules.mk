@@ -68,7 +68,7 @@ $B/bench/prk-stencil $B/bench/prk-transpose: $B/bench/field/prk.o
 $B/bench/rompio $B/bench/mapsearch $B/bench/randomwalk: $B/bench/field/filepair.o
 # MapReduce-2S uses the hash table and the timeline of the library, which are not exported.
 $B/bench/field/mapreduce_2s.o: override CPPFLAGS += -Iclients
-$B/bench/mapreduce: $(FIELD_COUNT) $(call MAPREDUCE_OBJ,$(FIELD_MPI))
+$B/bench/mapreduce: $(FIELD_COUNT) $(call MAPREDUCE_OBJ,$(FIELD_MPI)) $(COMMON)
 $B/bench/mapreduce: FIELD_LIBS = $(if $(FIELD_SANDIA),-lMapReduceMPI -lstdc++)
 $B/bench/field/outputs_hdf5.o: override CPPFLAGS += \
 	$(shell pkg-config --cflags-only-I $(FIELD_HDF5))
@@ -77,7 +77,7 @@ $B/bench/outputs: FIELD_LIBS = -lummap-object-$(FIELD_MPI) -lummap-object \
 	$(if $(FIELD_HDF5),$(shell pkg-config --libs $(FIELD_HDF5)))
 $(patsubst %,$B/bench/%,$(FIELD_RANKS) $(FIELD_OUTPUTS)): $B/bench/%: $B/bench/field/%.o \
 		$(FIELD_COMMON) $(FIELD_MPI_COMMON) $(call MPI_LIB,$(FIELD_MPI))
-	$(MPICC_$(FIELD_MPI)) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$B $(FIELD_LIBS) \
+	$(MPICC_$(FIELD_MPI)) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) -L$B $(FIELD_LIBS) \
 		-lummap-mpi-$(FIELD_MPI) $(LINK_SO) -lm
 
 # Coarrays, where OpenCoarrays is. They are not linked with the library.
