@@ -264,8 +264,9 @@ int umsync_test(struct umsync_handle **handle, int *done);
 /*
  * Waits until the commit has ended, frees the handle and sets *handle to NULL. Returns 0 if the
  * contents at the moment of umsync_begin are durable. Errors: those of umsync; EINVAL (handle or
- * *handle is NULL, or the parent of this forked process has begun the commit). Changes that could
- * not be written stay in memory, and the next umsync or umsync_begin writes them.
+ * *handle is NULL, or the commit is one of this forked process's parent that had not ended at the
+ * fork). Changes that could not be written stay in memory, and the next umsync or umsync_begin
+ * writes them.
  */
 int umsync_wait(struct umsync_handle **handle);
 

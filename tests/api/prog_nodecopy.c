@@ -9,8 +9,11 @@
 #include "common.h"
 
 #include <glob.h>
+#include <linux/userfaultfd.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 
 #define SEG (16 * KIB)
 #define SIZE (256 * SEG + 100)
@@ -154,6 +157,82 @@ static void test_change(void)
 	check(umunmap(new, 0) == 0);
 	check(count_files() == 0);
 	close(fd);
+}
+
+/* A write that takes long, because its pages come from this program. */
+struct slow_write {
+	int fd, uffd;
+	uint8_t *pages;
+};
+
+static void *write_pages(void *arg)
+{
+	struct slow_write *w = arg;
+
+	check(pwrite(w->fd, w->pages, 4 * SEG, 0) == 4 * SEG);
+	return NULL;
+}
+
+static void *give_pages(void *arg)
+{
+	static uint8_t bytes[4 * SEG] __attribute__((aligned(4096)));
+	struct slow_write *w = arg;
+	struct uffdio_copy copy = { .dst = (uintptr_t)w->pages, .src = (uintptr_t)bytes,
+				    .len = sizeof(bytes) };
+
+	fill(bytes, sizeof(bytes), 0, 2);
+	usleep(200000);
+	check(ioctl(w->uffd, UFFDIO_COPY, &copy) == 0);
+	return NULL;
+}
+
+static bool make_slow_write(struct slow_write *w)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+
+	w->uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+	if (w->uffd < 0)
+		return false;
+	w->pages = mmap(NULL, 4 * SEG, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	check(w->pages != MAP_FAILED);
+	reg.range.start = (uintptr_t)w->pages;
+	reg.range.len = 4 * SEG;
+	check(ioctl(w->uffd, UFFDIO_API, &api) == 0);
+	check(ioctl(w->uffd, UFFDIO_REGISTER, &reg) == 0);
+	return true;
+}
+
+/* The time stamp of a file changes when a write begins. A process that opens the file before the
+ * write has ended must not keep old bytes for those that open it afterwards. */
+static void test_write_in_progress(void)
+{
+	char file[320], uri[400];
+	struct slow_write w = { .fd = temp_named("written", 0, file) };
+	pthread_t writer, giver;
+	struct uffd_msg event;
+	uint8_t *during, *after;
+
+	snprintf(uri, sizeof(uri), "posix:%s", file);
+	file_fill(w.fd, 0, 4 * SEG, 0, 1);
+	if (!make_slow_write(&w)) {
+		printf("prog_nodecopy: no right to userfaultfd, so no write in progress\n");
+		return;
+	}
+	check(pthread_create(&writer, NULL, write_pages, &w) == 0);
+	check(read(w.uffd, &event, sizeof(event)) == sizeof(event));
+	check(pthread_create(&giver, NULL, give_pages, &w) == 0);
+	during = map_path(uri, 4 * SEG, BUDGET);
+	for (size_t s = 0; s < 4; s++)
+		(void)*(volatile uint8_t *)(during + s * SEG);
+	check(pthread_join(giver, NULL) == 0 && pthread_join(writer, NULL) == 0);
+	after = map_path(uri, 4 * SEG, BUDGET);
+	check_bytes(after, 4 * SEG, 0, 2);
+	check(umunmap(during, 0) == 0);
+	check(umunmap(after, 0) == 0);
+	check(munmap(w.pages, 4 * SEG) == 0);
+	close(w.uffd);
+	close(w.fd);
 }
 
 /* ---- Refusals ---- */
@@ -603,6 +682,7 @@ int main(int argc, char **argv)
 	test_small();
 	test_in_order();
 	test_change();
+	test_write_in_progress();
 	test_refusals();
 	test_fork();
 	test_borders();

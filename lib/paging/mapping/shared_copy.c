@@ -16,6 +16,7 @@
 #include "budget/share.h"
 #include "engine/engine.h"
 #include "io/identity.h"
+#include "io/io.h"
 #include "nodecopy/nodecopy.h"
 #include "paging/mapping/inplace.h"
 #include "paging/mapping/lookup.h"
@@ -169,13 +170,23 @@ static int join(struct mapping *map, struct shared_copy *c, const struct copy_ke
 	return err;
 }
 
+/* A write(2) sets the time stamps when it begins. File systems lock a file during a write, and some
+ * of them during a search for data, too, but not during a read. A search behind the end therefore
+ * waits for the writes that have set the stamps of the key, and returns at once otherwise. */
+static void wait_for_writes(const struct mapping *map)
+{
+	io_is_hole(map->backings[map->current].store, INT64_MAX, 1);
+}
+
 int copy_enter(struct mapping *map, const struct copy_key *key)
 {
 	struct shared_copy *c = calloc(1, sizeof(*c));
 	int err = c ? make_buffers(map, c) : fail(ENOMEM, "cannot use UMMAP_NODE: no memory");
 
-	if (!err)
+	if (!err) {
+		wait_for_writes(map);
 		err = join(map, c, key);
+	}
 	if (err) {
 		if (c)
 			free_copy(c);
