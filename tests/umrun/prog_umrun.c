@@ -2358,8 +2358,8 @@ static void share_copies(void)
 	fflush(stdout);
 	file_fill(fd, 0, SIZE, 0, OLD);
 	close(fd);
-	check(run_umrun((const char *[]){ "--limit", "8M", "--stats", "--node-cache", self,
-					  "starts readers", data }, 7) == 0);
+	check(run_umrun((const char *[]){ "--limit", "8M", "--stats", "--node-cache", "--engine",
+					  "sigbus", self, "starts readers", data }, 9) == 0);
 	check(count_read() == 2 * MIB, "%llu", count_read());
 }
 
