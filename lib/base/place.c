@@ -26,8 +26,8 @@ static uint64_t nodes_of[MAX_PLACES];     /* nodes of each place */
 static uint8_t place_of_node[MAX_NODES];  /* without tiers */
 static bool are_tiers;
 static _Atomic bool lacks_preferred_many; /* the kernel is older than the policy */
-static _Thread_local unsigned thread_place __attribute__((tls_model("initial-exec"))); /* 1 + place
-							of a job; 0: the thread serves itself */
+/* 1 + the place of the thread's job; 0: the thread serves itself. */
+static _Thread_local unsigned thread_place __attribute__((tls_model("initial-exec")));
 
 static long get_policy(int *mode, uint64_t *nodes, unsigned long flags)
 {

@@ -35,7 +35,6 @@ static size_t tables_len(size_t frames)
 			 2 * sizeof(bool) + sizeof(_Atomic bool));
 }
 
-/* Tables that few processes need: mlockall(2) gives memory to each table. */
 static void unmap_tables(const struct arena *a)
 {
 	if (a->next)
@@ -46,6 +45,8 @@ static void unmap_tables(const struct arena *a)
 		raw_munmap(a->use, a->frames * sizeof(*a->use));
 }
 
+/* Guesses and uses have tables only in processes that need them, because mlockall(2) gives memory
+ * to each table. If it fails, some of the tables may be mapped. */
 static bool map_tables(struct arena *a)
 {
 	bool guesses = arena_has_guesses && a->type->copied, uses = tier_count > 0;
@@ -53,10 +54,7 @@ static bool map_tables(struct arena *a)
 	a->next = sys_map_anonymous(tables_len(a->frames));
 	a->guess = guesses ? sys_map_anonymous(a->frames * sizeof(*a->guess)) : NULL;
 	a->use = uses ? sys_map_anonymous(a->frames * sizeof(*a->use)) : NULL;
-	if (a->next && !guesses == !a->guess && !uses == !a->use)
-		return true;
-	unmap_tables(a);
-	return false;
+	return a->next && guesses == (a->guess != NULL) && uses == (a->use != NULL);
 }
 
 static bool keep_from_children(char *pool, size_t len)
@@ -112,11 +110,7 @@ uint32_t arena_add(struct frame_class *owner, const struct frame_type *type, boo
 	a->type = type;
 	a->shared = shared;
 	a->frames = (uint32_t)n;
-	if (!map_tables(a)) {
-		raw_munmap(a->base, n * len);
-		return ARENA_NONE;
-	}
-	if (!prepare_arena(a, n * len)) {
+	if (!map_tables(a) || !prepare_arena(a, n * len)) {
 		unmap_tables(a);
 		raw_munmap(a->base, n * len);
 		return ARENA_NONE;
