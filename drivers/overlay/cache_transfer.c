@@ -647,20 +647,22 @@ static int write_near(struct cache *c, uint32_t s, struct cursor *cursor)
 	return err;
 }
 
-/* Whether more slots may become dirty. Changes that the far store does not take stay near. */
-static bool may_be_dirty(struct cache *c)
+/* Whether more slots may become dirty, if these files fail (enum cache_trouble). Changes that the far
+ * store does not take stay near. */
+static bool may_be_dirty(struct cache *c, uint32_t trouble)
 {
-	if (c->mode != CACHE_BACK || c->trouble & CACHE_NEAR_FAILS)
+	if (c->mode != CACHE_BACK || trouble & CACHE_NEAR_FAILS)
 		return false;
-	return c->index.lists[CACHE_DIRTY].count < c->max_dirty || c->trouble & CACHE_FAR_FAILS;
+	return c->index.lists[CACHE_DIRTY].count < c->max_dirty || trouble & CACHE_FAR_FAILS;
 }
 
-/* If one of the two files begins to fail, the caller tries again, with the other one. */
-static int write_next(struct cache *c, struct cursor *cursor)
+/* *trouble: the files that fail. If this write fails, the file that it went to is added, unless the
+ * other file could not take the write anyway. */
+static int write_next(struct cache *c, struct cursor *cursor, uint32_t *trouble)
 {
 	uint64_t block = block_of(c, cursor->off);
-	bool wanted = may_be_dirty(c);
-	uint32_t s = acquire_dirty_slot(c, block, wanted), before = c->trouble;
+	bool wanted = may_be_dirty(c, *trouble);
+	uint32_t s = acquire_dirty_slot(c, block, wanted);
 	int err;
 
 	if (s == CACHE_NO_SLOT && wanted) {
@@ -669,11 +671,23 @@ static int write_next(struct cache *c, struct cursor *cursor)
 	}
 	if (s != CACHE_NO_SLOT) {
 		err = write_near(c, s, cursor);
-		return c->trouble & ~before & CACHE_NEAR_FAILS ? 0 : err;
+		*trouble |= err ? CACHE_NEAR_FAILS : 0;
+		return err;
 	}
 	cache_wake(c);
 	err = write_past(c, cursor);
-	return c->mode == CACHE_BACK && c->trouble & ~before & CACHE_FAR_FAILS ? 0 : err;
+	*trouble |= err && c->mode == CACHE_BACK ? CACHE_FAR_FAILS : 0;
+	return err;
+}
+
+/* If a file begins to fail, the other one is tried. The thread may find meanwhile that the file
+ * works again, so cache.trouble cannot tell. */
+static int write_to_either(struct cache *c, struct cursor *cursor)
+{
+	uint32_t before = c->trouble, trouble = before;
+	int err = write_next(c, cursor, &trouble);
+
+	return err && trouble != before ? write_next(c, cursor, &trouble) : err;
 }
 
 /* Writes whole parts, or some bytes of one part. */
@@ -687,7 +701,7 @@ static int write_some(struct cache *c, struct cursor *cursor)
 			      min_u64(end, cursor->off - skip + OVERLAY_PART);
 	if (!whole)
 		futex_lock(&c->o.parts);
-	err = write_next(c, cursor);
+	err = write_to_either(c, cursor);
 	if (!whole)
 		futex_unlock(&c->o.parts);
 	cursor->end = end;
