@@ -647,8 +647,8 @@ static int write_near(struct cache *c, uint32_t s, struct cursor *cursor)
 	return err;
 }
 
-/* Whether more slots may become dirty, if these files fail (enum cache_trouble). Changes that the far
- * store does not take stay near. */
+/* Whether more slots may become dirty if these files fail (enum cache_trouble). Changes that the
+ * far store does not take stay near. */
 static bool may_be_dirty(struct cache *c, uint32_t trouble)
 {
 	if (c->mode != CACHE_BACK || trouble & CACHE_NEAR_FAILS)
