@@ -29,17 +29,4 @@ int tiers_start(const char *text);
  * with a message. */
 int tiers_find(const char *names, unsigned *set);
 
-/* A NUMA node with memory, as the kernel describes it. */
-struct memory_node {
-	unsigned number;
-	bool has_processors;
-	uint64_t bytes;           /* size of its memory */
-	uint64_t bandwidth;       /* MB/s for reads of the nearest processors (HMAT); 0: unknown */
-	uint64_t latency;         /* ns, likewise */
-	const char *kind;         /* "dram", "hbm" or "cxl" */
-};
-
-/* Reads the nodes below `folder` (NULL: that of the kernel). Returns their number. */
-unsigned tiers_read_nodes(const char *folder, struct memory_node *nodes, unsigned most);
-
 #endif
