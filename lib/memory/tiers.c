@@ -16,7 +16,6 @@
 
 unsigned tier_count;
 struct tier tiers[UMMAP_MAX_TIERS];
-bool tiers_are_static;
 
 /* ---- The value of UMMAP_TIERS ---- */
 

@@ -21,7 +21,6 @@ struct tier {
 
 extern unsigned tier_count;   /* 0: the process has no tiers */
 extern struct tier tiers[UMMAP_MAX_TIERS];
-extern bool tiers_are_static; /* a segment stays where it was loaded (UMMAP_TIERS_POLICY) */
 
 /* Makes the tiers of a value of UMMAP_TIERS; NULL: none. Returns 0, or -EINVAL with a message. */
 int tiers_start(const char *text);

@@ -164,6 +164,41 @@ static void promote_used(void)
 	check(umunmap(base, 0) == 0);
 }
 
+static const char *own_folder(void)
+{
+	static char path[4096];
+	ssize_t len = readlink("/proc/self/exe", path, sizeof(path) - 1);
+
+	check(len > 0);
+	path[len] = '\0';
+	*strrchr(path, '/') = '\0';
+	return path;
+}
+
+/* A policy from a file promotes at the first use. */
+static void load_policy(void)
+{
+	char folder[4200];
+	int fd;
+	uint8_t *base;
+
+	snprintf(folder, sizeof(folder), "%s/plugins", own_folder());
+	set_env("UMMAP_DRIVER_PATH", folder);
+	set_tiers("fast=node:0:1M,slow=node:0", "eager", "16M");
+	if (access(folder, X_OK) < 0)
+		return;
+	base = map_tiers(24 * SEG, NULL, &fd);
+	store_all(base, 24 * SEG, 1);
+	check(umsync(base, 0) == 0);
+	for (int i = 0; i < 6000 && stat_of(NULL).tier_promotions[0] == 0; i++) {
+		for (size_t at = 20 * SEG; at < 24 * SEG; at += SEG)
+			check_bytes(base + at, 8, at, 1);
+		usleep(10000);
+	}
+	check(stat_of(NULL).tier_promotions[0] > 0);
+	check(umunmap(base, 0) == 0);
+}
+
 static void stay_static(void)
 {
 	size_t size = 4 * MIB;
@@ -337,17 +372,6 @@ static void count_while_moving(void)
 	check(umunmap(c.base, 0) == 0);
 }
 
-static const char *own_folder(void)
-{
-	static char path[4096];
-	ssize_t len = readlink("/proc/self/exe", path, sizeof(path) - 1);
-
-	check(len > 0);
-	path[len] = '\0';
-	*strrchr(path, '/') = '\0';
-	return path;
-}
-
 struct stress_run {
 	const char *program, *policy;
 };
@@ -397,7 +421,8 @@ int main(int argc, char **argv)
 	static const struct part parts[] = {
 		{ "values", refuse_values }, { "names", refuse_names },
 		{ "none", refuse_without_tiers }, { "demote", demote_dirty },
-		{ "overflow", overflow }, { "promote", promote_used }, { "static", stay_static },
+		{ "overflow", overflow }, { "promote", promote_used }, { "policy", load_policy },
+		{ "static", stay_static },
 		{ "ranges", keep_ranges }, { "fork", fork_child }, { "kill", kill_while_moving },
 		{ "count", count_while_moving }, { "stress", stress },
 	};
