@@ -23,8 +23,10 @@ bool options_is_endpoint(const char *text)
 
 bool options_is_region(const char *text)
 {
-	size_t len = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-");
+	size_t len = 0;
 
+	while (isalnum((unsigned char)text[len]) || text[len] == '-')
+		len++;
 	return len > 0 && len <= 32 && !text[len];
 }
 
