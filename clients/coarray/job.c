@@ -154,6 +154,8 @@ struct entry *job_enter(unsigned order, size_t size, bool *is_former)
 	bool is_small = size <= MAX_SMALL_BYTES;
 	struct error e = { 0 };
 
+	/* The entry's first sync is then the one after job.epoch. */
+	job_end_sync();
 	if (x)
 		check_entry(x, size, &e);
 	job_check(job.comm, &e);
