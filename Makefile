@@ -62,7 +62,7 @@ ifneq ($(PORTABLE),)
 PMEM =
 LIBS = $(if $(URING),-l:liburing.a) -Wl,--push-state,--no-as-needed -l:libpthread.so.0 \
 	-l:libdl.so.2 -Wl,--pop-state
-$(LIB_OBJ): override CPPFLAGS += -include packaging/wheel/old_glibc.h
+$(LIB_OBJ) $B/export/%.o: override CPPFLAGS += -include packaging/wheel/old_glibc.h
 endif
 SONAME = libummap.so.$(SOMAJOR)
 SO = $B/libummap.so.$(VERSION)
@@ -109,7 +109,7 @@ CONFORM_SRC = $(filter-out $(if $(SANITIZE),%/watch_malloc.c,%/watch_nothing.c),
 CONFORM_OBJ = $(CONFORM_SRC:%.c=$B/%.o)
 
 # The command top reads the same table as the library. Without ncurses it has no screen.
-NCURSES := $(shell pkg-config --exists ncurses 2> /dev/null && echo ncurses)
+NCURSES := $(if $(PORTABLE),,$(shell pkg-config --exists ncurses 2> /dev/null && echo ncurses))
 TOP = $Ctop
 TOP_SRC = $(filter-out $(if $(NCURSES),%/no_screen.c,%/screen.c),$(wildcard tools/top/*.c))
 TOP_OBJ = $(TOP_SRC:%.c=$B/%.o)
@@ -130,8 +130,8 @@ $(CAF_OBJ) $(IOCACHE_OBJ): override CPPFLAGS += -Iclients
 CP = $Ccp
 INFO = $Cinfo
 INFO_OBJ = $B/tools/info/main.o
-$(INFO_OBJ): $B/plugindir
-$(INFO_OBJ): override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"' \
+$(INFO_OBJ) $(INFO_OBJ:$B/%=$B/export/%): $B/plugindir
+$(INFO_OBJ) $(INFO_OBJ:$B/%=$B/export/%): override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"' \
 	-DMULTIARCH='"$(shell $(CC) -print-multiarch 2> /dev/null)"'
 
 SCRIPTS = $Ctrace $Ctimeline $Ccafrun
@@ -200,7 +200,8 @@ $B/umtop $B/umrun $B/umobject: $(MAIN)
 
 $(CONFORM): $(CONFORM_OBJ)
 $(TOP): $(TOP_OBJ)
-$(TOP): private LIBS = $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm $(DL)
+TOP_LIBS = $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm $(DL)
+$(TOP): private LIBS = $(TOP_LIBS)
 $(CAF): $(CAF_OBJ)
 $(IOCACHE): $(IOCACHE_OBJ)
 $(INFO): $(INFO_OBJ)

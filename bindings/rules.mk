@@ -14,11 +14,13 @@ PYTHON := $(shell for python in python3 /usr/bin/python3; do \
 	sys.exit(sys.version_info < (3, 9) or not has_numpy or not os.path.exists(include))' \
 	2> /dev/null && command -v $$python && break; done)
 # A module with sanitizers would need a Python that has them, so it is not built.
-PYTHON_FILES = $(if $(PYTHON),$(if $(SANITIZE),,$(PY)/_ummap.abi3.so $(PY_COPIES)))
+PYTHON_FILES = $(if $(PYTHON),$(if $(SANITIZE),,$(PY)/_ummap.abi3.so $(PY_COPIES) $(PY_COMMANDS)))
 PY = $B/python/ummap
 PY_SRC = $(wildcard bindings/python/ummap/*.py bindings/python/ummap/*.pyi) \
 	bindings/python/ummap/py.typed
 PY_COPIES = $(PY_SRC:bindings/python/ummap/%=$(PY)/%)
+# The commands that `python3 -m ummap` runs: libraries that export main.
+PY_COMMANDS = $(PY)/_info.so $(PY)/_top.so
 PY_OBJ = $(patsubst %.c,$B/%.o,$(wildcard bindings/python/ummap/*.c))
 # The folder in which Python finds packages. Debian's Python has its own folder for packages of the
 # distribution (PREFIX=/usr) and another one for packages that users install.
@@ -35,6 +37,16 @@ LINK_PY = $(CC) -shared $(LDFLAGS) $(PY_OBJ) $(COMMON) -L$B -lummap
 $(PY)/_ummap.abi3.so: $(PY_OBJ) $(COMMON) $(SO)
 	@mkdir -p $(@D)
 	$(LINK_PY) -Wl,-rpath,'$$ORIGIN/../..' -o $@
+$B/export/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=default -MMD -MP -c -o $@ $<
+$(PY)/_info.so: $(INFO_OBJ:$B/%=$B/export/%)
+$(PY)/_top.so: $(TOP_OBJ:$B/%=$B/export/%)
+$(PY)/_top.so: private LIBS = $(TOP_LIBS)
+$(PY_COMMANDS): $(ROOMS)
+	@mkdir -p $(@D)
+	$(CC) -shared -Wl,-Bsymbolic,-z,defs $(LDFLAGS) -o $@ $(filter %.o,$^) $(ROOMS) $(LIBS)
+py-commands: $(PY_COMMANDS)
 $(PY)/%: bindings/python/ummap/%
 	@mkdir -p $(@D)
 	cp $< $@
@@ -43,7 +55,7 @@ $(PY)/%: bindings/python/ummap/%
 PYTHON_TO_LIB = $(shell realpath -ms --relative-to='$(PYTHONDIR)/ummap' '$(LIBDIR)')
 install-python: $(PYTHON_FILES)
 	install -d $(DESTDIR)$(PYTHONDIR)/ummap
-	install -m 644 $(PY_SRC) $(DESTDIR)$(PYTHONDIR)/ummap
+	install -m 644 $(PY_SRC) $(PY_COMMANDS) $(DESTDIR)$(PYTHONDIR)/ummap
 	$(LINK_PY) -Wl,-rpath,'$$ORIGIN/$(PYTHON_TO_LIB)' \
 		-o $(DESTDIR)$(PYTHONDIR)/ummap/_ummap.abi3.so
 
@@ -57,9 +69,10 @@ wheel:
 	cd bindings/python && $(BUILD_PACKAGE) sdist
 	tar -xzf $(WHEEL_SOURCE).tar.gz -C $B/wheel
 	cd $(WHEEL_SOURCE) && UMMAP_PORTABLE=yes $(BUILD_PACKAGE) wheel
+	packaging/wheel/check $B/wheel/*.whl
 	rm -r $(WHEEL_SOURCE)
 	ls $B/wheel
-.PHONY: wheel
+.PHONY: wheel py-commands
 
 # ---- Fortran ----
 
@@ -115,4 +128,4 @@ print-python:
 	@echo $(PYTHON)
 
 .PHONY: print-python bindings check-bindings install-python install-fortran
--include $(PY_OBJ:.o=.d)
+-include $(PY_OBJ:.o=.d) $(patsubst $B/%.o,$B/export/%.d,$(TOP_OBJ) $(INFO_OBJ))

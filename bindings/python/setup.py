@@ -30,12 +30,14 @@ class BuildWithLibrary(build_ext):
 
     def run(self):
         jobs = f"-j{os.cpu_count()}"
-        subprocess.run(["make", "-C", str(TOP), jobs, "lib", f"PORTABLE={PORTABLE}"], check=True)
+        subprocess.run(["make", "-C", str(TOP), jobs, "lib", "py-commands",
+                        f"PORTABLE={PORTABLE}"], check=True)
         super().run()
         package = Path(self.build_lib) / "ummap"
         if self.inplace:
             package = Path("ummap")
-        shutil.copy(BUILD / "libummap.so.0", package / "libummap.so.0")
+        for file in ("libummap.so.0", "python/ummap/_info.so", "python/ummap/_top.so"):
+            shutil.copy(BUILD / file, package)
 
 
 class PackLibrary(sdist):
@@ -47,7 +49,7 @@ class PackLibrary(sdist):
         super().make_release_tree(base_dir, files)
         shutil.copy("ummap/_ummap.h", Path(base_dir, "ummap"))
         for name in ("Makefile", "LICENSE", "lib", "drivers", "policies", "include", "clients",
-                     "bindings/rules.mk", "packaging/wheel", "bench/field/rules.mk"):
+                     "bindings/rules.mk", "packaging/wheel", "tools", "bench/field/rules.mk"):
             target = Path(base_dir, "libummap", name)
             if (TOP / name).is_dir():
                 shutil.copytree(TOP / name, target, dirs_exist_ok=True)

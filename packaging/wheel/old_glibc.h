@@ -4,7 +4,10 @@
  * oldest version, which later releases still have. */
 #pragma once
 
+#include <sched.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #if defined(__x86_64__)
 #define OLDEST "GLIBC_2.2.5"
@@ -41,3 +44,6 @@ int __fxstatat(int version, int fd, const char *path, struct stat *st, int flags
 #define lstat(path, st) __lxstat(STAT_VERSION, path, st)
 #define fstat(fd, st) __fxstat(STAT_VERSION, fd, st)
 #define fstatat(fd, path, st, flags) __fxstatat(STAT_VERSION, fd, path, st, flags)
+
+/* glibc 2.29 added this one. */
+#define getcpu(cpu, node) ((int)syscall(SYS_getcpu, cpu, node, NULL))

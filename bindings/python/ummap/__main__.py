@@ -1,30 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python3 -m ummap`` prints the versions, engines, drivers and settings of this machine."""
-import errno
+"""``python3 -m ummap info|top`` runs ``ummap info`` or ``ummap top``, by default ``info``.
+
+Both are inside the package, as libraries that export ``main``. Each contains a copy of libummap,
+and the C library has no room for the thread-local variables of two. So this file runs a second
+time, as a script, which does not import the package.
+"""
+import ctypes
 import os
+import signal
 import sys
+from pathlib import Path
 
-import ummap
-from ummap import _arguments, _ummap
-
-
-def _try_to_map(**options: object) -> str:
-    try:
-        ummap.open("null:1M", "r", **options).close()
-        return "yes"
-    except OSError as error:
-        return f"no: {error.strerror}"
-
-
-def _try_driver(scheme: str) -> str:
-    """Open a file that does not exist: a missing driver is reported before the missing file."""
-    try:
-        _ummap.store_size(f"{scheme}:/nonexistent/x", False, False, -1)
-    except OSError as error:
-        no_file = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EINVAL)
-        if not no_file or "no driver" in error.strerror:
-            return f"no: {error.strerror}"
-    return "yes"
+USAGE = "usage: python3 -m ummap [info|top] [OPTION ...]"
 
 
 def _library_paths() -> str:
@@ -33,28 +20,44 @@ def _library_paths() -> str:
     return ", ".join(sorted(names))
 
 
-def main() -> int:
-    """Print the report, and return the exit status."""
-    rows = [("ummap", ummap.__version__), ("library", _library_paths()),
-            ("python", sys.version.split()[0])]
+def _print_python() -> None:
+    import ummap
+
+    numpy_version = "no: ummap.memmap and ummap.load are missing"
     if "memmap" in ummap.__all__:
         import numpy
 
-        rows.append(("numpy", numpy.__version__))
-    else:
-        rows.append(("numpy", "no: ummap.memmap and ummap.load are missing"))
-    rows += [(f"engine {name}", _try_to_map(engine=name)) for name in ("segv", "sigbus", "uffd")]
-    rows.append(("kernel=True", _try_to_map(kernel=True)))
-    rows += [(f"driver {name}", _try_driver(name)) for name in ("uring", "posix", "pmem")]
-    limit, memory = ummap.limit(), _arguments.usable_memory() / 2**20
-    text = os.environ.get("UMMAP_MEM_LIMIT", "80%") if limit is None else f"{limit / 2**20:.0f} MiB"
-    rows.append(("limit", f"{text} of {memory:.0f} MiB"))
-    for name in sorted(os.environ):
-        if name.startswith("UMMAP_"):
-            rows.append((name, os.environ[name]))
-    for name, text in rows:
-        print(f"{name:16} {text}")
-    return 0
+        numpy_version = numpy.__version__
+    rows = {"ummap": ummap.__version__, "library": _library_paths(),
+            "python": sys.version.split()[0], "numpy": numpy_version}
+    print("Python")
+    for name, text in rows.items():
+        print(f"  {name:26}  {text}")
+    print(flush=True)
+
+
+def _run(name: str, options: "list[str]") -> int:
+    # The command ends by a signal as a program does, and names itself in its messages.
+    for number in (signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    title = f"python3 -m ummap {name}".encode()
+    ctypes.c_char_p.in_dll(ctypes.CDLL(None), "program_invocation_short_name").value = title
+    words = [title, *(option.encode() for option in options)]
+    command = ctypes.CDLL(str(Path(__file__).with_name(f"_{name}.so")))
+    return command.main(len(words), (ctypes.c_char_p * (len(words) + 1))(*words, None))
+
+
+def main() -> int:
+    """Run a command, and return its exit status."""
+    name, *options = sys.argv[1:] or ["info"]
+    if name not in ("info", "top"):
+        print(USAGE, file=sys.stdout if name in ("-h", "--help") else sys.stderr)
+        return 0 if name in ("-h", "--help") else 2
+    if name == "info" and not options:
+        _print_python()
+    if __package__:
+        os.execv(sys.executable, [sys.executable, "-I", __file__, name, *options])
+    return _run(name, options)
 
 
 if __name__ == "__main__":
