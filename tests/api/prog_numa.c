@@ -227,7 +227,7 @@ int main(void)
 		printf("skipped: this machine has one NUMA node\n");
 		return 77;
 	}
-	setenv("UMMAP_GROUP", "prog_numa", 1);
+	set_group();
 	setenv("UMMAP_MEM_LIMIT", "64M", 1);
 	setenv("UMMAP_MEMCONFIG", "static", 1);
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {

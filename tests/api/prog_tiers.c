@@ -427,7 +427,7 @@ int main(int argc, char **argv)
 		{ "count", count_while_moving }, { "stress", stress },
 	};
 
-	setenv("UMMAP_GROUP", "prog_tiers", 1);
+	set_group();
 	unsetenv("UMMAP_ENGINE");
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
 		if (argc > 1 && strcmp(argv[1], parts[i].name) != 0)

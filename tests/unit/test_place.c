@@ -18,7 +18,7 @@ static uint8_t *map_two_places(size_t size)
 
 	setenv("UMMAP_MEM_LIMIT", "4M", 1);
 	setenv("UMMAP_MEMCONFIG", "static", 1);
-	setenv("UMMAP_GROUP", "test_place", 1);
+	set_group();
 	unsetenv("UMMAP_ENGINE");
 	check(umstart() == 0);
 	place_count = 2;
