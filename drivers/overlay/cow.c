@@ -158,15 +158,19 @@ int cow_commit(struct overlay *o, const struct store_facts *now, const struct um
 
 /* ---- Handing over (ummap-driver.h) ---- */
 
+/* Whether a layer of a URI is this filter. */
+static bool has_cow(const struct ummap_uri *uri)
+{
+	while (uri && strcmp(uri->scheme, ummap_driver_cow.scheme) != 0)
+		uri = uri->next_uri;
+	return uri;
+}
+
 /* The store gets the changes if the other handle goes on with the contents and has no file of
  * changes itself. */
 static bool must_commit(const struct cow *c, const struct ummap_handover *to)
 {
-	const struct ummap_uri *uri = to->to;
-
-	while (uri && strcmp(uri->scheme, ummap_driver_cow.scheme) != 0)
-		uri = uri->next_uri;
-	return to->how == UMMAP_HANDOVER_KEEP && c->o.writable && !uri;
+	return to->how == UMMAP_HANDOVER_KEEP && c->o.writable && !has_cow(to->to);
 }
 
 static int prepare(struct cow *c, struct ummap_handover *to)
@@ -357,6 +361,11 @@ static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h,
 	if (oflags & UMMAP_O_WRITERS)
 		return keys_refuse(geom, EINVAL, "cannot use cow+ with UMMAP_WRITERS: a file of "
 				   "changes has only one writer");
+	/* Both would have one file of changes, and take each other's writes for those of another
+	 * program. */
+	if (has_cow(uri->next_uri))
+		return keys_refuse(geom, EINVAL, "cannot use cow+ in front of cow+, because all "
+				   "changes of a store are in one file. Try one cow+");
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return -ENOMEM;

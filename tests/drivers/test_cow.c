@@ -251,6 +251,18 @@ Test(cow, without_a_path)
 	check(strstr(umerrormsg(), "no file of cow+"), "%s", umerrormsg());
 }
 
+Test(cow, twice)
+{
+	struct handle h;
+
+	close(make_store());
+	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+cow+posix:%s", store), EINVAL);
+	check(strstr(umerrormsg(), "in front of cow+"), "%s", umerrormsg());
+	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+trace+cow+posix:%s?trace.file=/dev/null",
+			     store), EINVAL);
+	check(access(changes, F_OK) < 0);
+}
+
 /* ---- Damage ---- */
 
 static void flip(int fd, uint64_t at, uint8_t by)
