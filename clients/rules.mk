@@ -45,8 +45,11 @@ COARRAY_EXAMPLES = $(patsubst examples/coarray/%.f90,$B/tests/mpi/$1/coarray_%,$
 	$(call COARRAYS,$1),$(wildcard examples/coarray/*.f90)))
 # These tests look for the data of windows with the library of objects.
 OBJECT_TESTS = objects objects_all objects_full
+# This test needs a parallel HDF5 for the MPI; pkg-config has a package for each.
+PARALLEL_HDF5 = $(if $(HDF5),$(shell pkg-config --exists hdf5-$1 2> /dev/null && echo hdf5-$1))
 MPI_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(filter-out \
-	$(if $(OBJECT),,$(OBJECT_TESTS:%=tests/mpi/%.c)),$(wildcard tests/mpi/*.c))) \
+	$(if $(OBJECT),,$(OBJECT_TESTS:%=tests/mpi/%.c)) \
+	$(if $(call PARALLEL_HDF5,$1),,tests/mpi/cachedhdf5.c),$(wildcard tests/mpi/*.c))) \
 	$(if $(shell command -v mpifort.$1 && command -v gfortran),$(patsubst \
 	tests/mpi/%.f90,$B/tests/mpi/$1/%,$(call MPI_FORTRAN,$1)) \
 		$(call COARRAY_TESTS,$1) $(call COARRAY_EXAMPLES,$1))
@@ -69,6 +72,7 @@ MPI_CC_$1 = $(MPICC_$1) $$(CPPFLAGS) -Iclients -I$B/clients $$(CFLAGS) -fPIC -MM
 $(call MPI_OBJ,$1): | $B/clients/pmpi/calls.h
 MAPREDUCE =
 OBJECT_LIB =
+HDF5_LIB =
 $B/clients/$1/%.o: clients/%.c
 	@mkdir -p $$(@D)
 	$$(MPI_CC_$1) -c -o $$@ $$<
@@ -96,8 +100,10 @@ $(call MPI_LIB,$1): $(call MPI_OBJ,$1) clients/pmpi/libummap-mpi.map $(COMMON) $
 $B/tests/mpi/$1/%: tests/mpi/%.c $(call MPI_LIB,$1) $(COMMON)
 	@mkdir -p $$(@D)
 	$(MPICC_$1) $$(CPPFLAGS) -Iclients $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< $(COMMON) \
-		-L$B $$(MAPREDUCE) $$(OBJECT_LIB) -lummap-mpi-$1 -lummap $(DL) \
+		-L$B $$(MAPREDUCE) $$(OBJECT_LIB) -lummap-mpi-$1 -lummap $$(HDF5_LIB) $(DL) \
 		-Wl,-rpath,$(abspath $B)
+$B/tests/mpi/$1/cachedhdf5: override CPPFLAGS += $$(shell pkg-config --cflags-only-I hdf5-$1)
+$B/tests/mpi/$1/cachedhdf5: HDF5_LIB = $$(shell pkg-config --libs hdf5-$1)
 
 $B/examples/mpi/$1/%: examples/mpi/%.c $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)

@@ -88,17 +88,33 @@
 	KEY("verify", "no or yes", "no",                                                           \
 	    "Whether reads of the near file compare clean blocks with checksums.")
 
-#define HTTP_KEYS(KEY)                                                                             \
+#define REQUEST_KEYS(KEY)                                                                          \
 	KEY("timeout", "a number of seconds from 1 to 86400", "60",                                \
 	    "Seconds after which a load fails, including all its repetitions.")                    \
 	KEY("retries", "a number from 0 to 100", "8", "Repetitions of a failed request.")          \
 	KEY("requests", "a number from 1 to 128", "64", "Requests that are in flight at a time.")  \
 	KEY("range", A_SIZE " from 4K to 1G", "2M", "Longest range that one request reads.")     \
-	KEY("version", "auto, 1.1 or 2", "auto", "Version of HTTP.")                               \
+	KEY("version", "auto, 1.1 or 2", "auto", "Version of HTTP.")
+
+#define HTTP_ONLY_KEYS(KEY)                                                                        \
 	KEY("validator", "required or none", "required",                                           \
 	    "Whether an object without ETag and Last-Modified is refused.")                        \
 	KEY("whole", "no or yes", "no",                                                            \
 	    "Whether an object is downloaded as a whole if the server cannot send ranges.")
+
+#define HTTP_KEYS(KEY) REQUEST_KEYS(KEY) HTTP_ONLY_KEYS(KEY)
+
+#define S3_ONLY_KEYS(KEY)                                                                          \
+	KEY("endpoint", "a URL http(s)://HOST without user and query", "as the environment says",  \
+	    "Server, which has all buckets as its folders.")                                       \
+	KEY("region", "a name of letters, digits and '-'", "as the environment says",              \
+	    "Region of the bucket.")                                                               \
+	KEY("profile", "the name of a profile", "AWS_PROFILE",                                     \
+	    "Profile in ~/.aws that has the credentials.")                                         \
+	KEY("credentials", "auto or none", "auto",                                                 \
+	    "none: requests are not signed, as for public buckets.")
+
+#define S3_KEYS(KEY) REQUEST_KEYS(KEY) S3_ONLY_KEYS(KEY)
 
 /* How the header of a log or of a file of changes names any driver of files. */
 #define FILE_WAY "posix"
@@ -121,7 +137,9 @@
 	DRIVER(cow, COW_KEYS, "cow.", "ummap-cow(7)")                                              \
 	DRIVER(sum, SUM_KEYS, "sum.", "ummap-sum(7)")                                              \
 	DRIVER(cache, CACHE_KEYS, "cache.", "ummap-cache(7)")                                      \
-	DRIVER(http, HTTP_KEYS, "http:? or https:?", "ummap-http(7)")
+	DRIVER(request, REQUEST_KEYS, "http:?, https:? or s3:?", "ummap-http(7)")                  \
+	DRIVER(http, HTTP_ONLY_KEYS, "http:? or https:?", "ummap-http(7)")                         \
+	DRIVER(s3, S3_ONLY_KEYS, "s3:?", "ummap-s3(7)")
 
 /* The list of names for ummap_driver.keys: .keys = WAL_KEYS(KEY_NAME). */
 #define KEY_NAME(name, type, default, meaning) name " "

@@ -78,6 +78,40 @@ struct ummap_policy {
 extern const struct ummap_policy ummap_policy;
 #pragma GCC visibility pop
 
+/* Use of a segment, as the samples of its tier tell it (ummap-tiers(7)). Times are in ms. */
+struct ummap_tier_use {
+	uint32_t idle;     /* time since a sample that no access has followed; 0: there is none */
+	uint32_t interval; /* time from the last sample to the access after it; 0: unknown */
+	uint32_t earlier;  /* the same for the sample before that one; 0: unknown */
+};
+
+/* A rank that no segment has. */
+#define UMMAP_TIER_NEVER UINT32_MAX
+
+/* Table of a policy for tiers. A segment has a rank: segments of a high rank leave a fast tier
+ * first. The calls may run inside a signal handler and at the same time; they have no state. If
+ * both are NULL, the library takes no samples, and segments stay where they were loaded. */
+struct ummap_tier_policy {
+	size_t struct_size; /* sizeof(struct ummap_tier_policy); releases only append members */
+	uint32_t abi;       /* UMMAP_POLICY_ABI */
+	const char *name;   /* value of UMMAP_TIERS_POLICY */
+	const char *help;   /* description in one line; NULL: none */
+	/* Lowest rank of a segment that is demoted for one that is loaded; UMMAP_TIER_NEVER: a load
+	 * demotes none. */
+	uint32_t load_rank;
+	/* Returns the rank of a segment. */
+	uint32_t (*rank)(const struct ummap_tier_use *use);
+	/* A segment that is not in the fastest tier was accessed after a sample. Returns the lowest
+	 * rank of a segment of the fastest tier that is demoted for it if that is full;
+	 * UMMAP_TIER_NEVER: the accessed segment stays in its tier. */
+	uint32_t (*promote)(const struct ummap_tier_use *use);
+};
+
+/* Table that the file ummap-tier-policy-NAME.so exports. */
+#pragma GCC visibility push(default)
+extern const struct ummap_tier_policy ummap_tier_policy;
+#pragma GCC visibility pop
+
 #ifdef __cplusplus
 }
 #endif

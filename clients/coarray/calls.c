@@ -93,6 +93,7 @@ void pcaf_config(const struct argument *array, bool persistent, const char *path
 		return;
 	check_config(c, persistent, path, &e);
 	job_check(job.comm, &e);
+	job_end_sync();
 	if (!persistent && c->is_kept)
 		job_drop(c);
 	if (persistent && !c->is_kept) {

@@ -196,14 +196,14 @@ static bool any_kept(void)
 	return c;
 }
 
-/* Does the rest of a `sync all`, after the barrier. */
-static void sync_all(bool is_due)
+/* Does the rest of a `sync all`, after the barrier. wait: the changes are durable at the end. */
+static void sync_all(bool is_due, bool wait)
 {
 	newest = NULL;
 	job_restore_contents();
 	owes_sync = !is_due;
 	if (is_due && any_kept())
-		job_sync();
+		job_sync(wait);
 }
 
 static int barrier(MPI_Comm comm)
@@ -215,7 +215,7 @@ static int barrier(MPI_Comm comm)
 		return coarrays.next.Barrier(comm);
 	code = synchronize_images(&is_due);
 	if (code == MPI_SUCCESS)
-		sync_all(is_due);
+		sync_all(is_due, false);
 	return code;
 }
 
@@ -258,10 +258,12 @@ static int free_window(MPI_Win *win)
 	struct coarray *c = is_active ? job_find(*win) : NULL;
 	int code;
 
+	if (c)
+		job_end_sync();
 	/* libcaf has made a barrier before, unless a single image ends. */
 	if (c && !job.config.unlink && any_kept() &&
 	    (owes_sync || (!is_deallocated && !is_ending && job.images == 1)))
-		job_sync();
+		job_sync(true);
 	owes_sync = owes_sync && !c;
 	is_ending = is_ending || (c && !is_deallocated);
 	code = coarrays.next.Win_free(win);
@@ -331,7 +333,7 @@ static int abort_all(MPI_Comm comm, int code)
 	report_end(code);
 	if (is_active && code == 0 && job.comm != MPI_COMM_NULL && !job.config.unlink &&
 	    wait_for_stop())
-		sync_all(true);
+		sync_all(true, true);
 	return coarrays.next.Abort(comm, code);
 }
 
@@ -346,7 +348,7 @@ void coarray_sync(void)
 {
 	PMPI_Barrier(job.comm == MPI_COMM_NULL ? MPI_COMM_WORLD : job.comm);
 	if (is_active && !job.config.unlink)
-		sync_all(true);
+		sync_all(true, true);
 }
 
 static struct pmpi_feature coarrays = {

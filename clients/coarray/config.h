@@ -19,6 +19,7 @@ struct config {
 	bool shared_file;          /* each image has one file for all its coarrays */
 	bool unlink;               /* files only serve as memory, and are removed at the end */
 	bool consistent;           /* a restart brings all images back to the same sync */
+	bool async;                /* a sync is durable at the end of the next one */
 	bool force;                /* coarrays that do not match the manifest begin anew */
 	bool report;               /* image 1 prints the sync that a run begins with */
 	uint64_t syncfreq;         /* minimum milliseconds between two syncs to storage */

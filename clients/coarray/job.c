@@ -154,6 +154,8 @@ struct entry *job_enter(unsigned order, size_t size, bool *is_former)
 	bool is_small = size <= MAX_SMALL_BYTES;
 	struct error e = { 0 };
 
+	/* The entry's first sync is then the one after job.epoch. */
+	job_end_sync();
 	if (x)
 		check_entry(x, size, &e);
 	job_check(job.comm, &e);
@@ -268,19 +270,30 @@ static void fill_pool(void)
 	}
 }
 
-static void sync_own(uint64_t epoch, struct error *e)
+static struct region *region_of(const struct coarray *c)
+{
+	return window_of(c->win)->region;
+}
+
+/* only_begin: until region_wait_sync and umsync_wait, the changes become durable in the
+ * background. */
+static void sync_own(uint64_t epoch, bool only_begin, struct error *e)
 {
 	if (job.pool) {
 		fill_pool();
 		entry_stamp(job.pool, manifest_find(&job.manifest, ENTRY_POOL), epoch);
-		if (umsync(job.pool, 0) < 0)
+		if ((only_begin ? umsync_begin(job.pool, 0, &job.pool_commit)
+				: umsync(job.pool, 0)) < 0)
 			error_errno(e, errno, "%s", umerrormsg());
 	}
 	for (const struct coarray *c = job.coarrays; c && e->class == MPI_SUCCESS; c = c->next) {
 		if (!c->is_kept || c->is_small)
 			continue;
 		entry_stamp(c->base, entry_of(c), epoch);
-		window_sync(window_of(c->win), e);
+		if (only_begin)
+			region_begin_sync(region_of(c), e);
+		else
+			window_sync(window_of(c->win), e);
 	}
 }
 
@@ -308,26 +321,48 @@ static void remove_file(const struct entry *entry)
 		store_remove(&job.store, entry);
 }
 
-void job_sync(void)
+void job_end_sync(void)
 {
 	struct error e = { 0 };
 
+	if (!job.in_flight)
+		return;
+	if (job.pool_commit && umsync_wait(&job.pool_commit) < 0)
+		error_errno(&e, errno, "%s", umerrormsg());
+	for (const struct coarray *c = job.coarrays; c; c = c->next) {
+		if (c->is_kept && !c->is_small)
+			region_wait_sync(region_of(c), &e);
+	}
+	job_check(job.comm, &e);
+	job.in_flight = false;
+	job.epoch++;
+}
+
+void job_sync(bool wait)
+{
+	struct error e = { 0 };
+
+	job_end_sync();
+	job.in_flight = job.config.async && !wait && !job.is_changed;
 	if (job.is_changed)
 		job_write_manifest(&e);
 	if (e.class == MPI_SUCCESS)
-		sync_own(job.epoch + 1, &e);
+		sync_own(job.epoch + 1, job.in_flight, &e);
+	/* Until all images are here, none may put newer values into coarrays of another one. */
 	job_check(job.comm, &e);
+	job.last_sync_ms = clock_ms();
+	if (job.in_flight)
+		return;
 	job.epoch++;
 	job.is_changed = false;
 	manifest_sweep(&job.manifest, remove_file);
-	job.last_sync_ms = clock_ms();
 }
 
 void job_sync_alone(void)
 {
 	struct error e = { 0 };
 
-	sync_own(job.epoch, &e);
+	sync_own(job.epoch + job.in_flight, false, &e);
 	job_check(MPI_COMM_SELF, &e);
 	job.last_sync_ms = clock_ms();
 }
@@ -345,6 +380,7 @@ void job_move(struct coarray *c, const char *path)
 			  "folder that exists, with a name of one line and less than %d bytes",
 			  c->order, path, MANIFEST_FOLDER);
 	job_check(job.comm, &e);
+	job_end_sync();
 	if (strcmp(after.folder, job.config.path) == 0)
 		*after.folder = '\0';
 	if (strcmp(before.folder, after.folder) == 0)
@@ -353,7 +389,7 @@ void job_move(struct coarray *c, const char *path)
 	store_move(&job.store, &after, c->base, &e);
 	job_check(job.comm, &e);
 	job_restore_contents();
-	job_sync();
+	job_sync(true);
 	strcpy(entry_of(c)->folder, after.folder);
 	job_write_manifest(&e);
 	job_check(job.comm, &e);

@@ -13,6 +13,11 @@
  * created before the first manifest and its copies are durable, so files without a manifest mean
  * that the manifest was lost. Files are removed, or used again, only after a sync without them.
  *
+ * With PCAF_ASYNC, a sync first ends the sync before, and no image continues before all have begun
+ * the commits of this one, so a moment is still one of all images, and all have at least the moment
+ * before. A sync with a changed manifest does not return before its end, as files may be removed
+ * and used again then.
+ *
  * Small coarrays are memory. Each image copies the changed ones to the pool, a mapping, at each
  * sync. Locks and atomic operations are thus as fast as without the library, and a sync makes one
  * commit for all small coarrays.
@@ -58,6 +63,8 @@ struct job {
 	bool is_changed;          /* whether the manifest has changed since it was written */
 	struct coarray *coarrays; /* list of all coarrays */
 	char *pool;               /* mapping for small coarrays; NULL: none */
+	struct umsync_handle *pool_commit; /* commit in flight of that mapping; NULL: none */
+	bool in_flight;           /* whether a sync has begun and has not ended */
 	uint64_t pool_epoch;      /* sync of the pool's contents at the beginning; 0: none */
 	double last_sync_ms;      /* time of the last sync */
 };
@@ -88,8 +95,10 @@ void job_move(struct coarray *c, const char *path);
 struct coarray *job_find(MPI_Win win);
 /* Restores stored contents that initial values have replaced. */
 void job_restore_contents(void);
-/* Makes the coarrays of all images durable. */
-void job_sync(void);
+/* Makes the coarrays of all images durable. With PCAF_ASYNC, only begins that, unless `wait`. */
+void job_sync(bool wait);
+/* Ends the sync in flight, if there is one. */
+void job_end_sync(void);
 /* Returns whether PCAF_SYNCFREQ allows another sync, by the clock of this image. */
 bool job_is_due(void);
 /* Makes the coarrays of this image durable, if a restart need not go back to a common sync. */
@@ -101,7 +110,7 @@ void job_leave(struct coarray *c, bool is_deallocated);
 
 /* Returns whether MPI is initialized, and coarrays are kept. */
 bool coarray_is_active(void);
-/* Does a `sync all` that reaches storage. */
+/* Does a `sync all` whose changes are durable at the end. */
 void coarray_sync(void);
 
 /* ---- restart.c: the beginning of a job, which continues the earlier run ---- */

@@ -113,9 +113,13 @@ static void *get_access(H5FD_t *file)
 static struct access *find_access(hid_t fapl)
 {
 	static const struct ummap_attr defaults = UMMAP_ATTR_INIT;
-	const void *access = H5Pget_driver_info(fapl);
+	const void *access;
 	char uri[URI_MAX];
 
+	/* HDF5 1.14 reports an error if a driver that was selected by name has no properties. */
+	H5E_BEGIN_TRY {
+		access = H5Pget_driver_info(fapl);
+	} H5E_END_TRY;
 	if (access)
 		return copy_access(access);
 	return new_access(hdf5_configured(fapl, uri, sizeof(uri)) ? uri : DEFAULT_URI, &defaults);

@@ -347,6 +347,11 @@ static int run_elements(struct window *w, const struct pmpi_operation *o, enum o
 
 /* ---- Accumulates and fetches ---- */
 
+static inline bool is_refused(const struct pmpi_operation *o)
+{
+	return epoch_refuses(window_of(o->win), o) && op_of(o->op) != OP_NO_OP;
+}
+
 static inline struct window *find_ours(MPI_Win win)
 {
 	struct window *w = window_of(win);
@@ -381,14 +386,14 @@ static int run(const struct pmpi_operation *o)
 
 static int accumulate(const struct pmpi_operation *o)
 {
-	int code = run(o);
+	int code = is_refused(o) ? epoch_refuse(o) : run(o);
 
 	return code == LEFT_TO_MPI ? epoch_leave(o, atomics.next.Accumulate) : code;
 }
 
 static int get_accumulate(const struct pmpi_operation *o)
 {
-	int code = run(o);
+	int code = is_refused(o) ? epoch_refuse(o) : run(o);
 
 	return code == LEFT_TO_MPI ? epoch_leave(o, atomics.next.Get_accumulate) : code;
 }
@@ -397,9 +402,9 @@ static int fetch_and_op(const struct pmpi_operation *o)
 {
 	struct window *w = find_ours(o->win);
 	struct pmpi_operation whole;
-	int code = LEFT_TO_MPI;
+	int code = is_refused(o) ? epoch_refuse(o) : LEFT_TO_MPI;
 
-	if (w)
+	if (w && code == LEFT_TO_MPI)
 		code = run_words(w, o, o->type, 1, op_of(o->op));
 	if (code == LEFT_TO_MPI && w) {
 		whole = *o;
@@ -479,7 +484,12 @@ static int swap(struct window *w, const struct pmpi_operation *o)
 static int compare_and_swap(const struct pmpi_operation *o)
 {
 	struct window *w = find_ours(o->win);
-	int code = w ? swap(w, o) : LEFT_TO_MPI;
+	int code = LEFT_TO_MPI;
+
+	if (epoch_refuses(window_of(o->win), o))
+		return epoch_refuse(o);
+	if (w)
+		code = swap(w, o);
 
 	return code == LEFT_TO_MPI ? epoch_leave(o, atomics.next.Compare_and_swap) : code;
 }

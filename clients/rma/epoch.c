@@ -109,6 +109,16 @@ bool epoch_bring(struct window *w, int rank)
 	return true;
 }
 
+int epoch_refuse(const struct pmpi_operation *o)
+{
+	struct error e = { 0 };
+
+	error_set(&e, MPI_ERR_RMA_CONFLICT,
+		  "cannot change the part of the window at rank %d: it is read-only "
+		  "(storage_alloc_node_cache). Try a window without that hint", o->rank);
+	return error_tell_win(o->win, &e);
+}
+
 /* ---- Operations that MPI makes ---- */
 
 /* MPI does not know a lock of ours, so it gets a lock of its own that conflicts with nothing. */

@@ -28,6 +28,21 @@ static inline bool epoch_allows(struct window *w, const struct pmpi_operation *o
 	return epoch == EPOCH_OPEN || epoch_bring(w, o->rank);
 }
 
+/* Whether an operation that changes bytes has a read-only target, whose process a store would end.
+ */
+static inline bool epoch_refuses(const struct window *w, const struct pmpi_operation *o)
+{
+	const struct shm *shm = w ? w->shm : NULL;
+	const struct hints *hints;
+
+	if (shm)
+		return o->rank >= 0 && o->rank < shm->ranks && shm->targets[o->rank].readonly;
+	hints = w ? window_hints(w) : NULL;
+	return hints && hints->node_cache && o->rank != MPI_PROC_NULL;
+}
+/* Reports such an operation to the window's error handler. Returns an MPI code. */
+int epoch_refuse(const struct pmpi_operation *o);
+
 /* Makes an operation by MPI, and remembers that a flush must complete it. */
 int epoch_leave(const struct pmpi_operation *o, int (*next)(const struct pmpi_operation *));
 

@@ -60,6 +60,7 @@ struct offer {
 	struct umexport exported; /* segments that the library pages */
 	struct remote_offer remote; /* segments that only the kernel copies */
 	uint64_t paged_from;     /* offset of the first segment in the window memory */
+	bool readonly;           /* the window memory is that of a node copy */
 	struct descriptor pipe;  /* pipe for requests to load segments */
 	uint64_t key;            /* key of the mapping in these requests */
 	struct descriptor control; /* of the first rank: control memory */
@@ -233,6 +234,7 @@ static bool open_targets(struct window *w, struct shm *shm, const struct offer *
 
 		t->unit = offers[i].unit;
 		t->size = offers[i].size;
+		t->readonly = offers[i].readonly;
 		if (!w->region) {
 			set_address(t, w->shared->first + w->shared->places[i].at,
 				    w->shared->places[i].size);
@@ -255,6 +257,7 @@ int shm_open_window(struct window *w, MPI_Aint unit)
 	struct shm *shm = new_shm(w);
 	struct offer *offers = shm ? calloc((size_t)shm->ranks, sizeof(*offers)) : NULL;
 	struct offer mine = { .size = w->region ? w->region->size : 0, .unit = unit,
+			      .readonly = window_hints(w)->node_cache,
 			      .object.fd = -1, .pipe.fd = -1, .control.fd = -1 };
 	int ready = offers != NULL, ours = false;
 	bool local = window_hints(w)->local;

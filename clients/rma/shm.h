@@ -43,6 +43,7 @@ struct target {
 	_Atomic bool passed;      /* MPI holds a lock of its own for operations left to it */
 	_Atomic bool busy;        /* a thread of this process holds `atomics` */
 	_Atomic int epoch;        /* enum epoch */
+	bool readonly;            /* the rank's memory is that of a node copy */
 	_Atomic bool pending;     /* MPI may have operations that are not complete */
 	_Atomic bool flushing;    /* MPI is completing such operations */
 	void *map;                /* mapping to unmap in the end; NULL: none */

@@ -84,6 +84,8 @@ copy(const struct pmpi_operation *o, const struct origin *origin, bool put)
 	uint64_t at, bytes;
 	struct target *t;
 
+	if (put && epoch_refuses(w, o))
+		return epoch_refuse(o);
 	if (!w || !w->shm)
 		return LEFT_TO_MPI;
 	bytes = plain_bytes(o, origin);

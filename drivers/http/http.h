@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The structures that the files of the drivers http and https share. A thread that needs bytes
+ * The structures that the files of the drivers http, https and s3 share. A thread that needs bytes
  * fills in a request and hands it to the loop (loop.h), a thread that has all sockets. The loop
  * divides the request into transfers (transfer.h), each of which is one exchange with the server,
  * or its repetition.
@@ -27,6 +27,15 @@ struct http_keys {
 	long version;                  /* CURL_HTTP_VERSION_* */
 	bool needs_validator;          /* whether an object without validator is refused */
 	bool whole;                    /* whether an object may be downloaded as a whole */
+	/* Keys of s3, which are valid while the store is opened. NULL: none. */
+	const char *endpoint, *region, *profile;
+	bool is_anonymous;             /* whether requests are not signed */
+};
+
+/* The signature of requests for S3. The strings are copies. */
+struct signer {
+	char *scheme;                  /* argument of CURLOPT_AWS_SIGV4; NULL: no signature */
+	char *user, *secret;           /* access key */
 };
 
 /* A handle. The loop changes the fields after `keys`; `fd` and the fields before do not change. */
@@ -34,12 +43,14 @@ struct remote {
 	char *url;                     /* URL of the mapping */
 	char *shown;                   /* URL without its query, for messages */
 	const char *scheme;            /* scheme of the URL and of its redirects */
+	bool is_s3;                    /* whether the server has the interface of S3 */
+	struct signer signer;          /* signature of the requests */
 	struct http_keys keys;
 	pid_t owner;                   /* process that has opened it */
 	int fd;                        /* temporary file of a whole object; -1: none */
 	struct validator object;       /* state of the object at opening */
 	char *current_url;             /* URL after redirects; NULL: unknown */
-	struct curl_slist *conditions; /* lines of a request that state the validator */
+	struct curl_slist *lines;      /* lines of each request; the validator is among them */
 	struct transfer *idle;         /* transfers without a request */
 	unsigned active;               /* number of transfers with a request */
 	bool has_changed;              /* whether the object is another one than at opening */

@@ -13,10 +13,49 @@
 
 /* ---- Keys ---- */
 
+bool options_is_endpoint(const char *text)
+{
+	bool has_user;
+
+	return (strncmp(text, "http://", 7) == 0 || strncmp(text, "https://", 8) == 0) &&
+	       !strpbrk(text, "?#") && options_is_url(text, &has_user) && !has_user;
+}
+
+bool options_is_region(const char *text)
+{
+	size_t len = 0;
+
+	while (isalnum((unsigned char)text[len]) || text[len] == '-')
+		len++;
+	return len > 0 && len <= 32 && !text[len];
+}
+
 static bool parse_word(const char *value, const char *const *words, int *index)
 {
 	*index = keys_word(value, words);
 	return *index >= 0;
+}
+
+static bool parse_s3_key(const struct ummap_key *key, struct http_keys *keys)
+{
+	static const char *const sources[] = { "auto", "none", NULL };
+	const char *name = key->name, *value = key->value;
+	int word = 0;
+
+	if (strcmp(name, "endpoint") == 0) {
+		keys->endpoint = value;
+		return options_is_endpoint(value);
+	}
+	if (strcmp(name, "region") == 0) {
+		keys->region = value;
+		return options_is_region(value);
+	}
+	if (strcmp(name, "profile") == 0) {
+		keys->profile = value;
+		return *value != '\0';
+	}
+	keys->is_anonymous = parse_word(value, sources, &word) && word == 1;
+	return word >= 0;
 }
 
 static bool parse_key(const struct ummap_key *key, struct http_keys *keys)
@@ -49,15 +88,19 @@ static bool parse_key(const struct ummap_key *key, struct http_keys *keys)
 		keys->needs_validator = word == 1;
 		return ok;
 	}
-	ok = parse_word(value, answers, &word);
-	keys->whole = word == 1;
-	return ok;
+	if (strcmp(name, "whole") == 0) {
+		ok = parse_word(value, answers, &word);
+		keys->whole = word == 1;
+		return ok;
+	}
+	return parse_s3_key(key, keys);
 }
 
 int options_parse_keys(const struct ummap_uri *uri, struct http_keys *keys,
 		       struct ummap_geom *geom)
 {
-	static const struct key_type types[] = { HTTP_KEYS(KEY_TYPE) KEY_TYPES_END };
+	static const struct key_type types[] = { HTTP_KEYS(KEY_TYPE) S3_ONLY_KEYS(KEY_TYPE)
+		KEY_TYPES_END };
 
 	*keys = (struct http_keys){ .timeout = 60, .retries = 8, .requests = 64,
 				    .range = 2 << 20, .version = CURL_HTTP_VERSION_2TLS,
@@ -94,8 +137,7 @@ static char *encode(const char *scheme, const char *path)
 	return url;
 }
 
-/* Whether libcurl accepts the URL. *has_user: whether it has a user name or a password. */
-static bool is_valid(const char *url, bool *has_user)
+bool options_is_url(const char *url, bool *has_user)
 {
 	CURLU *parts = curl_url();
 	char *user = NULL, *password = NULL;
@@ -118,7 +160,7 @@ int options_make_url(const struct ummap_uri *uri, char **url, char **shown,
 	*shown = *url ? strndup(*url, strcspn(*url, "?")) : NULL;
 	if (!*shown)
 		return -ENOMEM;
-	if (strncmp(uri->path, "//", 2) != 0 || !is_valid(*url, &has_user))
+	if (strncmp(uri->path, "//", 2) != 0 || !options_is_url(*url, &has_user))
 		return keys_refuse(geom, EINVAL, "cannot open '%.200s': it is not a URL. Try "
 				   "%s://HOST/PATH", *shown, uri->scheme);
 	if (has_user)
@@ -143,8 +185,23 @@ static void set_certificates(CURL *easy)
 		curl_easy_setopt(easy, CURLOPT_CAPATH, folder);
 }
 
-void options_set(CURL *easy, const char *scheme, const struct http_keys *keys)
+/* A signature is valid for one host only, so there are no redirects. */
+static void set_s3(CURL *easy, const struct signer *signer)
 {
+	curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
+	curl_easy_setopt(easy, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
+	curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+	if (!signer->scheme)
+		return;
+	curl_easy_setopt(easy, CURLOPT_AWS_SIGV4, signer->scheme);
+	curl_easy_setopt(easy, CURLOPT_USERNAME, signer->user);
+	curl_easy_setopt(easy, CURLOPT_PASSWORD, signer->secret);
+}
+
+void options_set(CURL *easy, const struct remote *remote)
+{
+	const struct http_keys *keys = &remote->keys;
+	const char *scheme = remote->scheme;
 	/* A connection that makes no progress fails early enough for repetitions. */
 	long stall = keys->timeout / 4 > 1 ? (long)(keys->timeout / 4) : 1;
 
@@ -163,4 +220,6 @@ void options_set(CURL *easy, const char *scheme, const struct http_keys *keys)
 	curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
 	curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, stall);
 	set_certificates(easy);
+	if (remote->is_s3)
+		set_s3(easy, &remote->signer);
 }

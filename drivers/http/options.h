@@ -12,7 +12,12 @@ int options_parse_keys(const struct ummap_uri *uri, struct http_keys *keys,
  * negative errno value with a message. */
 int options_make_url(const struct ummap_uri *uri, char **url, char **shown,
 		     struct ummap_geom *geom);
+/* Whether the text can be the URL of a server, or the name of a region. */
+bool options_is_endpoint(const char *text);
+bool options_is_region(const char *text);
+/* Whether libcurl accepts the URL. *has_user: whether it has a user name or a password. */
+bool options_is_url(const char *url, bool *has_user);
 /* Sets all options that are equal for all exchanges of a handle. */
-void options_set(CURL *easy, const char *scheme, const struct http_keys *keys);
+void options_set(CURL *easy, const struct remote *remote);
 
 #endif

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The drivers http and https, which are built if libcurl is installed. Each plug-in has its own copy
-# of the code: a plug-in exports one driver.
+# The drivers http, https and s3, which are built if libcurl is installed. Each plug-in has its own
+# copy of the code: a plug-in exports one driver.
 
 HTTP_SCHEMES = $(if $(CURL),http https)
-HTTP_DRIVERS = $(HTTP_SCHEMES:%=$B/plugins/ummap-driver-%.so)
-HTTP_SRC = $(filter-out %/http.c,$(wildcard drivers/http/*.c))
+HTTP_DRIVERS = $(if $(CURL),$(patsubst %,$B/plugins/ummap-driver-%.so,$(HTTP_SCHEMES) s3))
+HTTP_SRC = $(filter-out %/http.c %/s3.c %/s3_account.c,$(wildcard drivers/http/*.c))
+S3_OBJ = $B/drivers/http/s3.o $B/drivers/http/s3_account.o
 HTTP_OBJ = $(HTTP_SRC:%.c=$B/%.o) $B/drivers/keys.o
 HTTP_TABLES = $(HTTP_SCHEMES:%=$B/drivers/http/scheme_%.o)
 
@@ -12,7 +13,10 @@ $(HTTP_TABLES): $B/drivers/http/scheme_%.o: drivers/http/http.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -DSCHEME='"$*"' $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(HTTP_DRIVERS): $B/plugins/ummap-driver-%.so: $B/drivers/http/scheme_%.o $(HTTP_OBJ) $(COMMON)
+$(HTTP_SCHEMES:%=$B/plugins/ummap-driver-%.so): $B/plugins/ummap-driver-%.so: \
+	$B/drivers/http/scheme_%.o
+$B/plugins/ummap-driver-s3.so: $(S3_OBJ)
+$(HTTP_DRIVERS): $(HTTP_OBJ) $(COMMON)
 	@mkdir -p $(@D)
 	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(filter %.o,$^) $(COMMON) \
 		$(shell pkg-config --libs libcurl)
@@ -21,7 +25,7 @@ HTTP_TESTS = $(if $(CURL),$(patsubst tests/http/%.c,$B/tests/%,$(wildcard \
 	tests/http/prog_*.c)))
 $(HTTP_TESTS): | $(HTTP_DRIVERS) $(MAIN) $(CP)
 $(HTTP_TESTS): override CPPFLAGS += -Itests/http \
-	-DHTTP_PLUGINS='"$(abspath $B)/plugins"'
+	-DHTTP_PLUGINS='"$(abspath $B)/plugins"' -DHTTP_TESTS='"$(abspath tests/http)"'
 
 http: $(HTTP_DRIVERS)
 install: $(if $(CURL),install-http)
@@ -29,4 +33,4 @@ install-http: $(HTTP_DRIVERS)
 	install -d $(DESTDIR)$(PLUGINDIR)
 	install -m 755 $(HTTP_DRIVERS) $(DESTDIR)$(PLUGINDIR)
 .PHONY: http install-http
--include $(HTTP_TABLES:.o=.d) $(HTTP_OBJ:.o=.d)
+-include $(HTTP_TABLES:.o=.d) $(HTTP_OBJ:.o=.d) $(S3_OBJ:.o=.d)

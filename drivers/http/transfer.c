@@ -11,6 +11,7 @@
 #include "options.h"
 #include "sockets.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,19 @@ static void judge(struct transfer *t)
 				  first + t->len - 1);
 }
 
+/* Finds the code of an error in the beginning of an answer of S3, <Code>NAME</Code>. */
+static void note_code(struct transfer *t, const char *bytes, size_t n)
+{
+	const char *at = memmem(bytes, n, "<Code>", 6);
+	size_t len = 0;
+
+	if (!t->request->remote->is_s3 || !at)
+		return;
+	for (at += 6; at + len < bytes + n && isalnum((unsigned char)at[len]); len++)
+		;
+	snprintf(t->code, sizeof(t->code), "%.*s", (int)len, at);
+}
+
 /* Stores bytes of the body. The first byte of an object is not needed at opening. The result 0 ends
  * the exchange. */
 static size_t take_bytes(char *bytes, size_t size, size_t n, void *arg)
@@ -55,8 +69,10 @@ static size_t take_bytes(char *bytes, size_t size, size_t n, void *arg)
 
 	n *= size;
 	judge(t);
-	if (t->verdict != ANSWER_GOOD)
+	if (t->verdict != ANSWER_GOOD) {
+		note_code(t, bytes, n);
 		return 0;
+	}
 	if (n > t->len - t->got) {
 		t->verdict = ANSWER_BAD;
 		return 0;
@@ -75,7 +91,7 @@ static CURL *make_easy(struct transfer *t, const struct remote *remote)
 
 	if (!easy)
 		return NULL;
-	options_set(easy, remote->scheme, &remote->keys);
+	options_set(easy, remote);
 	sockets_watch(easy);
 	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_line);
 	curl_easy_setopt(easy, CURLOPT_HEADERDATA, t);
@@ -141,12 +157,12 @@ int transfer_prepare(struct transfer *t)
 	memset(&t->answer, 0, sizeof(t->answer));
 	t->got_before = t->got;
 	t->is_judged = false;
-	*t->error = '\0';
+	*t->error = *t->code = '\0';
 	if (curl_easy_setopt(t->easy, CURLOPT_URL, remote->current_url ? remote->current_url :
 			     remote->url) != CURLE_OK ||
 	    curl_easy_setopt(t->easy, CURLOPT_RANGE, range) != CURLE_OK)
 		return -ENOMEM;
-	curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, remote->conditions);
+	curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, remote->lines);
 	curl_easy_setopt(t->easy, CURLOPT_TIMEOUT_MS, (long)(left > 1 ? left : 1));
 	return 0;
 }
@@ -211,6 +227,31 @@ static enum outcome retry_url(struct transfer *t)
 	return OUTCOME_AGAIN;
 }
 
+static bool is_other_region(const struct transfer *t)
+{
+	return t->answer.status / 100 == 3 ||
+	       strcmp(t->code, "AuthorizationHeaderMalformed") == 0;
+}
+
+/* The reasons of servers for S3. */
+static enum outcome refuse_s3(struct transfer *t)
+{
+	const char *region = t->answer.region, *reason;
+
+	if (is_other_region(t))
+		return fail_with(t, -EIO, "the bucket is in another region (status %u)%s%s",
+				 t->answer.status, *region ? ". Try region=" : "", region);
+	if (strcmp(t->code, "RequestTimeTooSkewed") == 0)
+		reason = "the clock of this machine is wrong";
+	else if (!t->request->remote->signer.scheme)
+		reason = "the server requires credentials. Try credentials=auto";
+	else
+		reason = "the server refuses the access. Try other credentials or another key: "
+			 "without the right to list a bucket, missing objects are refused too";
+	return fail_with(t, is_opening(t) ? -EACCES : -EIO, "%s (status %u%s%s)", reason,
+			 t->answer.status, *t->code ? ", " : "", t->code);
+}
+
 /* An answer whose status or fields do not fit. */
 static enum outcome refuse_answer(struct transfer *t)
 {
@@ -219,6 +260,8 @@ static enum outcome refuse_answer(struct transfer *t)
 	if ((t->verdict == ANSWER_DENIED || t->verdict == ANSWER_MISSING) &&
 	    remote->current_url && !t->is_retry_of_url)
 		return retry_url(t);
+	if (remote->is_s3 && (t->verdict == ANSWER_DENIED || is_other_region(t)))
+		return refuse_s3(t);
 	switch (t->verdict) {
 	case ANSWER_CHANGED:
 		remote->has_changed = true;

@@ -15,6 +15,7 @@ struct transfer {
 	size_t got_before;             /* bytes that had been stored before the exchange */
 	struct answer answer;          /* header of the answer */
 	enum verdict verdict;          /* judgment of the answer */
+	char code[40];                 /* code of an error that S3 reports; "": none */
 	bool is_judged;                /* whether verdict is valid */
 	bool is_retry_of_url;          /* whether the URL replaces one that a redirect has given */
 	bool runs;                     /* whether libcurl works on it */

@@ -112,7 +112,7 @@ int whole_download(struct remote *remote, struct ummap_geom *geom)
 		err = remote->fd < 0 ? remote->fd : 0;
 	}
 	if (!err) {
-		options_set(easy, remote->scheme, &remote->keys);
+		options_set(easy, remote);
 		curl_easy_setopt(easy, CURLOPT_URL, remote->url);
 		curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_line);
 		curl_easy_setopt(easy, CURLOPT_HEADERDATA, &d);

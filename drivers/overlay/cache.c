@@ -93,9 +93,12 @@ void cache_doubt(struct cache *c, uint32_t s)
 /* The thread gives the notice, because this may be a signal handler. */
 static void begin_trouble(struct cache *c, enum cache_trouble trouble, int err)
 {
+	enum cache_failure file = trouble == CACHE_FAR_FAILS ? CACHE_FAR : CACHE_NEAR;
+
+	c->nerrors[file]++;
 	if (atomic_fetch_or(&c->trouble, (uint32_t)trouble) & trouble)
 		return;
-	c->failed[trouble == CACHE_FAR_FAILS ? CACHE_FAR : CACHE_NEAR] = abs(err);
+	c->failed[file] = abs(err);
 	cache_wake(c);
 }
 

@@ -82,6 +82,7 @@ struct cache {
 	uint32_t max_dirty;            /* slots that may be dirty */
 	uint32_t max_age;              /* seconds for which a slot may be dirty */
 	_Atomic uint32_t trouble;      /* enum cache_trouble bits */
+	_Atomic unsigned nerrors[2];   /* number of errors of the near file and of the far store */
 	/* Unreported errors of the near file, of the far store and of a checksum. */
 	_Atomic int failed[CACHE_FAILURES];
 	_Atomic uint64_t damaged;      /* block that differed from its checksum last */

@@ -656,38 +656,38 @@ static bool may_be_dirty(struct cache *c, uint32_t trouble)
 	return c->index.lists[CACHE_DIRTY].count < c->max_dirty || trouble & CACHE_FAR_FAILS;
 }
 
-/* *trouble: the files that fail. If this write fails, the file that it went to is added, unless the
- * other file could not take the write anyway. */
-static int write_next(struct cache *c, struct cursor *cursor, uint32_t *trouble)
+/* trouble: the files that fail. */
+static int write_next(struct cache *c, struct cursor *cursor, uint32_t trouble)
 {
 	uint64_t block = block_of(c, cursor->off);
-	bool wanted = may_be_dirty(c, *trouble);
+	bool wanted = may_be_dirty(c, trouble);
 	uint32_t s = acquire_dirty_slot(c, block, wanted);
-	int err;
 
 	if (s == CACHE_NO_SLOT && wanted) {
 		cache_make_room(c);
 		s = acquire_dirty_slot(c, block, true);
 	}
-	if (s != CACHE_NO_SLOT) {
-		err = write_near(c, s, cursor);
-		*trouble |= err ? CACHE_NEAR_FAILS : 0;
-		return err;
-	}
+	if (s != CACHE_NO_SLOT)
+		return write_near(c, s, cursor);
 	cache_wake(c);
-	err = write_past(c, cursor);
-	*trouble |= err && c->mode == CACHE_BACK ? CACHE_FAR_FAILS : 0;
-	return err;
+	return write_past(c, cursor);
 }
 
-/* If a file begins to fail, the other one is tried. The thread may find meanwhile that the file
- * works again, so cache.trouble cannot tell. */
+/* If a file begins to fail, the other one is tried. The counters of errors show this, because the
+ * thread may find meanwhile that the file works again, and clear its bit of cache.trouble. */
 static int write_to_either(struct cache *c, struct cursor *cursor)
 {
+	unsigned near_errors = c->nerrors[CACHE_NEAR], far_errors = c->nerrors[CACHE_FAR];
 	uint32_t before = c->trouble, trouble = before;
-	int err = write_next(c, cursor, &trouble);
+	int err = write_next(c, cursor, before);
 
-	return err && trouble != before ? write_next(c, cursor, &trouble) : err;
+	if (!err || c->mode != CACHE_BACK)
+		return err;
+	if (c->nerrors[CACHE_NEAR] != near_errors)
+		trouble |= CACHE_NEAR_FAILS;
+	if (c->nerrors[CACHE_FAR] != far_errors)
+		trouble |= CACHE_FAR_FAILS;
+	return trouble != before ? write_next(c, cursor, trouble) : err;
 }
 
 /* Writes whole parts, or some bytes of one part. */

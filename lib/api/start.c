@@ -178,7 +178,9 @@ static int start_process(void)
 	err = tiers_start(config.tiers);
 	if (err)
 		return err;
-	tiers_are_static = config.static_tiers;
+	err = tiering_start(config.tiers_policy);
+	if (err)
+		return err;
 	frame_start(max_frames());
 	err = engine_start(fault_by_signal, fault_by_message);
 	if (err)

@@ -131,7 +131,8 @@ static int load_tiers(const char *text)
 
 static int load_tiers_policy(const char *text)
 {
-	return load_flag(text, "lru", "static", false, &config.static_tiers);
+	config.tiers_policy = text ? text : "lru";
+	return 0;
 }
 
 static int load_fault_threads(const char *text)

@@ -35,7 +35,7 @@ struct config {
 	double over_share;         /* maximum excess as a multiple of the budget */
 	bool over_is_default;      /* the memory that the limit leaves bounds the excess, too */
 	const char *tiers;         /* value of UMMAP_TIERS; tiers.c checks it */
-	bool static_tiers;         /* segments stay in the tier in which they were loaded */
+	const char *tiers_policy;  /* name of the policy for tiers; plugin.c checks it */
 	const char *stats;         /* file for counters at exit; "1": standard error; NULL: none */
 };
 

@@ -10,8 +10,6 @@
 #include <errno.h>
 #include <linux/mempolicy.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -41,36 +39,6 @@ uint64_t place_allowed_nodes(void)
 	return get_policy(NULL, nodes, MPOL_F_MEMS_ALLOWED) == 0 ? nodes[0] : 1;
 }
 
-/* Parses a list such as "0-3,8". */
-static uint64_t parse_nodes(const char *text)
-{
-	uint64_t nodes = 0;
-
-	while (*text >= '0' && *text <= '9') {
-		char *end;
-		unsigned long first = strtoul(text, &end, 10), last = first;
-
-		if (*end == '-')
-			last = strtoul(end + 1, &end, 10);
-		for (; first <= last && first < MAX_NODES; first++)
-			nodes |= 1ull << first;
-		text = *end == ',' ? end + 1 : end;
-	}
-	return nodes;
-}
-
-uint64_t place_nodes_with_processors(void)
-{
-	FILE *f = fopen("/sys/devices/system/node/has_cpu", "re");
-	char text[256] = "";
-
-	if (f && !fgets(text, sizeof(text), f))
-		text[0] = '\0';
-	if (f)
-		fclose(f);
-	return parse_nodes(text);
-}
-
 static bool has_own_policy(void)
 {
 	int mode;
@@ -85,9 +53,6 @@ void place_start(void)
 
 	place_count = 1;
 	are_tiers = false;
-	if (!(nodes & (nodes - 1)))
-		return;
-	nodes &= place_nodes_with_processors();
 	if (!(nodes & (nodes - 1)) || has_own_policy())
 		return;
 	memset(place_of_node, 0, sizeof(place_of_node));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Places: the kinds of memory of which frames have free lists of their own. With tiers
- * (memory/tiers.h), each tier is a place. Otherwise each NUMA node with processors is one, unless
- * the process has a memory policy of its own (numactl(8), MPI) or only one node: then there is one
- * place, and nothing here makes a system call.
+ * (memory/tiers.h), each tier is a place. Otherwise each NUMA node is one, unless the process has a
+ * memory policy of its own (numactl(8), MPI) or only one node: then there is one place, and nothing
+ * here makes a system call. The place of a node without processors stays empty.
  */
 #ifndef PLACE_H
 #define PLACE_H
@@ -23,9 +23,8 @@ extern uint64_t place_limits[MAX_PLACES];
 void place_start(void);
 /* Makes n places of sets of nodes, each a bit for a node, with their limits. */
 void place_start_tiers(unsigned n, const uint64_t *nodes, const uint64_t *limits);
-/* The set of the nodes that the process may allocate memory on, and of those with processors. */
+/* The set of the nodes that the process may allocate memory on. */
 uint64_t place_allowed_nodes(void);
-uint64_t place_nodes_with_processors(void);
 
 /* Returns the place of the processor on which the calling thread runs, or for a job the place of
  * the thread that posted it. */

@@ -74,6 +74,11 @@ static const struct kind policy_kind = {
 	  REQUIRED(policy, remove), REQUIRED(policy, pick) },
 };
 
+static const struct kind tier_policy_kind = {
+	"tier-policy", "ummap_tier_policy", UMMAP_POLICY_ABI, sizeof(struct ummap_tier_policy),
+	{ REQUIRED(tier_policy, rank), REQUIRED(tier_policy, promote) },
+};
+
 /* A copy of a table: fields that an older file does not have are zero. */
 struct loaded {
 	struct loaded *next;
@@ -82,6 +87,7 @@ struct loaded {
 		struct head head;
 		struct ummap_driver driver;
 		struct ummap_policy policy;
+		struct ummap_tier_policy tier_policy;
 	} table;
 };
 
@@ -265,27 +271,14 @@ static int load_add_driver(const struct ummap_driver *driver)
 	return err;
 }
 
-static int load_driver(const char *name, const char *path, const struct ummap_driver **driver)
+/* Stores the table of a file, or NULL if there is no file. */
+static int load_table(const struct kind *kind, const char *name, struct loaded **found)
 {
-	struct loaded *found;
 	int err;
 
 	futex_lock(&loading);
-	err = find_or_load(&driver_kind, name, path, &found);
+	err = find_or_load(kind, name, config.driver_path, found);
 	futex_unlock(&loading);
-	*driver = found ? &found->table.driver : NULL;
-	return err;
-}
-
-static int load_policy(const char *name, const char *path, const struct ummap_policy **policy)
-{
-	struct loaded *found;
-	int err;
-
-	futex_lock(&loading);
-	err = find_or_load(&policy_kind, name, path, &found);
-	futex_unlock(&loading);
-	*policy = found ? &found->table.policy : NULL;
 	return err;
 }
 
@@ -296,6 +289,7 @@ extern const struct ummap_driver ummap_driver_posix, ummap_driver_uring, ummap_d
 	ummap_driver_wal, ummap_driver_cow, ummap_driver_sum, ummap_driver_cache;
 extern const struct ummap_policy ummap_policy_fifo, ummap_policy_lifo, ummap_policy_plru,
 	ummap_policy_prnd, ummap_policy_wiro_f, ummap_policy_wiro_l, ummap_policy_s3fifo;
+extern const struct ummap_tier_policy ummap_tier_policy_lru, ummap_tier_policy_static;
 
 static const struct ummap_driver *const drivers[] = {
 	&ummap_driver_posix, &ummap_driver_uring, &ummap_driver_pmem, &ummap_driver_mem,
@@ -333,7 +327,7 @@ static void fail_missing(const char *kind, const char *name, const char *known)
 
 const struct ummap_driver *plugin_driver(const char *scheme)
 {
-	const struct ummap_driver *driver;
+	struct loaded *found;
 	char known[128] = "";
 	size_t len = 0;
 
@@ -342,9 +336,9 @@ const struct ummap_driver *plugin_driver(const char *scheme)
 			return drivers[i];
 		len = add_word(known, sizeof(known), len, drivers[i]->scheme);
 	}
-	if (load_driver(scheme, config.driver_path, &driver) == 0 && !driver)
+	if (load_table(&driver_kind, scheme, &found) == 0 && !found)
 		fail_missing("driver", scheme, known);
-	return driver;
+	return found ? &found->table.driver : NULL;
 }
 
 size_t plugin_drivers(const struct ummap_driver *const **list)
@@ -370,7 +364,7 @@ int plugin_add_driver(const struct ummap_driver *driver)
 
 const struct ummap_policy *plugin_policy(const char *text, size_t name_len)
 {
-	const struct ummap_policy *policy;
+	struct loaded *found;
 	char known[128] = "", name[POLICY_NAME_MAX + 1];
 	size_t len = 0;
 
@@ -385,9 +379,27 @@ const struct ummap_policy *plugin_policy(const char *text, size_t name_len)
 			return policies[i];
 		len = add_word(known, sizeof(known), len, policies[i]->name);
 	}
-	if (load_policy(name, config.driver_path, &policy) == 0 && !policy)
+	if (load_table(&policy_kind, name, &found) == 0 && !found)
 		fail_missing("policy", name, known);
-	return policy;
+	return found ? &found->table.policy : NULL;
+}
+
+const struct ummap_tier_policy *plugin_tier_policy(const char *name)
+{
+	struct loaded *found;
+
+	if (strcmp(name, ummap_tier_policy_lru.name) == 0)
+		return &ummap_tier_policy_lru;
+	if (strcmp(name, ummap_tier_policy_static.name) == 0)
+		return &ummap_tier_policy_static;
+	if (!*name || strlen(name) > POLICY_NAME_MAX || name[strspn(name, NAME_CHARS)]) {
+		fail(EINVAL, "UMMAP_TIERS_POLICY is \"%.100s\": it must be 1 to %d lower-case "
+		     "letters, digits and '-'", name, POLICY_NAME_MAX);
+		return NULL;
+	}
+	if (load_table(&tier_policy_kind, name, &found) == 0 && !found)
+		fail_missing("tier-policy", name, " lru static");
+	return found ? &found->table.tier_policy : NULL;
 }
 
 const char *plugin_ptype(int ptype)

@@ -13,6 +13,8 @@
  * is bad. */
 const struct ummap_driver *plugin_driver(const char *scheme);
 const struct ummap_policy *plugin_policy(const char *text, size_t len);
+/* Finds a policy for tiers in the same way. */
+const struct ummap_tier_policy *plugin_tier_policy(const char *name);
 /* Registers a driver of the program. Returns 0, or -EINVAL or -EEXIST with a message. */
 int plugin_add_driver(const struct ummap_driver *driver);
 /* Checks the table of a driver of the program, which needs no `open` if its handle is open. Returns

@@ -18,8 +18,8 @@ struct frame_class;
 struct frame_use {
 	_Atomic(void *) user;   /* segment that has had the frame last, or NULL */
 	uint32_t sampled;       /* time (ms) at which the segment lost its rights; 0: it has them */
-	uint8_t level;          /* logarithm of the time from its last sample to the next use; 0:
-				   it is unknown */
+	uint32_t interval[2];   /* times (ms) from the last two samples to the next use, the newest
+				   first; 0: unknown */
 };
 
 /* A frame whose segment became writable before a store (paging/sync/guess.h). */

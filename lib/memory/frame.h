@@ -101,7 +101,7 @@ static inline void frame_set_user(uint32_t frame, void *user)
 {
 	frame_use(frame)->user = user;
 	frame_use(frame)->sampled = 0;
-	frame_use(frame)->level = 0;
+	frame_use(frame)->interval[0] = frame_use(frame)->interval[1] = 0;
 }
 /* A frame is free: its record would only delay the clock. */
 static inline void frame_forget_user(uint32_t frame)

@@ -1,102 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Reads the nodes and their attributes from sysfs, from the same files as hwloc(7), so that the
- * library needs no other library for it: bandwidth and latency come from the firmware (HMAT).
- */
 #include "memory/tiers.h"
 
 #include "base/log.h"
 #include "base/place.h"
 #include "common/size.h"
+#include "memory/nodes.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NODE_FOLDER "/sys/devices/system/node"
 #define KINDS "NAME=node:N, node:N, hbm, dram, cxl, bandwidth, latency or capacity, each with an " \
 	      "optional :SIZE"
 
 unsigned tier_count;
 struct tier tiers[UMMAP_MAX_TIERS];
-bool tiers_are_static;
-
-/* ---- Nodes ---- */
-
-/* Reads the number after `word` in a file of a node; without a word, the first number. 0: none. */
-static uint64_t read_number(const char *folder, unsigned node, const char *name, const char *word)
-{
-	char path[256], text[4096];
-	const char *at = text;
-	size_t len;
-	FILE *f;
-
-	if (snprintf(path, sizeof(path), "%s/node%u/%s", folder, node, name) >= (int)sizeof(path))
-		return 0;
-	f = fopen(path, "re");
-	if (!f)
-		return 0;
-	len = fread(text, 1, sizeof(text) - 1, f);
-	fclose(f);
-	text[len] = '\0';
-	if (word)
-		at = strstr(text, word);
-	return at ? strtoull(at + (word ? strlen(word) : 0), NULL, 10) : 0;
-}
-
-/* Whether the file has any text, such as a list of processors. */
-static bool has_text(const char *folder, unsigned node, const char *name)
-{
-	char path[256];
-	int c = EOF;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s/node%u/%s", folder, node, name);
-	f = fopen(path, "re");
-	if (f) {
-		c = getc(f);
-		fclose(f);
-	}
-	return c != EOF && c != '\n';
-}
-
-/* Tells memory without processors from ordinary memory: it is high-bandwidth memory if it is faster
- * than all memory with processors, otherwise an expansion such as CXL. */
-static void set_kinds(struct memory_node *nodes, unsigned n)
-{
-	uint64_t ordinary = 0;
-
-	for (unsigned i = 0; i < n; i++) {
-		if (nodes[i].has_processors && nodes[i].bandwidth > ordinary)
-			ordinary = nodes[i].bandwidth;
-	}
-	for (unsigned i = 0; i < n; i++)
-		nodes[i].kind = nodes[i].has_processors ? "dram" :
-				ordinary && nodes[i].bandwidth > ordinary ? "hbm" : "cxl";
-}
-
-unsigned tiers_read_nodes(const char *folder, struct memory_node *nodes, unsigned most)
-{
-	unsigned n = 0;
-
-	folder = folder ? folder : NODE_FOLDER;
-	for (unsigned i = 0; i < MAX_NODES && n < most; i++) {
-		uint64_t kib = read_number(folder, i, "meminfo", "MemTotal:");
-
-		if (!kib)
-			continue;
-		nodes[n++] = (struct memory_node){
-			.number = i, .bytes = kib << 10,
-			.has_processors = has_text(folder, i, "cpulist"),
-			.bandwidth = read_number(folder, i, "access0/initiators/read_bandwidth",
-						 NULL),
-			.latency = read_number(folder, i, "access0/initiators/read_latency", NULL),
-		};
-	}
-	set_kinds(nodes, n);
-	return n;
-}
 
 /* ---- The value of UMMAP_TIERS ---- */
 
@@ -136,39 +55,48 @@ static bool is_kind(const char *name)
 	return strcmp(name, "hbm") == 0 || strcmp(name, "dram") == 0 || strcmp(name, "cxl") == 0;
 }
 
+/* Returns the nodes of this number that the process may use. */
+static uint64_t find_number(const char *text)
+{
+	uint64_t number;
+
+	return size_parse_count(text, &number) == 0 && number < MAX_NODES ?
+	       place_allowed_nodes() & 1ull << number : 0;
+}
+
+/* Returns the nodes that have a kind, or are best in an attribute, and that the process may use. */
+static uint64_t find_quality(const char *name, const struct memory_node *nodes, unsigned n)
+{
+	uint64_t set = 0;
+
+	if (is_attribute(name))
+		return find_best(nodes, n, name) & place_allowed_nodes();
+	for (unsigned i = 0; i < n; i++)
+		set |= strcmp(nodes[i].kind, name) == 0 ? 1ull << nodes[i].number : 0;
+	return set & place_allowed_nodes();
+}
+
 /* Sets *set to the nodes that a tier without its size names. */
 static int find_nodes(const char *text, uint64_t *set)
 {
 	struct memory_node nodes[MAX_NODES];
-	unsigned n = tiers_read_nodes(NULL, nodes, MAX_NODES);
-	uint64_t number;
+	int n;
 
-	*set = 0;
-	if (strncmp(text, "dax:", 4) == 0)
-		return fail(EINVAL, "cannot use '%.200s' in UMMAP_TIERS: frames must be on NUMA "
-			    "nodes. Try 'daxctl reconfigure-device --mode=system-ram' for a DAX "
-			    "device, which makes it a node", text);
 	if (strncmp(text, "node:", 5) == 0) {
-		if (size_parse_count(text + 5, &number) < 0)
-			return fail(EINVAL, "cannot use '%.100s' in UMMAP_TIERS: node: needs a "
-				    "number, as in node:0", text);
-		for (unsigned i = 0; i < n; i++)
-			*set |= nodes[i].number == number ? 1ull << number : 0;
-	} else if (is_attribute(text)) {
-		*set = find_best(nodes, n, text);
-	} else if (is_kind(text)) {
-		for (unsigned i = 0; i < n; i++)
-			*set |= strcmp(nodes[i].kind, text) == 0 ? 1ull << nodes[i].number : 0;
-	} else {
+		*set = find_number(text + 5);
+		return *set ? 0 : fail(EINVAL, "cannot use '%.100s' in UMMAP_TIERS: this process "
+				       "may use no node of that number. Try node:0", text);
+	}
+	if (!is_attribute(text) && !is_kind(text))
 		return fail(EINVAL, "cannot use '%.100s' in UMMAP_TIERS: there is no such tier. "
 			    "Try " KINDS, text);
-	}
-	if (!*set)
-		return fail(EINVAL, "cannot use '%.100s' in UMMAP_TIERS: no memory of this machine "
-			    "is known to be of that kind. `ummap info` lists its nodes", text);
-	*set &= place_allowed_nodes();
-	return *set ? 0 : fail(EINVAL, "cannot use '%.100s' in UMMAP_TIERS: the cpuset of this "
-			       "process does not allow its nodes", text);
+	n = nodes_find(nodes, MAX_NODES);
+	if (n < 0)
+		return -EINVAL;
+	*set = find_quality(text, nodes, (unsigned)n);
+	return *set ? 0 : fail(EINVAL, "cannot use '%.100s' in UMMAP_TIERS: no memory that this "
+			       "process may use is known to be of that kind. `ummap info` lists "
+			       "the nodes of the machine", text);
 }
 
 /* Separates the size after the last colon from the text, if there is one. node:2 has none. */

@@ -21,25 +21,11 @@ struct tier {
 
 extern unsigned tier_count;   /* 0: the process has no tiers */
 extern struct tier tiers[UMMAP_MAX_TIERS];
-extern bool tiers_are_static; /* a segment stays where it was loaded (UMMAP_TIERS_POLICY) */
 
 /* Makes the tiers of a value of UMMAP_TIERS; NULL: none. Returns 0, or -EINVAL with a message. */
 int tiers_start(const char *text);
 /* Sets *set to the tiers that a list of names has, a bit for each; NULL: all. Returns 0, or -EINVAL
  * with a message. */
 int tiers_find(const char *names, unsigned *set);
-
-/* A NUMA node with memory, as the kernel describes it. */
-struct memory_node {
-	unsigned number;
-	bool has_processors;
-	uint64_t bytes;           /* size of its memory */
-	uint64_t bandwidth;       /* MB/s for reads of the nearest processors (HMAT); 0: unknown */
-	uint64_t latency;         /* ns, likewise */
-	const char *kind;         /* "dram", "hbm" or "cxl" */
-};
-
-/* Reads the nodes below `folder` (NULL: that of the kernel). Returns their number. */
-unsigned tiers_read_nodes(const char *folder, struct memory_node *nodes, unsigned most);
 
 #endif

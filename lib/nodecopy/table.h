@@ -33,6 +33,19 @@
  *     for pins. So at least one of the two sees the other. The pins of a dead owner do not count.
  *  7. Only slots below `limit` are taken, unless all of them are pinned or being loaded. The other
  *     slots are emptied by nodecopy_trim.
+ *
+ * Why the copy is read-only. Stores of one process could be visible to the others at once, because
+ * the pages are the same. These parts are missing, which are more than the whole of this protocol:
+ *  - A segment with stores must not be dropped: a fifth state, whose owner is the writer. An
+ *    evictor that finds no other slot must ask the writer, so processes wait for one that does not
+ *    load: rule 4 no longer suffices to free them.
+ *  - A shared mapping of the kernel keeps the stores of a killed process. So another holder must
+ *    write them, though it may have opened the file for reading only; and the last one that is
+ *    killed loses them.
+ *  - The file's time stamps no longer tell its version, because the writer changes them, and the
+ *    copy is newer than the file. Another program's change could not be told from the writer's.
+ *  - Dirty marks, twins, commits and checksums are in headers of one process (cache/header.h),
+ *    which a mapping in place does not use.
  */
 #ifndef NODECOPY_TABLE_H
 #define NODECOPY_TABLE_H

@@ -285,11 +285,6 @@
 #define MAX_TIER_RANGES 8
 /* Segments at which one exchange looks. */
 #define MAX_TIER_VICTIMS 32
-/* ms after which a segment that was not used since its sample is cold. */
-#define COLD_MS 1000
-/* A segment is promoted in place of one that is used less often by this power of 2: a promotion
- * costs two copies. */
-#define PROMOTION_LEVELS 2
 /* Processor time of a round of samples, once a second, in us; with the faults of the samples, all
  * take less than 1 % of a processor. */
 #define SAMPLE_ROUND_US 3000

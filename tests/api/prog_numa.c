@@ -203,12 +203,21 @@ static void find_best(void)
 	check(count_on(base, 2 * MIB, 2) == 2 * MIB / SEG);
 }
 
+struct part {
+	const char *name;
+	void (*run)(void);
+};
+
+/* The process leaves its group in order. */
+static void run_part(void *part)
+{
+	((const struct part *)part)->run();
+	exit(0);
+}
+
 int main(void)
 {
-	static const struct {
-		const char *name;
-		void (*run)(void);
-	} parts[] = {
+	static const struct part parts[] = {
 		{ "thread", place_by_thread }, { "budget", place_in_budget },
 		{ "readahead", place_readahead }, { "policy", keep_policy },
 		{ "tiers", place_in_tiers }, { "kinds", find_kinds }, { "best", find_best },
@@ -222,17 +231,8 @@ int main(void)
 	setenv("UMMAP_MEM_LIMIT", "64M", 1);
 	setenv("UMMAP_MEMCONFIG", "static", 1);
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
-		int status;
-		pid_t child = fork();
-
-		check(child >= 0);
-		if (child == 0) {
-			parts[i].run();
-			exit(0);
-		}
-		check(waitpid(child, &status, 0) == child && status == 0, "%s: %#x", parts[i].name,
-		      status);
 		printf("%s\n", parts[i].name);
+		check_exits(run_child(run_part, (void *)(uintptr_t)&parts[i]), 0);
 	}
 	return 0;
 }

@@ -164,6 +164,41 @@ static void promote_used(void)
 	check(umunmap(base, 0) == 0);
 }
 
+static const char *own_folder(void)
+{
+	static char path[4096];
+	ssize_t len = readlink("/proc/self/exe", path, sizeof(path) - 1);
+
+	check(len > 0);
+	path[len] = '\0';
+	*strrchr(path, '/') = '\0';
+	return path;
+}
+
+/* A policy from a file promotes at the first use. */
+static void load_policy(void)
+{
+	char folder[4200];
+	int fd;
+	uint8_t *base;
+
+	snprintf(folder, sizeof(folder), "%s/plugins", own_folder());
+	set_env("UMMAP_DRIVER_PATH", folder);
+	set_tiers("fast=node:0:1M,slow=node:0", "eager", "16M");
+	if (access(folder, X_OK) < 0)
+		return;
+	base = map_tiers(24 * SEG, NULL, &fd);
+	store_all(base, 24 * SEG, 1);
+	check(umsync(base, 0) == 0);
+	for (int i = 0; i < 6000 && stat_of(NULL).tier_promotions[0] == 0; i++) {
+		for (size_t at = 20 * SEG; at < 24 * SEG; at += SEG)
+			check_bytes(base + at, 8, at, 1);
+		usleep(10000);
+	}
+	check(stat_of(NULL).tier_promotions[0] > 0);
+	check(umunmap(base, 0) == 0);
+}
+
 static void stay_static(void)
 {
 	size_t size = 4 * MIB;
@@ -217,64 +252,72 @@ static void keep_ranges(void)
 	check_file(fd, 0, size, 0, 4);
 }
 
+static void use_own_tiers(void *unused)
+{
+	int fd;
+	uint8_t *base = map_tiers(4 * MIB, NULL, &fd);
+
+	(void)unused;
+	store_all(base, 4 * MIB, 2);
+	check(umunmap(base, 1) == 0);
+	check_file(fd, 0, 4 * MIB, 0, 2);
+}
+
 /* The fork of a process with tiers has tiers of its own. */
 static void fork_child(void)
 {
-	int fd, status;
+	int fd;
 	uint8_t *base;
-	pid_t child;
 
 	set_tiers(TIERS, "lru", "16M");
 	base = map_tiers(4 * MIB, NULL, &fd);
 	store_all(base, 4 * MIB, 1);
-	child = fork();
-	check(child >= 0);
-	if (child == 0) {
-		base = map_tiers(4 * MIB, NULL, &fd);
-		store_all(base, 4 * MIB, 2);
-		check(umunmap(base, 1) == 0);
-		check_file(fd, 0, 4 * MIB, 0, 2);
-		exit(0);
-	}
-	check(waitpid(child, &status, 0) == child && status == 0);
+	check_exits(run_child(use_own_tiers, NULL), 0);
 	check(umunmap(base, 1) == 0);
 	check_file(fd, 0, 4 * MIB, 0, 1);
+}
+
+struct killed {
+	int fd, ends[2];
+};
+
+static void read_until_killed(void *arg)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	const struct killed *k = arg;
+	char uri[64];
+	void *base;
+
+	set_tiers("fast=node:0:1M,slow=node:0", "lru", "16M");
+	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", k->fd);
+	attr.seg_size = SEG;
+	check(ummap_open(uri, 4 * MIB, 0, READ_WRITE, &attr, &base) == 0);
+	store_all(base, 4 * MIB, 1);
+	check(umsync(base, 0) == 0);
+	check(write(k->ends[1], "", 1) == 1);
+	for (;;)
+		for (size_t at = 0; at < 4 * MIB; at += SEG)
+			check_bytes((uint8_t *)base + at, 64, at, 1);
 }
 
 /* Synced data survives a kill while segments move. */
 static void kill_while_moving(void)
 {
 	for (int round = 0; round < 5; round++) {
-		int fd = temp_file(4 * MIB), ends[2], status;
-		char uri[64], byte;
+		struct killed k = { .fd = temp_file(4 * MIB) };
 		pid_t child;
+		char byte;
 
-		check(pipe(ends) == 0);
-		child = fork();
-		check(child >= 0);
-		if (child == 0) {
-			struct ummap_attr attr = UMMAP_ATTR_INIT;
-			void *base;
-
-			set_tiers("fast=node:0:1M,slow=node:0", "lru", "16M");
-			snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", fd);
-			attr.seg_size = SEG;
-			check(ummap_open(uri, 4 * MIB, 0, READ_WRITE, &attr, &base) == 0);
-			store_all(base, 4 * MIB, 1);
-			check(umsync(base, 0) == 0);
-			check(write(ends[1], "", 1) == 1);
-			for (;;)
-				for (size_t at = 0; at < 4 * MIB; at += SEG)
-					check_bytes((uint8_t *)base + at, 64, at, 1);
-		}
-		check(read(ends[0], &byte, 1) == 1);
+		check(pipe(k.ends) == 0);
+		child = start_child(read_until_killed, &k);
+		check(read(k.ends[0], &byte, 1) == 1);
 		usleep(20000);
-		kill(child, SIGKILL);
-		check(waitpid(child, &status, 0) == child);
-		check_file(fd, 0, 4 * MIB, 0, 1);
-		close(fd);
-		close(ends[0]);
-		close(ends[1]);
+		check(kill(child, SIGKILL) == 0);
+		check_killed(wait_child(child), SIGKILL);
+		check_file(k.fd, 0, 4 * MIB, 0, 1);
+		close(k.fd);
+		close(k.ends[0]);
+		close(k.ends[1]);
 	}
 }
 
@@ -329,15 +372,16 @@ static void count_while_moving(void)
 	check(umunmap(c.base, 0) == 0);
 }
 
-static const char *own_folder(void)
-{
-	static char path[4096];
-	ssize_t len = readlink("/proc/self/exe", path, sizeof(path) - 1);
+struct stress_run {
+	const char *program, *policy;
+};
 
-	check(len > 0);
-	path[len] = '\0';
-	*strrchr(path, '/') = '\0';
-	return path;
+static void run_stress(void *arg)
+{
+	const struct stress_run *r = arg;
+
+	execl(r->program, r->program, "7", r->policy, "65536", NULL);
+	check(false, "%s", r->program);
 }
 
 static void stress(void)
@@ -347,34 +391,38 @@ static void stress(void)
 
 	set_tiers("fast=node:0:256K,mid=node:0:256K,slow=node:0", "lru", "80%");
 	snprintf(program, sizeof(program), "%s/prog_stress", own_folder());
-	/* prog_stress divides its time by the number of its runs. */
 	/* The script of mutants builds only this program. */
 	if (access(program, X_OK) < 0)
 		return;
+	/* prog_stress divides its time by the number of its runs. */
 	snprintf(seconds, sizeof(seconds), "%.1f", stress_seconds(2, 10) * 28);
 	setenv("UMMAP_STRESS_SECONDS", seconds, 1);
 	for (int i = 0; i < 2; i++) {
-		int status;
-		pid_t child = fork();
+		struct stress_run r = { program, policies[i] };
 
-		check(child >= 0);
-		if (child == 0) {
-			execl(program, program, "7", policies[i], "65536", NULL);
-			check(false, "%s", program);
-		}
-		check(waitpid(child, &status, 0) == child && status == 0, "%s", policies[i]);
+		check_exits(run_child(run_stress, &r), 0);
 	}
+}
+
+struct part {
+	const char *name;
+	void (*run)(void);
+};
+
+/* The process leaves its group in order. */
+static void run_part(void *part)
+{
+	((const struct part *)part)->run();
+	exit(0);
 }
 
 int main(int argc, char **argv)
 {
-	static const struct {
-		const char *name;
-		void (*run)(void);
-	} parts[] = {
+	static const struct part parts[] = {
 		{ "values", refuse_values }, { "names", refuse_names },
 		{ "none", refuse_without_tiers }, { "demote", demote_dirty },
-		{ "overflow", overflow }, { "promote", promote_used }, { "static", stay_static },
+		{ "overflow", overflow }, { "promote", promote_used }, { "policy", load_policy },
+		{ "static", stay_static },
 		{ "ranges", keep_ranges }, { "fork", fork_child }, { "kill", kill_while_moving },
 		{ "count", count_while_moving }, { "stress", stress },
 	};
@@ -382,21 +430,10 @@ int main(int argc, char **argv)
 	setenv("UMMAP_GROUP", "prog_tiers", 1);
 	unsetenv("UMMAP_ENGINE");
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
-		int status;
-		pid_t child;
-
 		if (argc > 1 && strcmp(argv[1], parts[i].name) != 0)
 			continue;
-		child = fork();
-		check(child >= 0);
-		if (child == 0) {
-			parts[i].run();
-			exit(0);
-		}
-		check(waitpid(child, &status, 0) == child && status == 0, "%s: %#x", parts[i].name,
-		      status);
 		printf("%s\n", parts[i].name);
-		fflush(stdout);
+		check_exits(run_child(run_part, (void *)(uintptr_t)&parts[i]), 0);
 	}
 	return 0;
 }

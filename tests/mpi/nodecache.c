@@ -21,6 +21,49 @@ static void get_from_next(MPI_Win win)
 	check_bytes(got, sizeof(got), 7 * SEG + 8, SEED);
 }
 
+/* Checks that an operation that changes bytes has an error of the window, and a sentence. */
+static void check_refused(int code)
+{
+	char text[MPI_MAX_ERROR_STRING];
+	int class, len;
+
+	MPI_Error_class(code, &class);
+	check(class == MPI_ERR_RMA_CONFLICT, "class %d", class);
+	MPI_Error_string(code, text, &len);
+	check(strstr(text, "read-only"), "%s", text);
+}
+
+/* A store would end the process of the target: operations that store are refused, whatever their
+ * size, and others are made. */
+static void change_next(MPI_Win win)
+{
+	static uint64_t words[SIZE / 8];
+	uint64_t one = 1, old, expected;
+	int next = (rank + 1) % ranks;
+	MPI_Request request;
+
+	MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+	check(MPI_Win_lock_all(0, win) == MPI_SUCCESS);
+	for (int target = 0; target < ranks; target++) {
+		check_refused(MPI_Put(words, 1, MPI_UINT64_T, target, 0, 1, MPI_UINT64_T, win));
+		check_refused(MPI_Put(words, SIZE / 8, MPI_UINT64_T, target, 0, SIZE / 8,
+				      MPI_UINT64_T, win));
+		check_refused(MPI_Accumulate(words, SIZE / 8, MPI_UINT64_T, target, 0, SIZE / 8,
+					     MPI_UINT64_T, MPI_SUM, win));
+	}
+	check_refused(MPI_Rput(words, 1, MPI_UINT64_T, next, 0, 1, MPI_UINT64_T, win, &request));
+	check_refused(MPI_Fetch_and_op(&one, &old, MPI_UINT64_T, next, 0, MPI_SUM, win));
+	check_refused(MPI_Compare_and_swap(&one, &one, &old, MPI_UINT64_T, next, 0, win));
+	check_refused(MPI_Get_accumulate(&one, 1, MPI_UINT64_T, &old, 1, MPI_UINT64_T, next, 0, 1,
+					 MPI_UINT64_T, MPI_REPLACE, win));
+	check(MPI_Get(&expected, 8, MPI_BYTE, next, 16, 8, MPI_BYTE, win) == MPI_SUCCESS);
+	check(MPI_Get_accumulate(NULL, 0, MPI_UINT64_T, &old, 1, MPI_UINT64_T, next, 16, 1,
+				 MPI_UINT64_T, MPI_NO_OP, win) == MPI_SUCCESS);
+	check(MPI_Win_unlock_all(win) == MPI_SUCCESS);
+	check_bytes((uint8_t *)&expected, 8, 16, SEED);
+	check(old == expected);
+}
+
 static void read_together(void)
 {
 	MPI_Info info = storage_hints("input", HINTS, NULL);
@@ -35,6 +78,7 @@ static void read_together(void)
 	bytes = stat_of(base).read_bytes;
 	MPI_Allreduce(&bytes, &sum, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
 	check(sum == SIZE, "%llu", sum);
+	change_next(win);
 	check(MPI_Win_sync(win) == MPI_SUCCESS);
 	MPI_Win_free(&win);
 	MPI_Info_free(&info);

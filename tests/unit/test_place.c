@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Places of frames on a machine with one node, as if it had two; and the kinds of memory nodes,
- * from files as those of the kernel. */
+ * of a machine that hwloc reads from a file. */
 #include "base/place.h"
 #include "common.h"
 #include "memory/frame.h"
-#include "memory/tiers.h"
+#include "memory/nodes.h"
 
 #include <criterion/criterion.h>
 
@@ -71,55 +71,81 @@ Test(place, readahead)
 	cr_assert_eq(umunmap(base, 0), 0);
 }
 
-static void write_file(const char *node, const char *name, const char *text)
+/* Writes an object of hwloc's XML, whose processors are a set of bits. */
+static void write_node(FILE *f, unsigned number, unsigned processors)
 {
-	char path[400];
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s/%s/%s", temp_dir(), node, name);
-	f = fopen(path, "w");
-	check(f && fputs(text, f) >= 0 && fclose(f) == 0, "%s", path);
+	fprintf(f, "<object type=\"NUMANode\" os_index=\"%u\" cpuset=\"%#x\" "
+		"complete_cpuset=\"%#x\" nodeset=\"%#x\" "
+		"complete_nodeset=\"%#x\" gp_index=\"%u\" local_memory=\"%zu\"/>\n",
+		number, processors, processors, 1u << number, 1u << number, 10 + number,
+		(number + 1) * MIB);
 }
 
-static void make_node(unsigned number, const char *processors, const char *bandwidth,
-		      const char *latency)
+static void write_package(FILE *f, unsigned number, unsigned nodes)
 {
-	static const char *const folders[] = { "", "/access0", "/access0/initiators" };
-	char node[16], meminfo[64], path[400];
-
-	snprintf(node, sizeof(node), "node%u", number);
-	for (int i = 0; i < 3; i++) {
-		snprintf(path, sizeof(path), "%s/%s%s", temp_dir(), node, folders[i]);
-		check(mkdir(path, 0700) == 0);
+	fprintf(f, "<object type=\"Package\" os_index=\"%u\" cpuset=\"%#x\" "
+		"complete_cpuset=\"%#x\" nodeset=\"%#x\" "
+		"complete_nodeset=\"%#x\" gp_index=\"%u\">\n", number, 1u << number,
+		1u << number, nodes, nodes, 2 + number);
+	for (unsigned i = 0; i < 8; i++) {
+		if (nodes >> i & 1)
+			write_node(f, i, 1u << number);
 	}
-	snprintf(meminfo, sizeof(meminfo), "Node %u MemTotal:       %u kB\n", number,
-		 1024 * (number + 1));
-	write_file(node, "meminfo", meminfo);
-	write_file(node, "cpulist", processors);
-	if (bandwidth)
-		write_file(node, "access0/initiators/read_bandwidth", bandwidth);
-	if (latency)
-		write_file(node, "access0/initiators/read_latency", latency);
+	fprintf(f, "<object type=\"PU\" os_index=\"%u\" cpuset=\"%#x\" complete_cpuset=\"%#x\" "
+		"nodeset=\"%#x\" complete_nodeset=\"%#x\" gp_index=\"%u\"/>\n</object>\n", number,
+		1u << number, 1u << number, nodes, nodes, 4 + number);
 }
 
+static void write_attribute(FILE *f, const char *name, int flags, const unsigned values[5])
+{
+	fprintf(f, "<memattr name=\"%s\" flags=\"%d\">\n", name, flags);
+	for (unsigned i = 0; i < 5; i++) {
+		if (values[i])
+			fprintf(f, "<memattr_value target_obj_type=\"NUMANode\" "
+				"target_obj_gp_index=\"%u\" value=\"%u\" "
+				"initiator_cpuset=\"%#x\"/>\n", 10 + i, values[i],
+				i == 1 ? 2 : 1);
+	}
+	fprintf(f, "</memattr>\n");
+}
+
+/* hwloc presents a machine of two processors: their nodes 0 and 1, and near the first one, node 2
+ * with high bandwidth, node 3 with high latency, and node 4, of which nothing is known. */
 Test(place, kinds)
 {
+	static const unsigned bandwidths[5] = { 200000, 200000, 800000, 50000 };
+	static const unsigned latencies[5] = { 100, 100, 120, 250 };
+	static const char *const kinds[5] = { "dram", "dram", "hbm", "cxl", "cxl" };
 	struct memory_node nodes[8];
+	char path[320];
+	FILE *f = fdopen(temp_named("machine.xml", 0, path), "w");
+	int n;
 
-	make_node(0, "0-3\n", "200000\n", "100\n");
-	make_node(1, "4-7\n", "200000\n", "100\n");
-	make_node(2, "\n", "800000\n", "120\n");
-	make_node(3, "\n", "50000\n", "250\n");
-	make_node(5, "\n", NULL, NULL);
-	cr_assert_eq(tiers_read_nodes(temp_dir(), nodes, 8), 5);
-	cr_assert_str_eq(nodes[0].kind, "dram");
-	cr_assert_str_eq(nodes[1].kind, "dram");
-	cr_assert_str_eq(nodes[2].kind, "hbm");
-	cr_assert_str_eq(nodes[3].kind, "cxl");
-	cr_assert_str_eq(nodes[4].kind, "cxl");
-	cr_assert_eq(nodes[4].number, 5);
-	cr_assert_eq(nodes[2].bytes, 3 * MIB);
-	cr_assert_eq(nodes[2].bandwidth, 800000);
-	cr_assert_eq(nodes[3].latency, 250);
-	cr_assert_eq(tiers_read_nodes(temp_dir(), nodes, 2), 2);
+	check(f != NULL);
+	fprintf(f, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+		"<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology version=\"2.0\">\n"
+		"<object type=\"Machine\" os_index=\"0\" cpuset=\"0x3\" complete_cpuset=\"0x3\" "
+		"allowed_cpuset=\"0x3\" nodeset=\"0x1f\" complete_nodeset=\"0x1f\" "
+		"allowed_nodeset=\"0x1f\" gp_index=\"1\">\n");
+	write_package(f, 0, 0x1d);
+	write_package(f, 1, 0x2);
+	fprintf(f, "</object>\n");
+	write_attribute(f, "Bandwidth", 5, bandwidths);
+	write_attribute(f, "Latency", 6, latencies);
+	fprintf(f, "</topology>\n");
+	check(fclose(f) == 0);
+	check(setenv("HWLOC_XMLFILE", path, 1) == 0);
+	n = nodes_find(nodes, 8);
+	if (n == -EOPNOTSUPP)
+		cr_skip_test("no hwloc");
+	cr_assert_eq(n, 5, "%d", n);
+	for (unsigned i = 0; i < 5; i++) {
+		cr_assert_eq(nodes[i].number, i);
+		cr_assert_eq(nodes[i].has_processors, i < 2);
+		cr_assert_eq(nodes[i].bytes, (i + 1) * MIB);
+		cr_assert_eq(nodes[i].bandwidth, bandwidths[i]);
+		cr_assert_eq(nodes[i].latency, latencies[i]);
+		cr_assert_str_eq(nodes[i].kind, kinds[i]);
+	}
+	cr_assert_eq(nodes_find(nodes, 2), 2);
 }

@@ -22,7 +22,7 @@
 #include "io/plugin.h"
 #include "budget/budget.h"
 #include "budget/machine.h"
-#include "memory/tiers.h"
+#include "memory/nodes.h"
 #include "node/registry.h"
 
 #define PROBE_BYTES (1 << 20)
@@ -396,11 +396,13 @@ static void print_memory(void)
 static void print_tiers(void)
 {
 	struct memory_node nodes[MAX_NODES];
-	unsigned n = tiers_read_nodes(NULL, nodes, MAX_NODES);
+	int n = nodes_find(nodes, MAX_NODES);
 	char name[32];
 
 	begin_section("tiers");
-	for (unsigned i = 0; i < n; i++) {
+	if (n < 0)
+		print_item("nodes", "unknown: %s", fail_message());
+	for (int i = 0; i < n; i++) {
 		snprintf(name, sizeof(name), "node:%u", nodes[i].number);
 		print_item(name, nodes[i].bandwidth && nodes[i].latency ?
 			   "%s, %" PRIu64 " bytes, %" PRIu64 " MB/s, %" PRIu64 " ns" :

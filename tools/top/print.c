@@ -129,17 +129,15 @@ static void print_maps(FILE *f, const struct process *p)
 		fprintf(f, "%s\n", line_more(line, p));
 }
 
-static void print_tiers(FILE *f, const struct umstat *st)
+const char *line_tier(char line[LINE_MAX_LEN], const struct umstat *st, unsigned tier)
 {
-	for (unsigned i = 0; i < st->tiers; i++) {
-		char bytes[16];
+	char bytes[16];
 
-		print_bytes(bytes, sizeof(bytes), (double)st->tier_bytes[i]);
-		fprintf(f, "%7s tier %u: %s; loads %" PRIu64 ", promotions %" PRIu64
-			", demotions %" PRIu64 ", hits %" PRIu64 "\n", "", i, bytes,
-			st->tier_loads[i], st->tier_promotions[i], st->tier_demotions[i],
-			st->tier_hits[i]);
-	}
+	print_bytes(bytes, sizeof(bytes), (double)st->tier_bytes[tier]);
+	append(line, 0, "%7s tier %u: %s; loads %" PRIu64 ", promotions %" PRIu64
+	       ", demotions %" PRIu64 ", hits %" PRIu64, "", tier, bytes, st->tier_loads[tier],
+	       st->tier_promotions[tier], st->tier_demotions[tier], st->tier_hits[tier]);
+	return line;
 }
 
 void print_text(FILE *f, const struct view *view, const struct options *o)
@@ -157,7 +155,8 @@ void print_text(FILE *f, const struct view *view, const struct options *o)
 			continue;
 		line_process(line, p);
 		fprintf(f, "%s\n", line);
-		print_tiers(f, &p->page.st);
+		for (unsigned k = 0; k < p->page.st.tiers; k++)
+			fprintf(f, "%s\n", line_tier(line, &p->page.st, k));
 		if (o->maps)
 			print_maps(f, p);
 	}

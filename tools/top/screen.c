@@ -62,6 +62,8 @@ static int draw_process(const struct screen *s, const struct process *p, int y)
 		attron(A_BOLD);
 	show(y++, line);
 	attroff(A_BOLD);
+	for (unsigned i = 0; i < p->page.st.tiers; i++)
+		show(y++, line_tier(line, &p->page.st, i));
 	for (unsigned i = 0; s->o->maps && i < p->shown; i++) {
 		line_map(line, &p->map[i]);
 		show(y++, line);

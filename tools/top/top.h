@@ -24,6 +24,8 @@ void line_summary(char line[LINE_MAX_LEN], const struct view *view);
 void line_titles(char line[LINE_MAX_LEN]);
 void line_process(char line[LINE_MAX_LEN], const struct process *p);
 void line_map(char line[LINE_MAX_LEN], const struct row *map);
+/* Describes a tier of a process. Returns the line. */
+const char *line_tier(char line[LINE_MAX_LEN], const struct umstat *st, unsigned tier);
 /* Says how many mappings of a process are not shown. Returns the line. */
 const char *line_more(char line[LINE_MAX_LEN], const struct process *p);
 

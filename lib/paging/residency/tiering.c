@@ -12,6 +12,7 @@
 #include "paging/residency/tiering.h"
 
 #include "base/log.h"
+#include "io/plugin.h"
 #include "memory/tiers.h"
 #include "paging/fault/segment.h"
 
@@ -28,10 +29,18 @@ static uint32_t now_ms(void)
 	return (uint32_t)sys_now() | 1;
 }
 
-/* Levels are logarithms of times; 0 stands for an unknown time. */
-static unsigned level_of(uint32_t ms)
+static const struct ummap_tier_policy *policy;
+
+/* Whether segments stay where they were loaded. */
+static bool is_static(void)
 {
-	return 64 - (unsigned)__builtin_clzll((uint64_t)ms + 1);
+	return !policy->rank;
+}
+
+int tiering_start(const char *name)
+{
+	policy = plugin_tier_policy(name);
+	return policy ? 0 : -EINVAL;
 }
 
 /* ---- Tiers of a mapping ---- */
@@ -49,7 +58,7 @@ int tiering_begin(struct mapping *map, const char *names)
 				    "UMMAP_KERNEL out", names, map->engine->name) : 0;
 	}
 	err = tiers_find(names, &map->tiers);
-	map->member.tiers = tiers_are_static ? 0 : map->tiers;
+	map->member.tiers = is_static() ? 0 : map->tiers;
 	return err;
 }
 
@@ -152,17 +161,18 @@ static bool sample_next(struct frame_class *c, unsigned tier)
 
 /* ---- Exchanges ---- */
 
-/* Returns the level of the time between two uses of a segment: at least the time since a sample
- * after which it was not used. */
-static unsigned estimate_level(const struct frame_use *use)
+static uint32_t rank_of(const struct frame_use *use)
 {
-	return use->sampled ? level_of(now_ms() - use->sampled) : use->level;
+	struct ummap_tier_use u = { use->sampled ? now_ms() - use->sampled : 0, use->interval[0],
+				    use->interval[1] };
+
+	return is_static() ? 0 : policy->rank(&u);
 }
 
 /* Moves a segment of a tier to a taken frame of another one, and returns the frame that it had; or
- * FRAME_NONE. least: the level that the segment must have. */
+ * FRAME_NONE. least: the rank that the segment must have. */
 static uint32_t exchange_frame(struct frame_class *c, unsigned tier, uint32_t frame,
-	unsigned least)
+	uint32_t least)
 {
 	uint32_t old = FRAME_NONE;
 
@@ -175,7 +185,7 @@ static uint32_t exchange_frame(struct frame_class *c, unsigned tier, uint32_t fr
 		if (at == FRAME_NONE || !cache_lock_user(s, &m))
 			continue;
 		if (can_move(map_of(m), s, at, frame_place(frame)) &&
-		    estimate_level(frame_use(at)) >= least)
+		    rank_of(frame_use(at)) >= least)
 			old = move_segment(map_of(m), map_index(map_of(m), s), s, frame);
 		seg_unlock(s);
 	}
@@ -186,7 +196,7 @@ uint32_t tiering_improve(struct mapping *map, uint32_t frame)
 {
 	unsigned wanted = fastest_tier(map);
 
-	if (tiers_are_static || wanted >= tier_count)
+	if (is_static() || wanted >= tier_count)
 		return frame;
 	/* A frame that was free or has been taken from another mapping may be in any tier. */
 	for (unsigned tier = wanted; tier < tier_count &&
@@ -197,8 +207,9 @@ uint32_t tiering_improve(struct mapping *map, uint32_t frame)
 		if (better != FRAME_NONE)
 			return better;
 	}
-	for (unsigned tier = frame_place(frame); tier-- > wanted;) {
-		uint32_t better = exchange_frame(map->frames, tier, frame, level_of(COLD_MS));
+	for (unsigned tier = frame_place(frame); policy->load_rank != UMMAP_TIER_NEVER &&
+						 tier-- > wanted;) {
+		uint32_t better = exchange_frame(map->frames, tier, frame, policy->load_rank);
 
 		if (better != FRAME_NONE)
 			frame = better;
@@ -206,11 +217,11 @@ uint32_t tiering_improve(struct mapping *map, uint32_t frame)
 	return frame;
 }
 
-/* Moves a locked segment to a tier. If that is full, one of its segments whose level is at least
+/* Moves a locked segment to a tier. If that is full, one of its segments whose rank is at least
  * `least` takes the place of this one, and for a moment the process has one frame more than its
  * budget. */
 static void move_to_tier(struct mapping *map, size_t i, struct seg *s, unsigned tier,
-	unsigned least)
+	uint32_t least)
 {
 	uint32_t frame = frame_take(map->frames, 1u << tier,
 				    budget_frame_limit(map->member.least)), spare, old;
@@ -237,7 +248,8 @@ static void move_to_tier(struct mapping *map, size_t i, struct seg *s, unsigned 
 void tiering_note_use(struct mapping *map, size_t i, struct seg *s)
 {
 	struct frame_use *use = frame_use(s->frame);
-	unsigned place = frame_place(s->frame), pinned = pinned_tier(map, i), before = use->level;
+	unsigned place = frame_place(s->frame), pinned = pinned_tier(map, i);
+	uint32_t least;
 
 	if (seg_pins(s) || map->shared || place >= tier_count)
 		return;
@@ -249,12 +261,14 @@ void tiering_note_use(struct mapping *map, size_t i, struct seg *s)
 	if (!use->sampled)
 		return;
 	add(counts[place].hits, 1);
-	use->level = (uint8_t)level_of(now_ms() - use->sampled);
+	use->interval[1] = use->interval[0];
+	use->interval[0] = (uint32_t)max_size(now_ms() - use->sampled, 1);
 	use->sampled = 0;
-	/* One short time may be chance. */
-	if (before && place > fastest_tier(map))
-		move_to_tier(map, i, s, fastest_tier(map),
-			     (unsigned)max_size(before, use->level) + PROMOTION_LEVELS);
+	if (place == fastest_tier(map))
+		return;
+	least = policy->promote(&(struct ummap_tier_use){ 0, use->interval[0], use->interval[1] });
+	if (least != UMMAP_TIER_NEVER)
+		move_to_tier(map, i, s, fastest_tier(map), least);
 }
 
 static uint64_t thread_time_us(void)
@@ -278,7 +292,7 @@ static bool sample_classes(unsigned tier)
 
 void tiering_sample(void)
 {
-	if (!tier_count || tiers_are_static)
+	if (!tier_count || is_static())
 		return;
 	for (unsigned tier = 0; tier < tier_count; tier++) {
 		uint64_t end = thread_time_us() + SAMPLE_ROUND_US / tier_count;

@@ -19,6 +19,8 @@
 
 #include "paging/mapping/mapping.h"
 
+/* Sets the policy (UMMAP_TIERS_POLICY). Returns 0, or -EINVAL with a message. */
+int tiering_start(const char *name);
 /* Gives a new mapping its tiers: those of these names, NULL: all. Returns 0, or -EINVAL with a
  * message. */
 int tiering_begin(struct mapping *map, const char *names);
