@@ -53,9 +53,9 @@ def main() -> int:
     if name not in ("info", "top"):
         print(USAGE, file=sys.stdout if name in ("-h", "--help") else sys.stderr)
         return 0 if name in ("-h", "--help") else 2
-    if name == "info" and not options:
-        _print_python()
     if __package__:
+        if name == "info" and not options:
+            _print_python()
         os.execv(sys.executable, [sys.executable, "-I", __file__, name, *options])
     return _run(name, options)
 
