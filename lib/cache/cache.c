@@ -501,10 +501,13 @@ static bool is_evictable(const struct search *search, const struct seg *s)
 	       (search->kind != CACHE_RESIDENT_CLEAN || !seg_has(s, SEG_DIRTY));
 }
 
-/* Whether no slower tier that the segment could move to has memory. */
+/* Whether no slower tier that the segment could move to has memory. The segment is not locked, so
+ * the answer may be outdated. */
 static bool is_in_last_tier(const struct member *m, const struct seg *s)
 {
-	for (unsigned tier = frame_place(s->frame) + 1; tier < tier_count; tier++) {
+	uint32_t frame = __atomic_load_n(&s->frame, __ATOMIC_RELAXED);
+
+	for (unsigned tier = frame_place(frame) + 1; tier < tier_count; tier++) {
 		if (m->tiers >> tier & 1 && frame_held_at(tier))
 			return false;
 	}

@@ -370,7 +370,8 @@ uint32_t seg_move(struct mapping *map, size_t i, struct seg *s, uint32_t frame)
 		memcpy(frame_addr(frame), frame_addr(old), map_slot_len(map, i));
 	else if (!move_resident(map, i, s, frame, &mapped))
 		return FRAME_NONE;
-	s->frame = frame;
+	/* Threads that look for a segment to evict read it without the lock. */
+	__atomic_store_n(&s->frame, frame, __ATOMIC_RELAXED);
 	if (!mapped) {
 		cache_remove(&map->member, s);
 		seg_change(s, SEG_WRITABLE, SEG_INACTIVE);

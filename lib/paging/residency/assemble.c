@@ -109,7 +109,7 @@ static void change_frames(const struct mapping *map, size_t first, uint32_t fram
 	for (unsigned k = 0; k < per_huge(map); k++) {
 		uint32_t old = map_seg(map, first + k)->frame;
 
-		map_seg(map, first + k)->frame = frame + k;
+		__atomic_store_n(&map_seg(map, first + k)->frame, frame + k, __ATOMIC_RELAXED);
 		frame_free_to_system(old);
 	}
 }
