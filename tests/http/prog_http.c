@@ -5,8 +5,8 @@
  * ends.
  */
 #include "nginx.h"
+#include "plugins.h"
 
-#include "ummap-driver.h"
 
 #define SEED 3
 #define SIZE (6 * MIB + 1234)
@@ -340,7 +340,7 @@ static void check_exit(void)
 int main(void)
 {
 	set_group();
-	set_env("UMMAP_DRIVER_PATH", HTTP_PLUGINS);
+	use_plugins();
 	nginx_start();
 	write_object("object", SEED);
 	write_object("secret/object", SEED);

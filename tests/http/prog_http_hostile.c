@@ -3,9 +3,9 @@
  * prog_http_hostile - servers that are slow, fail or lie: a load gives the right bytes or fails,
  * never wrong bytes, and in time; the message says why.
  */
+#include "plugins.h"
 #include "server.h"
 
-#include "ummap-driver.h"
 
 static struct ummap_driver driver;
 static void *handle;
@@ -195,9 +195,8 @@ static void check_flight(void)
 	static uint8_t bytes[N][5000];
 	struct ummap_io io[N], *list[N], *done[N];
 	unsigned sent = 0, reaped = 0;
-	double begin;
 
-	server->delay_ms = 100;
+	server->together = 48;
 	server->most_in_flight = server->connections = 0;
 	check(open_object("slow", "requests=48") == 0);
 	for (unsigned i = 0; i < N; i++) {
@@ -205,7 +204,6 @@ static void check_flight(void)
 					   .res = 1 };
 		list[i] = &io[i];
 	}
-	begin = now();
 	while (reaped < N) {
 		int n = sent < N ? driver.submit(handle, list + sent, N - sent) : 0;
 
@@ -215,7 +213,6 @@ static void check_flight(void)
 		check(n > 0);
 		reaped += (unsigned)n;
 	}
-	check(now() - begin < 2, "%g s", now() - begin);
 	for (unsigned i = 0; i < N; i++) {
 		check(io[i].res == 0);
 		check_bytes(bytes[i], 5000, io[i].off, SEED);
@@ -227,7 +224,7 @@ static void check_flight(void)
 
 int main(void)
 {
-	set_env("UMMAP_DRIVER_PATH", HTTP_PLUGINS);
+	use_plugins();
 	server_start();
 	check_good_servers();
 	check_openings();

@@ -4,6 +4,7 @@
  * and of profiles, names, refusals, an object that changes, and a near file.
  */
 #include "nginx.h"
+#include "plugins.h"
 
 #define SEED 5
 #define SIZE (6 * MIB + 1234)
@@ -278,7 +279,7 @@ int main(void)
 	if (shell("python3 -c 'import ctypes' 2> /dev/null") != 0)
 		return 77;
 	snprintf(folder, sizeof(folder), "%s", temp_dir());
-	set_env("UMMAP_DRIVER_PATH", HTTP_PLUGINS);
+	use_plugins();
 	set_env("HOME", "/nonexistent");
 	for (const char *const *name = (const char *const[]){ "AWS_SESSION_TOKEN", "AWS_REGION",
 	     "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_CONFIG_FILE",

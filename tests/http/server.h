@@ -6,7 +6,7 @@
  * The answer to a request for the first byte is correct, so that the object can be opened. A path
  * that ends in '!' misbehaves from the first request on. The other requests of the path:
  *
- *	good, slow          correct; slow: after server->delay_ms
+ *	good, slow          correct; slow: as soon as server->together requests have come
  *	part                half of the range
  *	chunked             correct, without Content-Length
  *	reset               server->failures answers end by a reset after half of the bytes
@@ -44,7 +44,7 @@
 /* Shared by the server and the test. */
 struct server {
 	int port;
-	unsigned delay_ms;               /* delay of each answer of slow */
+	unsigned together;               /* requests for slow before the first answer */
 	_Atomic int failures;            /* answers that still fail */
 	_Atomic unsigned requests;       /* requests so far */
 	_Atomic unsigned in_flight;      /* requests for slow without an answer */
@@ -150,14 +150,15 @@ static inline void server_status(struct exchange *x, int status)
 	x->body = x->length = 0;
 }
 
-static inline void server_delay(void)
+static inline void server_gather(void)
 {
 	unsigned in_flight = ++server->in_flight, most = server->most_in_flight;
 
 	while (in_flight > most &&
 	       !atomic_compare_exchange_weak(&server->most_in_flight, &most, in_flight))
 		;
-	pause_ms(server->delay_ms);
+	for (int i = 0; i < 3000 && server->most_in_flight < server->together; i++)
+		pause_ms(10);
 	server->in_flight--;
 }
 
@@ -168,7 +169,7 @@ static inline bool server_misbehave(struct exchange *x)
 	int status;
 
 	if (strcmp(p, "slow") == 0)
-		server_delay();
+		server_gather();
 	else if (strcmp(p, "part") == 0)
 		x->last = x->first + (x->last - x->first) / 2;
 	else if (strcmp(p, "reset") == 0 && server_fails())
