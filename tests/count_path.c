@@ -6,7 +6,8 @@
  *
  * The library is linked into this program, and was built with -finstrument-functions (check-path).
  * Functions of the background thread and of workers do not count, because it depends on the time
- * whether they run.
+ * whether they run. Those of the thread that serves messages count for a fault only: it may end a
+ * fault while a sync runs.
  */
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -28,8 +29,12 @@ void __cyg_profile_func_enter(void *function, void *call_site);
 void __cyg_profile_func_exit(void *function, void *call_site);
 /* The loop of the threads that serve the faults of an engine with messages. */
 void *fault_by_message(void *unused);
+/* The function that such a thread calls for the next message. */
+void messages_next(void);
 
 static _Atomic bool counting;
+static bool is_fault;
+static _Atomic bool has_server, has_served; /* a thread serves messages; it has served one */
 static _Atomic uintptr_t entered[MAX_FUNCTIONS]; /* the set of functions, up to the first 0 */
 static _Thread_local bool counts;                /* whether the functions of this thread count */
 
@@ -38,9 +43,11 @@ UNCOUNTED void __cyg_profile_func_enter(void *function, void *call_site)
 {
 	(void)call_site;
 	if (function == (void *)(uintptr_t)fault_by_message)
-		counts = true;
+		has_server = counts = is_fault;
 	if (!counting || !counts)
 		return;
+	if (function == (void *)(uintptr_t)messages_next)
+		has_served = true;
 	for (size_t i = 0; i < MAX_FUNCTIONS; i++) {
 		uintptr_t none = 0;
 
@@ -91,13 +98,16 @@ UNCOUNTED int main(int argc, char **argv)
 
 	if (argc != 3)
 		return 2;
+	is_fault = strcmp(argv[1], "fault") == 0;
 	base = map_cold(argv[2]);
 	counts = true;
-	if (strcmp(argv[1], "sync") == 0) {
+	if (!is_fault) {
 		count_sync(base);
 	} else {
 		counting = true;
 		(void)*(volatile char *)base;
+		while (has_server && !has_served)
+			usleep(1000);
 		counting = false;
 	}
 	for (size_t i = 0; i < MAX_FUNCTIONS && entered[i]; i++)

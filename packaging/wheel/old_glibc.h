@@ -46,4 +46,8 @@ int __fxstatat(int version, int fd, const char *path, struct stat *st, int flags
 #define fstatat(fd, path, st, flags) __fxstatat(STAT_VERSION, fd, path, st, flags)
 
 /* glibc 2.29 added this one. */
-#define getcpu(cpu, node) ((int)syscall(SYS_getcpu, cpu, node, NULL))
+static inline int old_getcpu(unsigned *cpu, unsigned *node)
+{
+	return (int)syscall(SYS_getcpu, cpu, node, NULL);
+}
+#define getcpu old_getcpu
