@@ -527,6 +527,25 @@ static inline bool has_driver(const char *scheme)
 	return WEXITSTATUS(status) == 0;
 }
 
+/* A part of a test that needs a process of its own. */
+struct test_part {
+	const char *name;
+	void (*run)(void);
+};
+
+static inline void call_test_part(void *part)
+{
+	((const struct test_part *)part)->run();
+	/* The process leaves its group in order. */
+	exit(0);
+}
+
+static inline void run_test_part(const struct test_part *part)
+{
+	printf("%s\n", part->name);
+	check_exits(run_child(call_test_part, (void *)(uintptr_t)part), 0);
+}
+
 static inline struct umstat stat_of(const void *addr)
 {
 	struct umstat st = { .struct_size = sizeof(st) };

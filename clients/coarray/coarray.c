@@ -196,7 +196,8 @@ static bool any_kept(void)
 	return c;
 }
 
-/* Does the rest of a `sync all`, after the barrier. wait: the changes are durable at the end. */
+/* Does the rest of a `sync all`, after the barrier. wait: the changes
+ * are durable at the end, also with PCAF_ASYNC. */
 static void sync_all(bool is_due, bool wait)
 {
 	newest = NULL;

@@ -275,8 +275,7 @@ static struct region *region_of(const struct coarray *c)
 	return window_of(c->win)->region;
 }
 
-/* only_begin: until region_wait_sync and umsync_wait, the changes become durable in the
- * background. */
+/* only_begin: the commits end later, in region_wait_sync and umsync_wait. */
 static void sync_own(uint64_t epoch, bool only_begin, struct error *e)
 {
 	if (job.pool) {

@@ -15,8 +15,8 @@
  *
  * With PCAF_ASYNC, a sync first ends the sync before, and no image continues before all have begun
  * the commits of this one, so a moment is still one of all images, and all have at least the moment
- * before. A sync with a changed manifest does not return before its end, as files may be removed
- * and used again then.
+ * before. A sync with a changed manifest does not return before its end, because files may be
+ * removed, or used again, after it.
  *
  * Small coarrays are memory. Each image copies the changed ones to the pool, a mapping, at each
  * sync. Locks and atomic operations are thus as fast as without the library, and a sync makes one

@@ -347,6 +347,7 @@ static int run_elements(struct window *w, const struct pmpi_operation *o, enum o
 
 /* ---- Accumulates and fetches ---- */
 
+/* Whether an operation would store to a read-only target. */
 static inline bool is_refused(const struct pmpi_operation *o)
 {
 	return epoch_refuses(window_of(o->win), o) && op_of(o->op) != OP_NO_OP;
@@ -374,6 +375,8 @@ static int run(const struct pmpi_operation *o)
 	enum op op = op_of(o->op);
 	int code = LEFT_TO_MPI;
 
+	if (is_refused(o))
+		return epoch_refuse(o);
 	if (!w)
 		return LEFT_TO_MPI;
 	if (o->target_n <= MAX_WORDS && (op == OP_NO_OP || is_alike(o, o->type, o->n)) &&
@@ -386,14 +389,14 @@ static int run(const struct pmpi_operation *o)
 
 static int accumulate(const struct pmpi_operation *o)
 {
-	int code = is_refused(o) ? epoch_refuse(o) : run(o);
+	int code = run(o);
 
 	return code == LEFT_TO_MPI ? epoch_leave(o, atomics.next.Accumulate) : code;
 }
 
 static int get_accumulate(const struct pmpi_operation *o)
 {
-	int code = is_refused(o) ? epoch_refuse(o) : run(o);
+	int code = run(o);
 
 	return code == LEFT_TO_MPI ? epoch_leave(o, atomics.next.Get_accumulate) : code;
 }
@@ -402,9 +405,11 @@ static int fetch_and_op(const struct pmpi_operation *o)
 {
 	struct window *w = find_ours(o->win);
 	struct pmpi_operation whole;
-	int code = is_refused(o) ? epoch_refuse(o) : LEFT_TO_MPI;
+	int code = LEFT_TO_MPI;
 
-	if (w && code == LEFT_TO_MPI)
+	if (is_refused(o))
+		return epoch_refuse(o);
+	if (w)
 		code = run_words(w, o, o->type, 1, op_of(o->op));
 	if (code == LEFT_TO_MPI && w) {
 		whole = *o;
@@ -484,13 +489,11 @@ static int swap(struct window *w, const struct pmpi_operation *o)
 static int compare_and_swap(const struct pmpi_operation *o)
 {
 	struct window *w = find_ours(o->win);
-	int code = LEFT_TO_MPI;
+	int code;
 
 	if (epoch_refuses(window_of(o->win), o))
 		return epoch_refuse(o);
-	if (w)
-		code = swap(w, o);
-
+	code = w ? swap(w, o) : LEFT_TO_MPI;
 	return code == LEFT_TO_MPI ? epoch_leave(o, atomics.next.Compare_and_swap) : code;
 }
 

@@ -28,8 +28,7 @@ static inline bool epoch_allows(struct window *w, const struct pmpi_operation *o
 	return epoch == EPOCH_OPEN || epoch_bring(w, o->rank);
 }
 
-/* Whether an operation that changes bytes has a read-only target, whose process a store would end.
- */
+/* Whether the target of an operation is read-only: a store would end the target's process. */
 static inline bool epoch_refuses(const struct window *w, const struct pmpi_operation *o)
 {
 	const struct shm *shm = w ? w->shm : NULL;

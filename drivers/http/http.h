@@ -27,7 +27,7 @@ struct http_keys {
 	long version;                  /* CURL_HTTP_VERSION_* */
 	bool needs_validator;          /* whether an object without validator is refused */
 	bool whole;                    /* whether an object may be downloaded as a whole */
-	/* Keys of s3, which are valid while the store is opened. NULL: none. */
+	/* Keys of s3, which are valid only until the handle is open. NULL: none. */
 	const char *endpoint, *region, *profile;
 	bool is_anonymous;             /* whether requests are not signed */
 };

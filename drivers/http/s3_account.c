@@ -103,13 +103,13 @@ static void read_files(struct s3_account *account, const char *profile)
 /* A key and a secret always come from one place: the variables count only together. */
 void s3_account_find(struct s3_account *account, const char *profile)
 {
+	bool has_pair = !profile && variable("AWS_ACCESS_KEY_ID") &&
+			variable("AWS_SECRET_ACCESS_KEY");
+
 	memset(account, 0, sizeof(*account));
-	if (!profile && variable("AWS_ACCESS_KEY_ID") && variable("AWS_SECRET_ACCESS_KEY")) {
+	if (has_pair) {
 		store(account->user, variable("AWS_ACCESS_KEY_ID"));
 		store(account->secret, variable("AWS_SECRET_ACCESS_KEY"));
-		store(account->token, variable("AWS_SESSION_TOKEN"));
-		if (!*account->token)
-			strcpy(account->token, " ");
 	}
 	store(account->region, variable("AWS_REGION"));
 	store(account->region, variable("AWS_DEFAULT_REGION"));
@@ -118,6 +118,9 @@ void s3_account_find(struct s3_account *account, const char *profile)
 	if (!profile)
 		profile = variable("AWS_PROFILE");
 	read_files(account, profile ? profile : "default");
-	if (strcmp(account->token, " ") == 0)
+	/* A token is valid only with its pair. */
+	if (has_pair) {
 		*account->token = '\0';
+		store(account->token, variable("AWS_SESSION_TOKEN"));
+	}
 }

@@ -303,6 +303,10 @@ static const struct ummap_policy *const policies[] = {
 	&ummap_policy_wiro_l, &ummap_policy_s3fifo, &ummap_policy_fifo,
 };
 
+static const struct ummap_tier_policy *const tier_policies[] = {
+	&ummap_tier_policy_lru, &ummap_tier_policy_static,
+};
+
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyz0123456789-"
 #define POLICY_NAME_MAX 63
 
@@ -387,18 +391,21 @@ const struct ummap_policy *plugin_policy(const char *text, size_t name_len)
 const struct ummap_tier_policy *plugin_tier_policy(const char *name)
 {
 	struct loaded *found;
+	char known[128] = "";
+	size_t len = 0;
 
-	if (strcmp(name, ummap_tier_policy_lru.name) == 0)
-		return &ummap_tier_policy_lru;
-	if (strcmp(name, ummap_tier_policy_static.name) == 0)
-		return &ummap_tier_policy_static;
+	for (size_t i = 0; i < COUNT(tier_policies); i++) {
+		if (strcmp(tier_policies[i]->name, name) == 0)
+			return tier_policies[i];
+		len = add_word(known, sizeof(known), len, tier_policies[i]->name);
+	}
 	if (!*name || strlen(name) > POLICY_NAME_MAX || name[strspn(name, NAME_CHARS)]) {
 		fail(EINVAL, "UMMAP_TIERS_POLICY is \"%.100s\": it must be 1 to %d lower-case "
 		     "letters, digits and '-'", name, POLICY_NAME_MAX);
 		return NULL;
 	}
 	if (load_table(&tier_policy_kind, name, &found) == 0 && !found)
-		fail_missing("tier-policy", name, " lru static");
+		fail_missing("tier-policy", name, known);
 	return found ? &found->table.tier_policy : NULL;
 }
 

@@ -10,21 +10,6 @@
 
 #include <errno.h>
 
-/* Tells memory without processors from ordinary memory: it is high-bandwidth memory if it is faster
- * than all memory with processors, otherwise an expansion such as CXL. */
-static void set_kinds(struct memory_node *nodes, unsigned n)
-{
-	uint64_t ordinary = 0;
-
-	for (unsigned i = 0; i < n; i++) {
-		if (nodes[i].has_processors && nodes[i].bandwidth > ordinary)
-			ordinary = nodes[i].bandwidth;
-	}
-	for (unsigned i = 0; i < n; i++)
-		nodes[i].kind = nodes[i].has_processors ? "dram" :
-				ordinary && nodes[i].bandwidth > ordinary ? "hbm" : "cxl";
-}
-
 #if __has_include(<hwloc.h>)
 #include <dlfcn.h>
 #include <hwloc.h>
@@ -41,6 +26,21 @@ static void set_kinds(struct memory_node *nodes, unsigned n)
 static struct {
 	CALLS(DECLARE)
 } call;
+
+/* Tells memory without processors from ordinary memory: it is high-bandwidth memory if it is faster
+ * than all memory with processors, otherwise an expansion such as CXL. */
+static void set_kinds(struct memory_node *nodes, unsigned n)
+{
+	uint64_t ordinary = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		if (nodes[i].has_processors && nodes[i].bandwidth > ordinary)
+			ordinary = nodes[i].bandwidth;
+	}
+	for (unsigned i = 0; i < n; i++)
+		nodes[i].kind = nodes[i].has_processors ? "dram" :
+				ordinary && nodes[i].bandwidth > ordinary ? "hbm" : "cxl";
+}
 
 static int load_library(void)
 {
@@ -107,7 +107,8 @@ int nodes_find(struct memory_node *nodes, unsigned most)
 	if (err)
 		return err;
 	if (call.topology_init(&machine) < 0)
-		return fail(EOPNOTSUPP, "cannot find kinds of memory: hwloc has no memory");
+		return fail(EOPNOTSUPP, "cannot find kinds of memory: hwloc cannot allocate "
+			    "memory");
 	/* The processors of a node count also where the cpuset does not allow them. */
 	call.topology_set_flags(machine, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
 	n = call.topology_load(machine) < 0 ?
@@ -121,8 +122,7 @@ int nodes_find(struct memory_node *nodes, unsigned most)
 #else
 int nodes_find(struct memory_node *nodes, unsigned most)
 {
-	(void)most;
-	set_kinds(nodes, 0);
+	(void)nodes, (void)most;
 	return fail(EOPNOTSUPP, "cannot find kinds of memory: libummap was built without hwloc");
 }
 #endif

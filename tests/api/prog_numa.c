@@ -203,21 +203,9 @@ static void find_best(void)
 	check(count_on(base, 2 * MIB, 2) == 2 * MIB / SEG);
 }
 
-struct part {
-	const char *name;
-	void (*run)(void);
-};
-
-/* The process leaves its group in order. */
-static void run_part(void *part)
-{
-	((const struct part *)part)->run();
-	exit(0);
-}
-
 int main(void)
 {
-	static const struct part parts[] = {
+	static const struct test_part parts[] = {
 		{ "thread", place_by_thread }, { "budget", place_in_budget },
 		{ "readahead", place_readahead }, { "policy", keep_policy },
 		{ "tiers", place_in_tiers }, { "kinds", find_kinds }, { "best", find_best },
@@ -230,9 +218,7 @@ int main(void)
 	set_group();
 	setenv("UMMAP_MEM_LIMIT", "64M", 1);
 	setenv("UMMAP_MEMCONFIG", "static", 1);
-	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
-		printf("%s\n", parts[i].name);
-		check_exits(run_child(run_part, (void *)(uintptr_t)&parts[i]), 0);
-	}
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+		run_test_part(&parts[i]);
 	return 0;
 }

@@ -5,12 +5,10 @@
  * ends.
  */
 #include "nginx.h"
+#include "objects.h"
 #include "plugins.h"
 
 
-#define SEED 3
-#define SIZE (6 * MIB + 1234)
-#define SEG (64 * KIB)
 
 static char uri[500];
 
@@ -30,35 +28,6 @@ static void write_object(const char *name, uint64_t seed)
 	check(fd >= 0);
 	file_fill(fd, 0, SIZE, 0, seed);
 	close(fd);
-}
-
-static uint8_t *map_object(const char *at)
-{
-	struct ummap_attr attr = UMMAP_ATTR_INIT;
-	void *addr;
-
-	attr.seg_size = SEG;
-	check(ummap_open(at, SIZE, 0, PROT_READ, &attr, &addr) == 0, "%s", umerrormsg());
-	return addr;
-}
-
-static void check_map(const char *at)
-{
-	uint8_t *bytes = map_object(at);
-
-	check_bytes(bytes + SIZE - 3, 3, SIZE - 3, SEED);
-	check_bytes(bytes, SIZE, 0, SEED);
-	check(umunmap(bytes, 0) == 0);
-}
-
-static void check_not_open(const char *at, int error, const char *text)
-{
-	struct ummap_attr attr = UMMAP_ATTR_INIT;
-	void *addr;
-
-	check(ummap_open(at, SIZE, 0, PROT_READ, &attr, &addr) == -1 && errno == error, "%s: %s",
-	      at, strerror(errno));
-	check(strstr(umerrormsg(), text), "%s", umerrormsg());
 }
 
 /* ---- Transfers ---- */

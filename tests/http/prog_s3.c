@@ -4,11 +4,9 @@
  * and of profiles, names, refusals, an object that changes, and a near file.
  */
 #include "nginx.h"
+#include "objects.h"
 #include "plugins.h"
 
-#define SEED 5
-#define SIZE (6 * MIB + 1234)
-#define SEG (64 * KIB)
 #define SECRET "testsecret/+%"
 
 static char folder[300], uri[500];
@@ -83,34 +81,10 @@ static int count_requests(const char *text)
 
 /* ---- Mappings ---- */
 
-static uint8_t *map_object(const char *at)
-{
-	struct ummap_attr attr = UMMAP_ATTR_INIT;
-	void *addr;
-
-	attr.seg_size = SEG;
-	check(ummap_open(at, SIZE, 0, PROT_READ, &attr, &addr) == 0, "%s", umerrormsg());
-	return addr;
-}
-
-static void check_map(const char *at)
-{
-	uint8_t *bytes = map_object(at);
-
-	check_bytes(bytes + SIZE - 3, 3, SIZE - 3, SEED);
-	check_bytes(bytes, SIZE, 0, SEED);
-	check(umunmap(bytes, 0) == 0);
-}
-
 /* No message has a secret. */
-static void check_not_open(const char *at, int error, const char *text)
+static void check_refused(const char *at, int error, const char *text)
 {
-	struct ummap_attr attr = UMMAP_ATTR_INIT;
-	void *addr;
-
-	check(ummap_open(at, SIZE, 0, PROT_READ, &attr, &addr) == -1 && errno == error, "%s: %s",
-	      at, strerror(errno));
-	check(strstr(umerrormsg(), text), "%s", umerrormsg());
+	check_not_open(at, error, text);
 	check(!strstr(umerrormsg(), SECRET) && !strstr(umerrormsg(), "TOKEN"));
 }
 
@@ -121,15 +95,15 @@ static void check_names(void)
 	check_map("s3:bucket/object?requests=2&range=64K");
 	/* Each character of a key has one encoding in a signature. */
 	check_map("s3:bucket/a %25b%3d%3f&'()*!~$@:;,[]+/..//\xc3\xa9");
-	check_not_open("s3:bucket", EINVAL, "s3:BUCKET/KEY");
-	check_not_open("s3:bucket/", EINVAL, "s3:BUCKET/KEY");
-	check_not_open("s3:/object", EINVAL, "s3:BUCKET/KEY");
-	check_not_open("s3:buck@et/object", EINVAL, "letters");
-	check_not_open("s3:bucket/missing", ENOENT, "no such object");
-	check_not_open("s3:bucket/object?region=a:b", EINVAL, "region");
-	check_not_open("s3:bucket/object?credentials=yes", EINVAL, "credentials");
-	check_not_open("s3:bucket/object?endpoint=ftp://host", EINVAL, "endpoint");
-	check_not_open("s3:bucket/object?endpoint=http://me:word@host", EINVAL, "endpoint");
+	check_refused("s3:bucket", EINVAL, "s3:BUCKET/KEY");
+	check_refused("s3:bucket/", EINVAL, "s3:BUCKET/KEY");
+	check_refused("s3:/object", EINVAL, "s3:BUCKET/KEY");
+	check_refused("s3:buck@et/object", EINVAL, "letters");
+	check_refused("s3:bucket/missing", ENOENT, "no such object");
+	check_refused("s3:bucket/object?region=a:b", EINVAL, "region");
+	check_refused("s3:bucket/object?credentials=yes", EINVAL, "credentials");
+	check_refused("s3:bucket/object?endpoint=ftp://host", EINVAL, "endpoint");
+	check_refused("s3:bucket/object?endpoint=http://me:word@host", EINVAL, "endpoint");
 }
 
 /* ---- Credentials ---- */
@@ -158,16 +132,16 @@ static void set_credentials(void)
 static void check_variables(void)
 {
 	set_env("AWS_SECRET_ACCESS_KEY", "other");
-	check_not_open("s3:bucket/object", EACCES, "SignatureDoesNotMatch");
+	check_refused("s3:bucket/object", EACCES, "SignatureDoesNotMatch");
 	set_env("AWS_ACCESS_KEY_ID", "OTHER");
-	check_not_open("s3:bucket/object", EACCES, "InvalidAccessKeyId");
+	check_refused("s3:bucket/object", EACCES, "InvalidAccessKeyId");
 	unsetenv("AWS_ACCESS_KEY_ID");
-	check_not_open("s3:bucket/object", EACCES, "no credentials");
-	check_not_open("s3:bucket/object?credentials=none", EACCES, "credentials=auto");
+	check_refused("s3:bucket/object", EACCES, "no credentials");
+	check_refused("s3:bucket/object?credentials=none", EACCES, "credentials=auto");
 	check_map("s3:public/object?credentials=none");
 	set_credentials();
 	control("token=%s", "TOKEN%2f%3d");
-	check_not_open("s3:bucket/object", EACCES, "InvalidToken");
+	check_refused("s3:bucket/object", EACCES, "InvalidToken");
 	set_env("AWS_SESSION_TOKEN", "TOKEN/=");
 	check_map("s3:bucket/object");
 	control("token=");
@@ -189,15 +163,15 @@ static void check_profiles(void)
 	write_file(".aws/config", "[default]\nendpoint_url = http://127.0.0.1:%d/\n"
 		   "[profile other]\nregion = us-east-1\ns3 =\n  endpoint_url = nested\n"
 		   "endpoint_url = http://127.0.0.1:%d\n[profile far]\nregion = a:b\n", port, port);
-	check_not_open("s3:bucket/object", EACCES, "SignatureDoesNotMatch");
+	check_refused("s3:bucket/object", EACCES, "SignatureDoesNotMatch");
 	check_map("s3:bucket/object?profile=other");
-	check_not_open("s3:bucket/object?profile=last", EACCES, "no credentials");
-	check_not_open("s3:bucket/object?profile=far", EINVAL, "AWS_REGION");
+	check_refused("s3:bucket/object?profile=last", EACCES, "no credentials");
+	check_refused("s3:bucket/object?profile=far", EINVAL, "AWS_REGION");
 	set_env("AWS_PROFILE", "other");
 	check_map("s3:bucket/object");
 	/* A profile in the URI counts more than the variables. */
 	set_env("AWS_ACCESS_KEY_ID", "OTHER");
-	check_not_open("s3:bucket/object", EACCES, "InvalidAccessKeyId");
+	check_refused("s3:bucket/object", EACCES, "InvalidAccessKeyId");
 	check_map("s3:bucket/object?profile=other");
 	unsetenv("AWS_PROFILE");
 	set_credentials();
@@ -210,7 +184,7 @@ static void check_profiles(void)
 static void check_regions(void)
 {
 	control("region=eu-test-1");
-	check_not_open("s3:far/object", EIO, "Try region=eu-test-1");
+	check_refused("s3:far/object", EIO, "Try region=eu-test-1");
 	check_map("s3:far/object?region=eu-test-1");
 	set_env("AWS_REGION", "eu-test-1");
 	check_map("s3:far/object");
@@ -268,7 +242,7 @@ static void check_cache(void)
 	check_map(uri);
 	check(count_requests(" 206 ") - after <= 2, "%d", count_requests(" 206 ") - after);
 	write_object("bucket/object", SEED + 1);
-	check_not_open(uri, ESTALE, "changed");
+	check_refused(uri, ESTALE, "changed");
 	write_object("bucket/object", SEED);
 }
 

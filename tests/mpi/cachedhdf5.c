@@ -21,17 +21,6 @@
 
 static hid_t transfer;
 
-static int acknowledged_fd(void)
-{
-	char path[400];
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/acknowledged", folder);
-	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	check(fd >= 0, "%s", path);
-	return fd;
-}
-
 static hid_t open_file(bool is_new)
 {
 	hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), file;
@@ -116,7 +105,7 @@ int main(int argc, char **argv)
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
 	check(argc == 3);
 	snprintf(folder, sizeof(folder), "%s", argv[1]);
-	fd = acknowledged_fd();
+	fd = open_in_folder("acknowledged");
 	if (read(fd, &flushed, sizeof(flushed)) != sizeof(flushed))
 		flushed = 0;
 	MPI_Barrier(MPI_COMM_WORLD);

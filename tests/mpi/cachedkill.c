@@ -90,17 +90,6 @@ static void open_cached(void)
 	MPI_Info_free(&info);
 }
 
-static int open_acknowledged(void)
-{
-	char path[400];
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/acknowledged", folder);
-	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	check(fd >= 0, "%s", path);
-	return fd;
-}
-
 static size_t records_of(uint64_t version)
 {
 	size_t n = version ? RECORDS + ADDED_RECORDS * (version - 1) : 0;
@@ -212,7 +201,7 @@ int main(int argc, char **argv)
 	durable = getenv("CACHED_DURABLE");
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
 	snprintf(folder, sizeof(folder), "%s", argv[1]);  /* remains for the next job */
-	fd = open_acknowledged();
+	fd = open_in_folder("acknowledged");
 	check(pread(fd, &acknowledged, sizeof(acknowledged), 0) >= 0);
 	if (sscanf(argv[2], "cut=%d", &cut) == 1)
 		calls_left = cut;

@@ -24,6 +24,18 @@ static inline void start_mpi(int *argc, char ***argv, int threads)
 	MPI_Bcast(folder, sizeof(folder), MPI_CHAR, 0, MPI_COMM_WORLD);
 }
 
+/* Opens or creates a file of `folder`. */
+static inline int open_in_folder(const char *name)
+{
+	char path[400];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	check(fd >= 0, "%s", path);
+	return fd;
+}
+
 /* Makes the hints for a window in a file of `folder`, with more hints: name, value, ..., NULL. */
 static inline MPI_Info __attribute__((sentinel)) storage_hints(const char *file, ...)
 {

@@ -29,13 +29,10 @@ static uint64_t *map_part(MPI_Win *win)
 
 static int open_acknowledged(void)
 {
-	char path[400];
-	int fd;
+	char name[40];
 
-	snprintf(path, sizeof(path), "%s/acknowledged.%d", folder, rank);
-	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	check(fd >= 0, "%s", path);
-	return fd;
+	snprintf(name, sizeof(name), "acknowledged.%d", rank);
+	return open_in_folder(name);
 }
 
 /*
