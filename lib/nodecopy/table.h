@@ -105,6 +105,10 @@ bool nodecopy_has(const struct nodecopy_table *table, uint64_t segment);
 bool nodecopy_pin(const struct nodecopy_view *view, uint64_t segment);
 bool nodecopy_keeps(const struct nodecopy_view *view, uint64_t segment);
 void nodecopy_unpin(const struct nodecopy_view *view, uint64_t segment);
+/* Sets the number of slots that may be used. */
+void nodecopy_set_limit(struct nodecopy_table *table, uint64_t slots);
+/* Whether the next load evicts a segment, though a larger limit would leave it in memory. */
+bool nodecopy_is_full(struct nodecopy_table *table);
 /* Evicts segments from slots that the limit excludes. */
 void nodecopy_trim(const struct nodecopy_view *view);
 /* The number of segments that the copy has now. */

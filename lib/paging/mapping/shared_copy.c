@@ -6,7 +6,8 @@
  *
  * Memory. The budgets of the holders of a copy count its bytes in equal parts, so the memory group
  * counts them once. Each holder gives the copy its part and what its own budget has left. The sum
- * of all gifts is the budget of the copy. The background thread of each process adjusts its gift.
+ * of all gifts is the budget of the copy. The background thread of each process adjusts its gift;
+ * a load that evicts a segment asks it to do so.
  */
 #include "paging/mapping/shared_copy.h"
 
@@ -353,6 +354,15 @@ static int load(struct mapping *map, size_t i, size_t n)
 	return err;
 }
 
+/* Whether a load evicts no segment. Otherwise, asks for a larger budget. */
+static bool has_room(const struct mapping *map)
+{
+	if (!nodecopy_is_full(map->copy->node.view.table))
+		return true;
+	share_ask_growth();
+	return false;
+}
+
 static void end_claims(struct mapping *map, size_t i, size_t n, bool loaded)
 {
 	for (size_t end = i + n; i < end; i++)
@@ -367,6 +377,7 @@ int copy_load(struct mapping *map, size_t i)
 	if (nodecopy_claim(&map->copy->node.view, i, true) == CLAIM_RESIDENT)
 		return 0;
 	add(map->stat.read_faults, 1);
+	has_room(map);
 	n = claim_more(map, i);
 	err = load(map, i, n);
 	if (err && n > 1) {
@@ -390,8 +401,19 @@ size_t copy_prefetch_room(const struct mapping *map)
 {
 	const struct nodecopy_table *t = map->copy->node.view.table;
 
-	return max_size(subtract_size(t->limit, nodecopy_count(t)),
-			t->limit / COPY_PREFETCH_PART);
+	return max_size(subtract_size(t->slots, nodecopy_count(t)), t->slots / COPY_PREFETCH_PART);
+}
+
+bool copy_await_room(const struct mapping *map, size_t taken)
+{
+	size_t limit = map->copy->node.view.table->limit;
+
+	for (unsigned tries = 0; tries < COPY_GROW_TRIES && !map_is_frozen(map); tries++) {
+		if (has_room(map) || taken < limit / COPY_PREFETCH_PART)
+			return true;
+		usleep(COPY_GROW_US);
+	}
+	return false;
 }
 
 void copy_prefetch(struct mapping *map, const size_t *list, size_t n)
