@@ -340,7 +340,7 @@ enum nodecopy_claim nodecopy_claim(const struct nodecopy_view *v, uint64_t segme
 	}
 }
 
-void nodecopy_done(const struct nodecopy_view *v, uint64_t segment, bool loaded)
+static void end_claim(const struct nodecopy_view *v, uint64_t segment, bool loaded)
 {
 	struct nodecopy_table *t = v->table;
 	_Atomic uint64_t *word = word_at(t, segment);
@@ -357,7 +357,13 @@ void nodecopy_done(const struct nodecopy_view *v, uint64_t segment, bool loaded)
 		*word = make_word(ABSENT, 0, 0, 0);
 		*slot_at(t, slot) = 0;
 	}
-	tell_others(t);
+}
+
+void nodecopy_done(const struct nodecopy_view *v, uint64_t segment, size_t n, bool loaded)
+{
+	for (uint64_t end = segment + n; segment < end; segment++)
+		end_claim(v, segment, loaded);
+	tell_others(v->table);
 }
 
 bool nodecopy_has(const struct nodecopy_table *t, uint64_t segment)
