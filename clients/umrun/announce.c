@@ -33,7 +33,7 @@ static bool has_pages(const struct region *r)
 	for (size_t i = 0; i < sizeof(at) / sizeof(*at) && has; i++) {
 		unsigned char is_resident = 0;
 
-		has = kernel_mincore(place + at[i], page_bytes(), &is_resident) == 0 &&
+		has = mincore(place + at[i], page_bytes(), &is_resident) == 0 &&
 		      is_resident & 1;
 	}
 	if (place != MAP_FAILED)
