@@ -10,8 +10,8 @@
 /* How long a waiter sleeps before it asks whether the owner lives, in ms. */
 #define WAIT_MS 20
 /* A segment that was evicted less than one round of the hand ago, and is loaded again, is passed
- * over this many times, as in S3-FIFO's main queue. With 3, a process that reads 256 MiB with a Zipf
- * distribution and a fourth of that memory reads 1 % less. */
+ * over this many times, as in S3-FIFO's main queue. With 3, a process that reads 256 MiB with a
+ * Zipf distribution and a fourth of that memory reads 1 % less. */
 #define CHANCES 1
 /* Pins of a copy whose slots suffice for all segments. */
 #define MIN_PINS 64
