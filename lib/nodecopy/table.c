@@ -372,6 +372,13 @@ bool nodecopy_has(const struct nodecopy_table *t, uint64_t segment)
 	return state_of(t->words[segment]) != ABSENT;
 }
 
+bool nodecopy_evicted_since(const struct nodecopy_table *t, uint64_t segment, uint32_t hand)
+{
+	uint64_t w = t->words[segment];
+
+	return state_of(w) == ABSENT && slot_of(w) && (int32_t)(slot_of(w) - hand) >= 0;
+}
+
 uint64_t nodecopy_count(const struct nodecopy_table *t)
 {
 	uint64_t n = 0;

@@ -100,6 +100,8 @@ enum nodecopy_claim nodecopy_claim(const struct nodecopy_view *view, uint64_t se
 void nodecopy_done(const struct nodecopy_view *view, uint64_t segment, size_t n, bool loaded);
 /* Whether the copy has the segment, or another process works on it. */
 bool nodecopy_has(const struct nodecopy_table *table, uint64_t segment);
+/* Whether the segment is absent, and was evicted after the hand had the value `hand`. */
+bool nodecopy_evicted_since(const struct nodecopy_table *table, uint64_t segment, uint32_t hand);
 /* Pins a segment, once for each view: it is not evicted if nodecopy_keeps is true afterwards, until
  * nodecopy_unpin. nodecopy_pin returns false if there are too many pins. nodecopy_keeps returns
  * false if the caller must load the segment and ask again. */

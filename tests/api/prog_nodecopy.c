@@ -19,6 +19,7 @@
 #define SIZE (256 * SEG + 100)
 #define BUDGET (64 * SEG)
 #define PROCESSES 4
+#define STEP (8 * SEG)
 #define MAX_KILLED 6
 #define TABLE_BYTES (16 * KIB) /* the table of the copy */
 #define SEED 7
@@ -74,10 +75,10 @@ static struct report *report;
 static void await(uint64_t done)
 {
 	while (report->done < done)
-		sched_yield();
+		usleep(100);
 }
 
-/* All processes read a segment before any of them reads the next one. */
+/* All processes read eight segments before any of them reads the next ones. */
 static void read_in_step(void *arg)
 {
 	uint8_t *addr = map_path(path, SIZE, BUDGET);
@@ -85,10 +86,10 @@ static void read_in_step(void *arg)
 	(void)arg;
 	report->done++;
 	await(PROCESSES);
-	for (size_t i = 0; i * SEG < SIZE; i++) {
-		size_t len = SIZE - i * SEG < SEG ? SIZE - i * SEG : SEG;
+	for (size_t i = 0; i * STEP < SIZE; i++) {
+		size_t len = SIZE - i * STEP < STEP ? SIZE - i * STEP : STEP;
 
-		check_bytes(addr + i * SEG, len, i * SEG, SEED);
+		check_bytes(addr + i * STEP, len, i * STEP, SEED);
 		report->done++;
 		await((i + 2) * PROCESSES);
 	}

@@ -374,14 +374,18 @@ static void load_claimed(struct mapping *map, size_t i, size_t n)
 	nodecopy_done(&map->copy->node.view, i, n, load(map, i, n) == 0);
 }
 
-/* Loads n segments from segment i on, unless the copy has them or other threads load them. */
-static void load_job(void *arg, uint64_t i, uint64_t n)
+/* Loads segments from segment i on, unless the copy has them or other threads load them. In b: their
+ * number, and the hand when the job was posted. If a segment was evicted since then, the job is
+ * late: the processes have read that segment. */
+static void load_job(void *arg, uint64_t i, uint64_t b)
 {
 	struct mapping *map = arg;
-	size_t end = i + n, count;
+	size_t end = i + (uint32_t)b, count;
 
 	for (; i < end && !map_is_frozen(map); i += count) {
 		count = 1;
+		if (nodecopy_evicted_since(map->copy->node.view.table, i, (uint32_t)(b >> 32)))
+			break;
 		if (nodecopy_claim(&map->copy->node.view, i, false) == CLAIM_LOAD) {
 			count = claim_more(map, i, end - i);
 			load_claimed(map, i, count);
@@ -397,12 +401,13 @@ static void load_ahead(struct mapping *map, size_t i, size_t window)
 	struct shared_copy *c = map->copy;
 	size_t end = min_size(i + (1 + COPY_JOBS) * window, map->segs), n;
 	size_t at = max_size(i >= c->expected ? c->ahead : 0, i + window);
+	uint64_t hand = (uint32_t)c->node.view.table->hand;
 
 	c->expected = i + 1;
 	for (; at < end; at += n) {
 		n = min_size(window, end - at);
 		map_use(map);
-		if (!worker_post(load_job, map, at, n)) {
+		if (!worker_post(load_job, map, at, hand << 32 | n)) {
 			map_leave(map);
 			break;
 		}
