@@ -374,9 +374,9 @@ static void load_claimed(struct mapping *map, size_t i, size_t n)
 	nodecopy_done(&map->copy->node.view, i, n, load(map, i, n) == 0);
 }
 
-/* Loads segments from segment i on, unless the copy has them or other threads load them. In b: their
- * number, and the hand when the job was posted. If a segment was evicted since then, the job is
- * late: the processes have read that segment. */
+/* Loads segments from segment i on, unless the copy has them or other threads load them. In b:
+ * their number, and the hand when the job was posted. If a segment was evicted since then, the job
+ * is late: the processes have read that segment. */
 static void load_job(void *arg, uint64_t i, uint64_t b)
 {
 	struct mapping *map = arg;
