@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "../../drivers/ioranks.h"
@@ -17,6 +18,10 @@
 
 /* Exit statuses are those of env(1) and nohup(1). */
 enum { EXIT_OWN_ERROR = 125, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
+
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
 
 #define RETRY_SLEEP_MS 2
 #define MAX_RETRIES 2000
@@ -60,16 +65,26 @@ static bool take_addresses(void)
 	return true;
 }
 
-/* The outputs of the program belong to its launcher, which waits until they are closed. Signals of
- * the terminal end the program, and thereby the I/O processes. */
+/* Leaves only the sockets open, from the number 3 on. The launcher of the program waits until all
+ * other descriptors of the program, such as its output, are closed. */
+static void close_others(void)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	for (unsigned i = 0; i < processes; i++)
+		listeners[i] = fcntl(listeners[i], F_DUPFD_CLOEXEC, 3 + (int)processes);
+	for (int i = 0; i < 3; i++)
+		dup2(null, i);
+	for (unsigned i = 0; i < processes; i++)
+		listeners[i] = dup2(listeners[i], 3 + (int)i);
+	syscall(SYS_close_range, 3 + processes, UINT_MAX, 0);
+}
+
+/* Signals of the terminal end the program, and thereby the I/O processes. */
 static void leave_program(void)
 {
-	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-
 	setsid();
-	for (int i = 0; i < 3 && fd >= 0; i++)
-		dup2(fd, i);
-	close(fd);
+	close_others();
 	prctl(PR_SET_NAME, "ummap-ioranks");
 }
 
