@@ -529,7 +529,7 @@ static void fill_file_system(void)
 	uint8_t *base;
 
 	check(statvfs(dax_folder, &fs) == 0);
-	free_bytes = fs.f_bavail * fs.f_frsize;
+	free_bytes = fs.f_bfree * fs.f_frsize;
 	size = (free_bytes / SEG + 64) * SEG;
 	set_tiers("slow=node:0:1T", "lru", "8M");
 	base = map_tiers(size, NULL, &fd);
@@ -542,11 +542,11 @@ static void fill_file_system(void)
 	check(umunmap(base, 1) == 0);
 	check_file(fd, 0, size, 0, 1);
 	/* The file system gets its space back. */
-	for (int i = 0; i < 6000 && fs.f_bavail * fs.f_frsize + 64 * SEG < free_bytes; i++) {
+	for (int i = 0; i < 6000 && fs.f_bfree * fs.f_frsize + 64 * SEG < free_bytes; i++) {
 		usleep(10000);
 		check(statvfs(dax_folder, &fs) == 0);
 	}
-	check(fs.f_bavail * fs.f_frsize + 64 * SEG >= free_bytes);
+	check(fs.f_bfree * fs.f_frsize + 64 * SEG >= free_bytes);
 }
 
 static void hold_share(void *arg)
