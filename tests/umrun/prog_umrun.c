@@ -321,6 +321,110 @@ static void becomes_private(void)
 	close(fd);
 }
 
+static uint8_t *map_privately(void)
+{
+	int fd = open_data(O_RDONLY);
+	void *m = mmap(NULL, SIZE, READ_WRITE, MAP_PRIVATE | MAP_POPULATE, fd, 0);
+
+	check(m != MAP_FAILED);
+	close(fd);
+	return m;
+}
+
+static void *store_quarter(void *at)
+{
+	fill(at, 4 * MIB, 0, NEW);
+	return NULL;
+}
+
+/* Threads store to a private mapping, at the same time: no store is lost, and none reaches the
+ * file. A child has the stores, and its own stay with it. */
+static void stores_privately(void)
+{
+	uint8_t *m = map_privately();
+	pthread_t thread[4];
+	int fd = open_data(O_RDONLY);
+	pid_t child;
+
+	check_bytes(m, SIZE, 0, OLD);
+	for (int i = 0; i < 4; i++)
+		check(pthread_create(&thread[i], NULL, store_quarter, m + i * 4 * MIB) == 0);
+	for (int i = 0; i < 4; i++)
+		check(pthread_join(thread[i], NULL) == 0);
+	for (int i = 0; i < 4; i++)
+		check_bytes(m + i * 4 * MIB, 4 * MIB, 0, NEW);
+	child = fork();
+	if (child == 0) {
+		check_bytes(m, 4 * MIB, 0, NEW);
+		check_bytes(m + 16 * MIB, SIZE - 16 * MIB, 16 * MIB, OLD);
+		fill(m, MIB, 0, 3);
+		_exit(0);
+	}
+	check_exits(wait_child(child), 0);
+	check_bytes(m, 4 * MIB, 0, NEW);
+	check_file(fd, 0, SIZE, 0, OLD);
+	check(munmap(m, SIZE) == 0);
+	close(fd);
+}
+
+/* System calls store to private mappings: each to one that has no stores yet. */
+static void calls_that_store_privately(void)
+{
+	uint8_t *m = map_privately();
+	int fd = open_data(O_RDONLY), pair[2];
+	struct iovec part;
+	struct msghdr msg = { .msg_iov = &part, .msg_iovlen = 1 };
+
+	check(pread(fd, m + MIB, 2 * MIB, 3 * MIB) == 2 * MIB);
+	check_bytes(m + MIB, 2 * MIB, 3 * MIB, OLD);
+	check_bytes(m + 3 * MIB, MIB, 3 * MIB, OLD);
+	check(munmap(m, SIZE) == 0);
+	m = map_privately();
+	check(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && send(pair[0], "abc", 4, 0) == 4);
+	part = (struct iovec){ m + 5 * MIB, 4 };
+	check(recvmsg(pair[1], &msg, 0) == 4 && strcmp((char *)m + 5 * MIB, "abc") == 0);
+	check_bytes(m + 6 * MIB, MIB, 6 * MIB, OLD);
+	check(munmap(m, SIZE) == 0);
+	m = map_privately();
+	check(fstat(fd, (struct stat *)(m + MIB)) == 0);
+	check(((struct stat *)(m + MIB))->st_size == SIZE);
+	check_file(fd, 0, SIZE, 0, OLD);
+	check(munmap(m, SIZE) == 0);
+	close(pair[0]);
+	close(pair[1]);
+	close(fd);
+}
+
+/* A program that has read the header of a file, and needs no more of the end, unmaps both. */
+static void ends_of_mapping(void)
+{
+	uint8_t *m = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
+	uint8_t *w;
+	int fd = open_data(O_RDONLY);
+	pid_t child;
+
+	check(munmap(m, MIB) == 0 && munmap(m + 15 * MIB, SIZE - 15 * MIB) == 0);
+	check(munmap(m, MIB) == 0 && munmap(m + MIB, PAGE) == 0);
+	check(madvise(m + 2 * MIB, MIB, MADV_POPULATE_READ) == 0);
+	check_bytes(m + MIB + PAGE, 14 * MIB - PAGE, MIB + PAGE, OLD);
+	child = fork();
+	if (child == 0) {
+		check_bytes(m + MIB + PAGE, 14 * MIB - PAGE, MIB + PAGE, OLD);
+		_exit(0);
+	}
+	check_exits(wait_child(child), 0);
+	check(munmap(m + MIB + PAGE, 14 * MIB - PAGE) == 0);
+	check(signal_of(m + 5 * MIB, false) == SIGSEGV);
+	w = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+	fill(w, SIZE, 0, NEW);
+	check(munmap(w, 4 * MIB) == 0);
+	check_file(fd, 0, 4 * MIB, 0, NEW);
+	check_bytes(w + 4 * MIB, SIZE - 4 * MIB, 4 * MIB, NEW);
+	check(munmap(w + 4 * MIB, SIZE - 4 * MIB) == 0);
+	check_file(fd, 0, SIZE, 0, NEW);
+	close(fd);
+}
+
 static void moves(void)
 {
 	uint8_t *m = map_data(4 * MIB, PROT_READ, MAP_SHARED, MIB), *w;
@@ -2017,6 +2121,10 @@ static const struct part {
 	{ "twice with changes", twice_with_changes, false, true, false, false, false },
 	{ "parts", parts, false, true, false, false, false },
 	{ "becomes private", becomes_private, false, true, false, false, false },
+	{ "stores privately", stores_privately, false, true, false, false, false },
+	{ "calls that store privately", calls_that_store_privately, false, true, false, false,
+	  false },
+	{ "ends of a mapping", ends_of_mapping, true, true, false, false, false },
 	{ "moves", moves, false, true, false, false, false },
 	{ "file ends", file_ends, false, true, false, false, false },
 	{ "forks", forks, false, true, false, false, false },

@@ -144,20 +144,17 @@ static int discard_victim(struct mapping *wanted, bool *mapped)
 bool evict_unmap_for_vma_limit(struct mapping *wanted)
 {
 	bool given = frames_are_whole(wanted->frames) && spare_release(), mapped = false;
-	unsigned most = frames_are_whole(wanted->frames) ? MAX_VMA_DISCARDS : 1, discarded = 0;
-	int one = 0;
+	int discarded = 0;
 
-	for (unsigned i = 0; i < MAX_VMA_DISCARD_TRIES && discarded < most && one >= 0; i++) {
-		one = discard_victim(wanted, &mapped);
-		discarded += one > 0;
-	}
+	for (unsigned i = 0; i < MAX_VMA_DISCARD_TRIES && !discarded; i++)
+		discarded = discard_victim(wanted, &mapped);
 	/* Fewer frames from now on keep the process below the limit. */
 	if (mapped) {
 		frame_restrict((uint32_t)max_size(frame_used() - frame_used() / VMA_RESERVE_PART,
 						  MIN_FRAMES_WITHOUT_VMAS));
 		spare_refill();
 	}
-	return given || discarded;
+	return given || discarded > 0;
 }
 
 /* Whether clean victims are dropped, and not deactivated. Where frames are copied, an inactive
