@@ -26,6 +26,7 @@ struct answer {
 	uint64_t length;               /* Content-Length */
 	char etag[MAX_ETAG_BYTES];     /* strong ETag with its quotes; "": none */
 	char modified[MAX_DATE_BYTES]; /* Last-Modified; "": none */
+	char date[MAX_DATE_BYTES];     /* Date; "": none */
 	char region[MAX_REGION_BYTES]; /* region of an S3 bucket; "": none */
 	char mark[MAX_MARK_BYTES];     /* mark that this driver has given an object; "": none */
 };

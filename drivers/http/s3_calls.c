@@ -217,6 +217,7 @@ static int set_options(struct exchange *x, const struct remote *remote)
 
 	curl_easy_reset(easy);
 	options_set(easy, remote);
+	sockets_watch(easy);
 	/* A server may be busy for a while before it answers that it has copied or put together the
 	 * parts of an object. */
 	curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)remote->keys.timeout);
