@@ -172,7 +172,7 @@ proctype committer() {
 		fi;
 		in_flight = 0
 	}
-	/* What is clean is in the store. */
+	/* A clean segment has the contents that are in the store. */
 	lock(0);
 	assert(dirty[0] || store[0] == contents[0]);
 	unlock(0)
