@@ -4,7 +4,8 @@
 # UMMAP_TEST_FOLDER.
 folder=${UMMAP_TEST_FOLDER:?}
 for ms in 0 $((RANDOM % 50)) $((RANDOM % 200)); do
-	# The job cannot end by itself. The launcher of MPICH 4.2 sometimes returns 0 for a killed job.
+	# The job cannot end by itself, and the launcher of MPICH 4.2 sometimes returns 0 for a job
+	# that was killed.
 	"$@" "$folder" "$ms" > "$folder/out" 2>&1
 	if grep -q '\] failed:' "$folder/out"; then
 		cat "$folder/out"
