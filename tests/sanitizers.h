@@ -44,8 +44,9 @@ const char *__tsan_default_options(void)
 
 /*
  * TSan does not know that no thread can store to a segment whose write permission is revoked
- * (twin_keep, is_written, trim_zeros, make_copy, sum_page). It takes memory that the library has mapped by a
- * system call for the memory that was at this address before (prefetch_open, prefetch_add).
+ * (twin_keep, is_written, trim_zeros, make_copy, sum_page). It takes memory that the library has
+ * mapped by a system call for the memory that was at this address before (prefetch_open,
+ * prefetch_add).
  */
 const char *__tsan_default_suppressions(void)
 {
