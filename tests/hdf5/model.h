@@ -3,7 +3,8 @@
  * model.h - a sequence of changes of an HDF5 file, and what the file contains after each of them. A
  * change creates, extends, overwrites, renames or deletes groups and chunked, partly compressed
  * datasets. The seed and the number of a change determine it, so each process can compute the
- * contents of the file at any change.
+ * contents of the file at any change. In a file that is written as SWMR, a change appends rows to
+ * one of the datasets, which exist from the beginning, and the numbers of rows tell the change.
  */
 #ifndef TESTS_HDF5_MODEL_H
 #define TESTS_HDF5_MODEL_H
@@ -26,7 +27,9 @@ struct dataset {
 
 struct model {
 	uint64_t seed;
+	bool is_swmr;            /* the file is written as SWMR */
 	unsigned step;           /* number of the last change */
+	struct dataset *changed; /* dataset of the last change, in a file written as SWMR */
 	unsigned names;          /* numbers of names that were used */
 	bool has_group[GROUPS];
 	struct dataset datasets[DATASETS];
@@ -171,12 +174,27 @@ static inline hid_t step_attribute(hid_t file)
 	return attr;
 }
 
+static inline void append_rows(struct model *m, hid_t file, uint64_t r)
+{
+	struct dataset *d = &m->datasets[r % DATASETS];
+	unsigned first = d->rows;
+
+	d->rows += 1 + (unsigned)(r / 64 % 20);
+	check(d->rows <= ROWS_MAX);
+	fill_rows(file, d, first, d->rows, r);
+	m->changed = d;
+}
+
 /* The next change: some datasets, seldom a group, and always the number of the change. */
 static inline void model_step(struct model *m, hid_t file)
 {
 	uint64_t r = mix(m->seed * 1000003 + ++m->step);
 	hid_t attr;
 
+	if (m->is_swmr) {
+		append_rows(m, file, r);
+		return;
+	}
 	if (r % 6 == 0)
 		change_group(m, file, r / 6 % GROUPS);
 	for (unsigned n = 1 + r / 32 % 3; n > 0; n--) {
@@ -189,20 +207,93 @@ static inline void model_step(struct model *m, hid_t file)
 	check(attr >= 0 && H5Awrite(attr, H5T_NATIVE_UINT, &m->step) >= 0 && H5Aclose(attr) >= 0);
 }
 
-static inline void model_begin(struct model *m, uint64_t seed)
+/* Makes the last change durable: some changes of a file written as SWMR by a flush of the dataset. */
+static inline void model_flush(const struct model *m, hid_t file)
+{
+	char name[32];
+	hid_t set;
+
+	if (!m->is_swmr || m->step % 3 == 0) {
+		check(H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0);
+		return;
+	}
+	set = H5Dopen2(file, name_of(m->changed, name), H5P_DEFAULT);
+	check(set >= 0 && H5Dflush(set) >= 0 && H5Dclose(set) >= 0);
+}
+
+static inline void model_begin(struct model *m, uint64_t seed, bool is_swmr)
 {
 	memset(m, 0, sizeof(*m));
 	m->seed = seed;
+	m->is_swmr = is_swmr;
+	for (unsigned i = 0; i < DATASETS && is_swmr; i++) {
+		m->datasets[i].number = i + 1;
+		m->datasets[i].group = GROUPS;
+	}
+}
+
+/* Creates the file of a model, before its first change. */
+static inline hid_t model_create(struct model *m, const char *path, hid_t fapl)
+{
+	hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
+
+	check(file >= 0);
+	for (unsigned i = 0; i < DATASETS && m->is_swmr; i++)
+		create_dataset(file, &m->datasets[i], i & 1);
+	if (m->is_swmr)
+		check(H5Fstart_swmr_write(file) >= 0);
+	return file;
+}
+
+static inline hid_t model_open(const struct model *m, const char *path, hid_t fapl)
+{
+	hid_t file = H5Fopen(path, H5F_ACC_RDWR | (m->is_swmr ? H5F_ACC_SWMR_WRITE : 0), fapl);
+
+	check(file >= 0);
+	return file;
 }
 
 /* ---- Comparison ---- */
 
+static inline unsigned rows_of_set(hid_t file, const struct dataset *d)
+{
+	hsize_t rows = 0;
+	char name[32];
+	hid_t set, space;
+
+	if (H5Lexists(file, name_of(d, name), H5P_DEFAULT) <= 0)
+		return 0;
+	set = H5Dopen2(file, name, H5P_DEFAULT);
+	space = H5Dget_space(set);
+	H5Sget_simple_extent_dims(space, &rows, NULL);
+	H5Sclose(space);
+	H5Dclose(set);
+	return (unsigned)rows;
+}
+
+/* Of a file written as SWMR: the change after which the model has at least as many rows. */
+static inline unsigned step_of_rows(struct model *m, hid_t file)
+{
+	unsigned rows = 0, has = 0;
+
+	for (unsigned i = 0; i < DATASETS; i++)
+		rows += rows_of_set(file, &m->datasets[i]);
+	while (has < rows) {
+		model_step(m, -1);
+		for (unsigned i = has = 0; i < DATASETS; i++)
+			has += m->datasets[i].rows;
+	}
+	return m->step;
+}
+
 /* The number of the change after which the file was flushed; 0: it has none. */
-static inline unsigned file_step(hid_t file)
+static inline unsigned file_step(struct model *m, hid_t file)
 {
 	unsigned step = 0;
 	hid_t attr;
 
+	if (m->is_swmr)
+		return step_of_rows(m, file);
 	if (H5Aexists(file, "step") <= 0)
 		return 0;
 	attr = H5Aopen(file, "step", H5P_DEFAULT);
@@ -264,12 +355,12 @@ static inline bool model_is_in(const struct model *m, hid_t file)
 }
 
 /* Whether the file has the contents of the change whose number it contains. */
-static inline bool file_is_whole(hid_t file, uint64_t seed, unsigned *step)
+static inline bool file_is_whole(hid_t file, uint64_t seed, bool is_swmr, unsigned *step)
 {
 	static struct model m;
 
-	*step = file_step(file);
-	model_begin(&m, seed);
+	model_begin(&m, seed, is_swmr);
+	*step = file_step(&m, file);
 	while (m.step < *step)
 		model_step(&m, -1);
 	return *step > 0 && model_is_in(&m, file);
