@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define MAX_PIECES 60    /* pieces of memory in one draft */
+#define TAIL_BYTES ((size_t)64 << 10) /* length of a run that is worth a flush of the store */
 #define START_BLOCKS 2048 /* written blocks with which storage begins before the next flush */
 
 /* ---- Reading ---- */
@@ -255,6 +256,30 @@ static int write_part(struct overlay *o, struct cursor *c)
 	return err;
 }
 
+static bool is_for_tail(struct overlay *o, uint64_t off, size_t bytes)
+{
+	uint64_t place, blocks = bytes / OVERLAY_BLOCK;
+
+	return off >= o->tail && bytes >= TAIL_BYTES &&
+	       blockmap_run(&o->index, off / OVERLAY_BLOCK, blocks, OVERLAY_BLOCK, &place) ==
+		       blocks && !place;
+}
+
+/* Writes whole blocks to the tail. A commit that begins before the store counts as longer does not
+ * have them. */
+static int write_tail(struct overlay *o, const struct iovec *iov, int n, uint64_t off, size_t bytes)
+{
+	int err = o->broken ? -EIO : o->tail_marked ? 0 : overlay_mark_tail(o, true);
+
+	if (!err)
+		err = behind_writev(&o->store, iov, n, off);
+	if (err)
+		return err;
+	o->tail_due = true;
+	overlay_grow(o, off + bytes);
+	return 0;
+}
+
 static int write_some(struct overlay *o, struct cursor *c)
 {
 	struct iovec iov[MAX_PIECES];
@@ -265,8 +290,11 @@ static int write_some(struct overlay *o, struct cursor *c)
 		bytes = slice_blocks(c, iov, &n);
 	if (bytes == 0)
 		return write_part(o, c);
-	err = write_blocks(o, c->off / OVERLAY_BLOCK, (unsigned)(bytes / OVERLAY_BLOCK), iov, n,
-			   c->off + bytes);
+	if (is_for_tail(o, c->off, bytes))
+		err = write_tail(o, iov, n, c->off, bytes);
+	else
+		err = write_blocks(o, c->off / OVERLAY_BLOCK, (unsigned)(bytes / OVERLAY_BLOCK),
+				   iov, n, c->off + bytes);
 	cursor_advance(c, bytes);
 	return err;
 }
