@@ -253,7 +253,9 @@ struct overlay {
 	uint64_t nchanged;                 /* number of changed slots */
 	uint64_t failures;                 /* number of flushes that have failed */
 	uint64_t unstarted;                /* blocks written since side_start was called */
-	_Atomic uint64_t tail;             /* first byte of the tail; UINT64_MAX: it is not used */
+	bool hides_tail;                   /* whether bytes of the store behind `size` do not count */
+	bool uses_tail;                    /* whether writes may go to the tail */
+	_Atomic uint64_t tail;             /* first byte of the tail */
 	_Atomic bool tail_marked;          /* whether the header says so (OVERLAY_TAIL) */
 	_Atomic bool tail_due;             /* a write to the tail was not flushed */
 	uint32_t old[OVERLAY_COMMITS];     /* lists of slots that commit n makes old, at n % 32 */
@@ -473,6 +475,8 @@ int overlay_lock(void *h, uint64_t off, uint64_t len, int how, char why[160]);
 /* Does nothing: changes since the last flush are of no use before the next one. */
 int overlay_push(void *h);
 void overlay_set_notice(void *h, ummap_notice *notice, void *arg);
+/* Length of a run that is worth a flush of the store. Tests set it. */
+extern size_t overlay_tail_bytes;
 /* Makes the store at least so long; takes the lock. */
 void overlay_grow(struct overlay *o, uint64_t end);
 

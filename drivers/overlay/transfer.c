@@ -14,8 +14,9 @@
 #include <string.h>
 
 #define MAX_PIECES 60    /* pieces of memory in one draft */
-#define TAIL_BYTES ((size_t)64 << 10) /* length of a run that is worth a flush of the store */
 #define START_BLOCKS 2048 /* written blocks with which storage begins before the next flush */
+
+size_t overlay_tail_bytes = (size_t)64 << 10;
 
 /* ---- Reading ---- */
 
@@ -60,6 +61,15 @@ static int read_verified(struct overlay *o, char *buf, size_t len, size_t skip, 
 	return err;
 }
 
+static int read_store(struct overlay *o, char *buf, size_t len, uint64_t off)
+{
+	uint64_t end = o->hides_tail ? o->size : UINT64_MAX;
+	size_t have = off < end ? (size_t)min_u64(len, end - off) : 0;
+
+	memset(buf + have, 0, len - have);
+	return have ? behind_read(&o->store, buf, have, off) : 0;
+}
+
 /* As a reader: slots to which the index leads stay as they are. */
 static int read_piece(struct overlay *o, char *buf, size_t len, uint64_t off)
 {
@@ -71,7 +81,7 @@ static int read_piece(struct overlay *o, char *buf, size_t len, uint64_t off)
 
 		bytes = find_run(o, len, off, &place);
 		if (!place)
-			err = behind_read(&o->store, buf, bytes, off);
+			err = read_store(o, buf, bytes, off);
 		else if (o->verifies)
 			err = read_verified(o, buf, bytes, skip, place, &bytes);
 		else
@@ -86,7 +96,7 @@ int overlay_readv(void *h, const struct iovec *iov, int n, uint64_t off)
 	unsigned ticket;
 	int err = 0;
 
-	if (o->index.count == 0)
+	if (o->index.count == 0 && !o->hides_tail)
 		return behind_readv(&o->store, iov, n, off);
 	ticket = overlay_enter(o);
 	for (int i = 0; i < n && !err; off += iov[i++].iov_len)
@@ -260,7 +270,7 @@ static bool is_for_tail(struct overlay *o, uint64_t off, size_t bytes)
 {
 	uint64_t place, blocks = bytes / OVERLAY_BLOCK;
 
-	return off >= o->tail && bytes >= TAIL_BYTES &&
+	return o->uses_tail && off >= o->tail && bytes >= overlay_tail_bytes &&
 	       blockmap_run(&o->index, off / OVERLAY_BLOCK, blocks, OVERLAY_BLOCK, &place) ==
 		       blocks && !place;
 }
@@ -357,7 +367,7 @@ static bool is_for_store(void *h, const struct ummap_io *io)
 	struct overlay *o = h;
 	uint64_t place;
 
-	if (io->op != UMMAP_IO_READ)
+	if (io->op != UMMAP_IO_READ || o->hides_tail)
 		return false;
 	return o->index.count == 0 ||
 	       (find_run(o, io->len, io->off, &place) == io->len && !place);

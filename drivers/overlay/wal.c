@@ -290,6 +290,7 @@ static int cut_found_tail(struct overlay *o, struct ummap_geom *geom)
 	int err = o->writable ? cut_tail(o) : 0;
 
 	geom->size = min_u64(geom->size, o->newest.size);
+	o->hides_tail = !o->writable;
 	if (!err && o->writable)
 		err = overlay_mark_tail(o, false);
 	return err ? keys_refuse(geom, abs(err), "cannot cut off the bytes of the store that were "
@@ -298,7 +299,7 @@ static int cut_found_tail(struct overlay *o, struct ummap_geom *geom)
 
 /* A flush of a remote store would take too long for a commit, and a filter may need its own order
  * of writes. */
-static bool has_tail(const struct overlay *o)
+static bool can_use_tail(const struct overlay *o)
 {
 	return o->writable && o->grows && o->store.driver.resize && !o->store.driver.filter &&
 	       !(o->store.caps & UMMAP_CAP_REMOTE);
@@ -329,7 +330,8 @@ static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, in
 	if (o->file.h && o->newest.number > o->head.home && o->newest.size > geom->size)
 		geom->size = o->newest.size;
 	o->size = geom->size;
-	o->tail = has_tail(o) ? o->size : UINT64_MAX;
+	o->tail = o->size;
+	o->uses_tail = can_use_tail(o);
 	if (!err && o->writable)
 		err = background_start(o, k->size, geom);
 	if (err)

@@ -17,6 +17,8 @@
 #define DATASETS 10
 #define CHUNK 256
 #define ROWS_MAX 3000
+#define BLOB_CHANGES 4           /* changes of the file with one blob */
+#define BLOB_NUMBERS (80 << 10)  /* 320 KiB: long enough to be written past the mapping */
 
 struct dataset {
 	unsigned number;         /* part of the name; 0: the dataset does not exist */
@@ -185,6 +187,32 @@ static inline void append_rows(struct model *m, hid_t file, uint64_t r)
 	m->changed = d;
 }
 
+/* Each blob replaces the one before it. */
+static inline unsigned blob_number(const struct model *m, size_t i)
+{
+	return (unsigned)mix(m->seed + m->step / BLOB_CHANGES * BLOB_NUMBERS + i);
+}
+
+static inline void change_blob(const struct model *m, hid_t file)
+{
+	static unsigned numbers[BLOB_NUMBERS];
+	hsize_t count = BLOB_NUMBERS;
+	hid_t space, set;
+
+	if (file < 0 || m->step % BLOB_CHANGES != 0)
+		return;
+	for (size_t i = 0; i < BLOB_NUMBERS; i++)
+		numbers[i] = blob_number(m, i);
+	if (m->step > BLOB_CHANGES)
+		check(H5Ldelete(file, "blob", H5P_DEFAULT) >= 0);
+	space = H5Screate_simple(1, &count, NULL);
+	set = H5Dcreate2(file, "blob", H5T_NATIVE_UINT, space, H5P_DEFAULT, H5P_DEFAULT,
+			 H5P_DEFAULT);
+	check(set >= 0 && H5Dwrite(set, H5T_NATIVE_UINT, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+				   numbers) >= 0 && H5Dclose(set) >= 0);
+	H5Sclose(space);
+}
+
 /* The next change: some datasets, seldom a group, and always the number of the change. */
 static inline void model_step(struct model *m, hid_t file)
 {
@@ -201,6 +229,7 @@ static inline void model_step(struct model *m, hid_t file)
 		r = mix(r);
 		change_dataset(m, file, &m->datasets[r % DATASETS], r / DATASETS);
 	}
+	change_blob(m, file);
 	if (file < 0)
 		return;
 	attr = step_attribute(file);
@@ -330,6 +359,19 @@ static inline bool has_dataset(hid_t file, const struct dataset *d)
 	return same;
 }
 
+static inline bool has_blob(const struct model *m, hid_t file)
+{
+	static unsigned numbers[BLOB_NUMBERS];
+	hid_t set = H5Dopen2(file, "blob", H5P_DEFAULT);
+	bool same = set >= 0 && H5Dread(set, H5T_NATIVE_UINT, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+					numbers) >= 0;
+
+	for (size_t i = 0; i < BLOB_NUMBERS && same; i++)
+		same = numbers[i] == blob_number(m, i);
+	H5Dclose(set);
+	return same;
+}
+
 /* Whether the file has exactly the contents of the model: each link, each element. */
 static inline bool model_is_in(const struct model *m, hid_t file)
 {
@@ -349,6 +391,11 @@ static inline bool model_is_in(const struct model *m, hid_t file)
 		links[GROUPS] += m->has_group[g];
 		snprintf(name, sizeof(name), "/g%u", g);
 		if (m->has_group[g] && !has_links(file, name, links[g]))
+			return false;
+	}
+	if (!m->is_swmr && m->step >= BLOB_CHANGES) {
+		links[GROUPS]++;
+		if (!has_blob(m, file))
 			return false;
 	}
 	return has_links(file, "/", links[GROUPS]);
