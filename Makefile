@@ -378,6 +378,9 @@ check-vm: all tests
 # Builds and tests on other releases of Debian, in trees from debootstrap.
 check-distros:
 	tests/check-distros
+# Builds with each installed compiler of a list; a warning is an error.
+check-compilers:
+	tests/check-compilers
 # Runs MPI programs on simulated machines, which takes too long for `make check`.
 check-mpi-machines: all tests
 	tests/run $B mpi-machines
@@ -397,7 +400,7 @@ check-cuts: tests
 
 # Runs all checks, also if some fail.
 ALL = check check-long check-cuts check-asan check-tsan check-mutants check-model check-path \
-	check-ports check-nomove check-kernels check-vm check-distros \
+	check-ports check-nomove check-kernels check-vm check-distros check-compilers \
 	check-mpi-machines check-deb check-packaging tidy fuzz
 check-all:
 	@failed=; for what in $(ALL); do $(MAKE) $$what || failed="$$failed $$what"; done; \

@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Processes that read the same file: with a mapping each (own), with a node copy (copy), and by
- * mmap(2) with the best advice in a memory cgroup (mmap). `nodecopy FILE SIZE BUDGET SEGMENT` makes
- * the file; CSV on stdout: bytes that storage has read, and that are in memory at the end, as
- * multiples of those of one process with a node copy; and MiB/s of all processes together. In
- * order, each process reads the whole file. At random and with a zipf distribution, the processes
- * share ROUNDS times as many reads of a segment as the file has segments.
+ * mmap(2) in a memory cgroup, with the best advice: MADV_SEQUENTIAL in order, and otherwise
+ * MADV_WILLNEED for each segment before it is read (mmap). CSV on stdout: bytes that storage has
+ * read, and that are in memory at the end, as multiples of those of one process with a node copy;
+ * MiB/s of all processes together; and processor time in s. In order, each process reads the whole
+ * file. At random and with a zipf distribution, the processes share ROUNDS times as many reads of a
+ * segment as the file has segments. At the end, the time of an access to resident data.
+ *
+ *	nodecopy FILE SIZE BUDGET SEGMENT [REPS [WAYS [PROCESSES]]]
+ *
+ * makes the file. WAYS and PROCESSES are lists such as copy,mmap and 2.
  */
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <ummap.h>
@@ -18,7 +24,7 @@
 #include "kit/memcg.h"
 #include "kit/zipf.h"
 
-enum { ROUNDS = 4 };
+enum { ROUNDS = 4, ACCESSES = 20000000 };
 enum order { SEQUENTIAL, RANDOM, ZIPF, ORDERS };
 enum way { OWN, COPY, MMAP, WAYS };
 
@@ -28,6 +34,8 @@ static const char *const ways[] = { "own", "copy", "mmap" };
 static const char *file;
 static size_t size, budget, segment;
 static struct memcg group;
+static const char *wanted_ways = "own,copy,mmap", *wanted_processes = "1,2,4,8";
+static unsigned rep;
 
 /* Counters that the processes of one measurement share. */
 static struct {
@@ -124,8 +132,13 @@ static void read_file(enum order order, enum way way, unsigned index, unsigned n
 		exit(2);
 	addr = map_file(order, way);
 	wait_for(&shared->ready, n);
-	for (size_t i = order == SEQUENTIAL ? 0 : index; i < count; i += step)
-		sum_words(addr + list[i] * segment, segment);
+	for (size_t i = order == SEQUENTIAL ? 0 : index; i < count; i += step) {
+		const char *at = addr + list[i] * segment;
+
+		if (way == MMAP && order != SEQUENTIAL)
+			madvise((void *)at, segment, MADV_WILLNEED);
+		sum_words(at, segment);
+	}
 	wait_for(&shared->done, n);
 	report_process(addr, way, index);
 	exit(0);
@@ -133,9 +146,20 @@ static void read_file(enum order order, enum way way, unsigned index, unsigned n
 
 /* ---- Measurements ---- */
 
+/* Processor time of the children that have ended, in seconds. */
+static double children_seconds(void)
+{
+	struct rusage used;
+
+	getrusage(RUSAGE_CHILDREN, &used);
+	return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+	       (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
 static void measure(enum order order, enum way way, unsigned n)
 {
-	static double base[2];
+	static double base[ORDERS][2];
+	double seconds = children_seconds();
 	uint64_t begin;
 	int fd = open_file(file, O_RDONLY), status;
 	bool failed = false;
@@ -159,23 +183,90 @@ static void measure(enum order order, enum way way, unsigned n)
 		;
 	if (failed)
 		return;
-	if (way == COPY && n == 1) {
-		base[0] = (double)shared->read_bytes;
-		base[1] = (double)shared->held_bytes;
+	if (!base[order][0]) {
+		base[order][0] = (double)shared->read_bytes;
+		base[order][1] = (double)shared->held_bytes;
 	}
-	printf("%s,%s,%u,%.3f,%.3f,%.0f\n", orders[order], ways[way], n,
-	       (double)shared->read_bytes / base[0], (double)shared->held_bytes / base[1],
+	printf("%u,%s,%s,%u,%.3f,%.3f,%.0f,%.2f,\n", rep, orders[order], ways[way], n,
+	       (double)shared->read_bytes / base[order][0],
+	       (double)shared->held_bytes / base[order][1],
 	       (double)(order == SEQUENTIAL ? n : ROUNDS) * (double)size / 1048576.0 /
-		       ((double)begin / 1e9));
+		       ((double)begin / 1e9), children_seconds() - seconds);
 	fflush(stdout);
+}
+
+/* ns of an access to a random word of a half of the budget, which is resident. Each address depends
+ * on the word before. */
+static void measure_access(const char *name, const char *addr)
+{
+	size_t words = budget / 2 / sizeof(uint64_t);
+	uint64_t random = 1, begin;
+	volatile uint64_t word = 0;
+
+	for (size_t at = 0; at < budget / 2; at += 4096)
+		word = (unsigned char)addr[at];
+	begin = now_ns();
+	for (unsigned i = 0; i < ACCESSES; i++)
+		word = ((const uint64_t *)addr)[(next_random(&random) ^ word) % words];
+	begin = now_ns() - begin;
+	printf("%u,resident,%s,1,,,,,%.1f\n", rep, name, (double)begin / ACCESSES);
+	fflush(stdout);
+}
+
+static void measure_accesses(void)
+{
+	char *memory = mmap(NULL, budget, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			    0);
+	const char *copy = map_file(RANDOM, COPY);
+
+	if (memory == MAP_FAILED)
+		die("mmap");
+	memset(memory, 1, budget);
+	measure_access("memory", memory);
+	measure_access("copy", copy);
+	umunmap((void *)copy, 0);
+	munmap(memory, budget);
+}
+
+/* Whether a list such as 2,8 has an item. */
+static bool has_item(const char *list, const char *item)
+{
+	size_t len = strlen(item);
+
+	for (const char *p = list; (p = strstr(p, item)); p += len) {
+		if ((p == list || p[-1] == ',') && (!p[len] || p[len] == ','))
+			return true;
+	}
+	return false;
+}
+
+static void measure_all(void)
+{
+	static const enum way turns[] = { COPY, OWN, MMAP };
+
+	for (enum order order = SEQUENTIAL; order < ORDERS; order++) {
+		for (unsigned n = 1; n <= 8; n *= 2) {
+			char text[16];
+
+			snprintf(text, sizeof(text), "%u", n);
+			for (size_t i = 0; i < WAYS && has_item(wanted_processes, text); i++) {
+				if (has_item(wanted_ways, ways[turns[i]]))
+					measure(order, turns[i], n);
+			}
+		}
+	}
 }
 
 int main(int argc, char **argv)
 {
 	char limit[32], name[32];
 
-	if (argc != 5)
-		die("usage: nodecopy FILE SIZE BUDGET SEGMENT");
+	unsigned reps = argc > 5 ? (unsigned)atoi(argv[5]) : 1;
+
+	if (argc < 5)
+		die("usage: nodecopy FILE SIZE BUDGET SEGMENT [REPS [WAYS [PROCESSES]]]");
+	wanted_ways = argc > 6 ? argv[6] : wanted_ways;
+	wanted_processes = argc > 7 ? argv[7] : wanted_processes;
 	file = argv[1];
 	size = parse_size("SIZE", argv[2]);
 	budget = parse_size("BUDGET", argv[3]);
@@ -190,14 +281,11 @@ int main(int argc, char **argv)
 	make_file(file, size);
 	if (!memcg_create(&group, budget))
 		fprintf(stderr, "nodecopy: no memory cgroup: mmap is left out\n");
-	printf("order,way,processes,read,held,mib_per_s\n");
-	for (enum order order = SEQUENTIAL; order < ORDERS; order++) {
-		for (unsigned n = 1; n <= 8; n *= 2) {
-			measure(order, COPY, n);
-			measure(order, OWN, n);
-			measure(order, MMAP, n);
-		}
-	}
+	printf("rep,order,way,processes,read,held,mib_per_s,cpu_s,access_ns\n");
+	for (rep = 1; rep <= reps; rep++)
+		measure_all();
+	for (rep = 1; rep <= reps; rep++)
+		measure_accesses();
 	memcg_remove(&group);
 	return 0;
 }

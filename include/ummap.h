@@ -435,6 +435,17 @@ int umstat(const void *addr, struct umstat *st);
  */
 int umonerror(void (*fn)(void *addr, int error));
 
+/*
+ * For libraries above this one: sets the function that is called before a thread receives SIGSEGV
+ * because it stores to a read-only mapping. The function replaces the previous one; NULL: none.
+ * Returns 0.
+ *
+ * fn  runs in a signal handler on the faulting thread, with the accessed address. It may end the
+ *     mapping and put another one in its place (umunmap_onto). It returns 1 if the thread shall try
+ *     the store again, or 0 if it shall receive the signal
+ */
+int umonstore(int (*fn)(void *addr));
+
 /* ---- Access to the memory of other processes' mappings: umexport(3) ---- */
 
 /* Description of an exported mapping: plain bytes, which may be sent to other processes. */

@@ -175,7 +175,7 @@ bool choice_is_region(size_t library_len, int prot, int flags, int fd, struct fi
 {
 	const int never = MAP_ANONYMOUS | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_GROWSDOWN |
 			  MAP_HUGETLB | MAP_LOCKED | MAP_SYNC | MAP_32BIT;
-	bool is_writable = prot & PROT_WRITE;
+	bool is_writable = prot & PROT_WRITE && (flags & MAP_TYPE) != MAP_PRIVATE;
 	int mode = fcntl(fd, F_GETFL) & O_ACCMODE;
 
 	if (!(flags & MAP_TYPE) || flags & never || prot & PROT_EXEC ||
@@ -187,8 +187,6 @@ bool choice_is_region(size_t library_len, int prot, int flags, int fd, struct fi
 		return report_left(fd, LEFT_NAME, NULL);
 	if (is_in_memory(fd))
 		return report_left(fd, LEFT_IN_MEMORY, NULL);
-	if ((flags & MAP_TYPE) == MAP_PRIVATE && is_writable)
-		return report_left(fd, LEFT_PRIVATE, NULL);
 	if (mode == O_WRONLY || (is_writable && mode != O_RDWR))
 		return report_left(fd, LEFT_ACCESS, NULL);
 	if (file_set_has(&kernel_files, file))

@@ -17,7 +17,7 @@ struct entry {
 	struct region *region;         /* under the lock only */
 };
 
-_Atomic unsigned region_count, region_file_count;
+_Atomic unsigned region_count, region_file_count, region_private_count;
 _Atomic bool region_kernel_can_access = true;
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static _Thread_local bool has_lock;
@@ -207,6 +207,7 @@ void list_insert(struct region *r)
 	copy_entry(&list[place], &entry);
 	region_file_count++;
 	list_version++;
+	region_private_count += r->is_private;
 	region_count++;
 }
 
@@ -219,5 +220,6 @@ void list_remove(const struct region *r)
 	for (size_t i = place; i < region_file_count; i++)
 		copy_entry(&list[i], &list[i + 1]);
 	list_version++;
+	region_private_count -= r->is_private;
 	region_count--;
 }

@@ -18,8 +18,12 @@ struct region {
 	off_t off;               /* offset of addr in the file */
 	struct file_id file;
 	bool is_writable;        /* stores go to the file */
+	bool is_private;         /* the first store makes it a mapping of the kernel */
+	size_t first, last;      /* the program has unmapped what is not in [first, last) */
 	bool shares_writes;      /* the program's description of the file allows writes */
 	struct lease *lease;     /* lease of the file; NULL with --exclusive */
+	int announced;           /* descriptor for other programs (announce.h); -1: none */
+	bool is_copy;            /* other programs may share the memory (UMMAP_NODE) */
 	bool has_zero_page;      /* a page of zeros follows, which the program has not replaced */
 };
 
@@ -27,6 +31,8 @@ struct region {
 extern _Atomic unsigned region_count;
 /* Number of regions, without the heap. */
 extern _Atomic unsigned region_file_count;
+/* Number of private regions. */
+extern _Atomic unsigned region_private_count;
 /* Whether the kernel's own accesses to regions are served, so that system calls need no pins. */
 extern _Atomic bool region_kernel_can_access;
 

@@ -71,8 +71,9 @@ int take_munmap(void *addr, size_t len)
 		return heap_calls->unmap(addr, len);
 	list_lock_write();
 	r = list_find(addr, len);
-	if (r && r->addr == addr && r->len == round_to_pages(len))
-		result = region_unmap(r);
+	if (r && is_page(addr) && len && (char *)addr >= r->addr &&
+	    round_to_pages(len) <= (size_t)(r->addr + r->len - (char *)addr))
+		result = region_unmap_part(r, addr, round_to_pages(len));
 	else if (region_hand_back_range(addr, len, "the program unmaps a part") < 0)
 		result = -1;
 	else
@@ -203,11 +204,13 @@ static int advise_library(void *addr, size_t len, int advice)
 {
 	static const int ignored[] = { MADV_DONTDUMP, MADV_DODUMP, MADV_DOFORK, MADV_KEEPONFORK,
 				       MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_MERGEABLE,
-				       MADV_UNMERGEABLE, MADV_COLD, MADV_PAGEOUT,
-				       MADV_POPULATE_READ, MADV_POPULATE_WRITE };
+				       MADV_UNMERGEABLE, MADV_COLD, MADV_PAGEOUT };
 
 	if (advice >= MADV_NORMAL && advice <= MADV_DONTNEED)
 		return umadvise(addr, len, advice);
+	/* Loads as much as the budget has room for. */
+	if (advice == MADV_POPULATE_READ || advice == MADV_POPULATE_WRITE)
+		return umadvise(addr, len, UMMAP_ADV_WILLNEED);
 	for (size_t i = 0; i < sizeof(ignored) / sizeof(*ignored); i++) {
 		if (advice == ignored[i])
 			return 0;
@@ -303,23 +306,4 @@ int take_mlock2(const void *addr, size_t len, unsigned flags)
 int take_munlock(const void *addr, size_t len)
 {
 	return lock_parts(addr, len, UNLOCK);
-}
-
-/* The library does not report the pages that are in memory, so all pages of a region are. */
-int take_mincore(void *addr, size_t len, unsigned char *vec)
-{
-	const struct region *r;
-	bool is_whole;
-
-	if (!is_page(addr))
-		return kernel_mincore(addr, len, vec);
-	list_lock_read();
-	r = list_find(addr, len);
-	is_whole = heap_left(addr) >= len || (r && (char *)addr >= r->addr &&
-					      (char *)addr + len <= r->addr + r->library_len);
-	list_unlock();
-	if (!is_whole)
-		return kernel_mincore(addr, len, vec);
-	memset(vec, 1, round_to_pages(len) / page_bytes());
-	return 0;
 }

@@ -6,6 +6,7 @@
 #include "umrun/heap.h"
 #include "umrun/list.h"
 #include "umrun/next_calls.h"
+#include "umrun/region.h"
 
 #include <ummap.h>
 
@@ -18,12 +19,12 @@ bool is_in_library(const void *buf, size_t len)
 
 bool is_held(const void *buf, size_t len)
 {
-	return !region_kernel_can_access && is_in_library(buf, len);
+	return (!region_kernel_can_access || region_private_count) && is_in_library(buf, len);
 }
 
 bool has_held_part(const struct iovec *iov, size_t count)
 {
-	for (size_t i = 0; i < count && region_count && !region_kernel_can_access; i++) {
+	for (size_t i = 0; i < count && region_count; i++) {
 		if (is_held(iov[i].iov_base, iov[i].iov_len))
 			return true;
 	}
@@ -66,6 +67,8 @@ static void pin_memory(struct pins *pins, char *buf, size_t len, int prot)
 	int error = errno;
 	size_t left = heap_left(buf);
 
+	if (prot & PROT_WRITE)
+		region_begin_stores(buf, len);
 	if (left)
 		pin_part(pins, buf, len < left ? len : left, prot);
 	else

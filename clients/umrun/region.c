@@ -6,9 +6,13 @@
  * regions are handed to the kernel for good. A writable region is also handed to the kernel when
  * the file is written by write(2), and before a fork. A child gets kernel mappings in place of the
  * other regions, at the same addresses.
+ *
+ * A private region, to which the program may store but whose stores stay out of the file, is
+ * read-only for the library. The first store hands it to the kernel.
  */
 #include "umrun/region.h"
 
+#include "umrun/announce.h"
 #include "umrun/choice.h"
 #include "umrun/config.h"
 #include "umrun/descriptors.h"
@@ -23,6 +27,8 @@
 #define MAX_PIN_RETRIES 1000
 #define PIN_RETRY_SLEEP_US 1000
 
+/* Reason for handing a private region back. */
+static const char stores_privately[] = "the program stores to a private mapping";
 /* Whether the kernel has had file mappings that mprotect(2) can make writable. */
 static bool may_become_writable;
 
@@ -37,6 +43,7 @@ static int open_region(const char *uri, struct ummap_attr *attr, void *region)
 		       r->is_writable ? PROT_READ | PROT_WRITE : PROT_READ, attr, &base) < 0)
 		return -1;
 	r->addr = base;
+	r->is_copy = config.node_cache || attr->flags & UMMAP_NODE;
 	return 0;
 }
 
@@ -59,6 +66,8 @@ static void free_region(struct region *r)
 	if (r->has_zero_page)
 		kernel_munmap(r->addr + r->len, page_bytes());
 	close_unless_locked(r->fd);
+	if (r->announced >= 0)
+		close(r->announced);
 	if (r->lease)
 		lease_drop(r->lease);
 	free(r);
@@ -72,6 +81,8 @@ static bool open_and_map(struct region *r, int fd)
 	attr.after = r->len - r->library_len + page_bytes();
 	/* A mapping of the kernel also raises SIGBUS if the file system is full. */
 	attr.on_full = UMMAP_FULL_SIGBUS;
+	if (config.announces && !r->is_writable && announce_region(r))
+		attr.flags = UMMAP_NODE;
 	if (open_file(open_region, r->fd, r->lease && r->shares_writes, &attr, r) < 0)
 		return report_left(fd, LEFT_FAILED, umerrormsg());
 	if (map_tail(r))
@@ -109,6 +120,7 @@ static struct region *make_region(size_t len, int prot, int flags, int fd, off_t
 	struct file_id file;
 	struct stat st;
 	size_t whole = round_to_pages(len), library_len;
+	bool is_shared = (flags & MAP_TYPE) != MAP_PRIVATE;
 
 	if (whole < len || off < 0 || off % (off_t)page_bytes() || !file_of(fd, &file) ||
 	    fstat(fd, &st) < 0)
@@ -122,7 +134,9 @@ static struct region *make_region(size_t len, int prot, int flags, int fd, off_t
 		return NULL;
 	*r = (struct region){ .len = whole, .library_len = library_len, .prot = prot,
 			      .flags = flags & ~MAP_POPULATE, .off = off, .file = file,
-			      .is_writable = prot & PROT_WRITE,
+			      .is_writable = prot & PROT_WRITE && is_shared,
+			      .is_private = prot & PROT_WRITE && !is_shared, .last = whole,
+			      .announced = -1,
 			      .shares_writes = is_open_for_writing(fd) };
 	return take_file(r, fd) ? r : NULL;
 }
@@ -135,6 +149,8 @@ void *region_map(size_t len, int prot, int flags, int fd, off_t off)
 	if (r) {
 		list_insert(r);
 		report_taken(r->library_len);
+		if (flags & MAP_POPULATE)
+			umadvise(r->addr, r->library_len, UMMAP_ADV_WILLNEED);
 	}
 	errno = error;
 	return r ? r->addr : NULL;
@@ -229,6 +245,15 @@ static int replace_region(const struct region *r, void *place)
 	return 0;
 }
 
+/* The kernel maps all of the region: unmaps what the program has unmapped. */
+static void unmap_ends(const struct region *r)
+{
+	if (r->first)
+		kernel_munmap(r->addr, r->first);
+	if (r->last < r->len)
+		kernel_munmap(r->addr + r->last, r->len - r->last);
+}
+
 static int hand_back(struct region *r, const char *reason)
 {
 	char *place;
@@ -245,11 +270,67 @@ static int hand_back(struct region *r, const char *reason)
 		errno = error;
 		return -1;
 	}
+	unmap_ends(r);
 	report_handed_back(r->fd, reason, r->lease && lease_is_broken(r->lease));
 	may_become_writable |= !r->is_writable;
 	list_remove(r);
 	free_region(r);
 	return 0;
+}
+
+/* The library keeps the addresses of an end that the program unmaps, without memory. */
+int region_unmap_part(struct region *r, const char *addr, size_t len)
+{
+	size_t first = addr > r->addr ? (size_t)(addr - r->addr) : 0;
+	size_t end = (size_t)(addr - r->addr) + len;
+
+	end = end < r->len ? end : r->len;
+	if (first <= r->first && end >= r->last)
+		return region_unmap(r);
+	if (first > r->first && end < r->last)
+		return hand_back(r, "the program unmaps a part") < 0 ? -1 :
+		       kernel_munmap((char *)addr, len);
+	if (first < r->library_len &&
+	    umadvise(r->addr + first, (end < r->library_len ? end : r->library_len) - first,
+		     UMMAP_ADV_DONTNEED) < 0)
+		return -1;
+	if (first <= r->first)
+		r->first = end > r->first ? end : r->first;
+	else
+		r->last = first < r->last ? first : r->last;
+	return 0;
+}
+
+/* Called in a signal handler, which has interrupted no code of umrun. A thread that comes second
+ * finds no region: it tries again, too. */
+static int replace_private(void *addr)
+{
+	struct region *r;
+	int try_again;
+
+	list_lock_write();
+	r = list_find(addr, 1);
+	try_again = r ? r->is_private && hand_back(r, stores_privately) == 0 : !ummapped(addr, 1);
+	list_unlock();
+	return try_again;
+}
+
+void region_begin(void)
+{
+	umonstore(replace_private);
+}
+
+void region_begin_stores(const void *addr, size_t len)
+{
+	const struct region *r;
+
+	if (!region_private_count)
+		return;
+	list_lock_write();
+	r = list_find(addr, len);
+	if (r && r->is_private)
+		region_hand_back_range(addr, len, stores_privately);
+	list_unlock();
 }
 
 int region_hand_back_range(const void *addr, size_t len, const char *reason)
@@ -313,8 +394,11 @@ void region_begin_child(void)
 		if (kernel_mmap(r->addr, r->library_len, r->prot, r->flags | MAP_FIXED, r->fd,
 				r->off) == MAP_FAILED)
 			abort();
+		unmap_ends(r);
 		list_remove(r);
 		close(r->fd);
+		if (r->announced >= 0)
+			close(r->announced);
 		free(r);
 	}
 	lease_forget_all();

@@ -10,6 +10,13 @@
 void *region_map(size_t len, int prot, int flags, int fd, off_t off);
 /* Ends a region as munmap(2) does: its stores are in the file. */
 int region_unmap(struct region *r);
+/* Likewise for the part of a region in [addr, addr + len), which begins and ends in the region. */
+int region_unmap_part(struct region *r, const char *addr, size_t len);
+/* Called once, at the beginning. */
+void region_begin(void);
+/* Called without the lock before the kernel stores to a range: hands private regions there to the
+ * kernel. */
+void region_begin_stores(const void *addr, size_t len);
 /* Called before the kernel maps a file: hands the file's regions to the kernel if this mapping or
  * one of them is writable. Returns 0, or -1 with errno. */
 int region_note_kernel_mapping(int prot, int flags, int fd);

@@ -14,7 +14,6 @@
 	LEFT(LEFT_NAME, "the name of the file does not match --only") \
 	LEFT(LEFT_IN_MEMORY, "the file is in memory") \
 	LEFT(LEFT_ACCESS, "the descriptor does not allow the access") \
-	LEFT(LEFT_PRIVATE, "the mapping is private and writable") \
 	LEFT(LEFT_MAPPED, "the program has another mapping of the file, and one of the two is " \
 	     "writable") \
 	LEFT(LEFT_FAILED, "the library cannot map the file") \

@@ -141,7 +141,7 @@ ssize_t take_vmsplice(int fd, const struct iovec *iov, size_t count, unsigned fl
 
 static bool has_held(const struct msghdr *msg)
 {
-	if (!region_count || region_kernel_can_access || msg->msg_iovlen > IOV_MAX)
+	if (!region_count || msg->msg_iovlen > IOV_MAX)
 		return false;
 	return has_held_part(msg->msg_iov, msg->msg_iovlen) || is_held(msg->msg_iov, 1) ||
 	       is_held(msg->msg_name, msg->msg_namelen) ||
@@ -199,7 +199,7 @@ static bool has_held_message(const void *caller, const struct mmsghdr *all, unsi
 {
 	bool held = is_held(all, count * sizeof(*all));
 
-	for (unsigned i = 0; i < count && !held && region_count && !region_kernel_can_access; i++)
+	for (unsigned i = 0; i < count && !held && region_count; i++)
 		held = has_held(&all[i].msg_hdr);
 	return held && !next_is_library(caller);
 }

@@ -87,9 +87,13 @@ static uint64_t ack_sum(const struct overlay *o, const struct overlay_ack *ack)
 struct overlay_record overlay_make_record(const struct overlay *o, uint32_t slot, uint64_t commit)
 {
 	const struct overlay_slot *s = overlay_slot(o, slot);
-	struct overlay_record r = { .block = s->block, .commit = commit, .slot = slot };
+	/* A slot of the policy cache has its block before the first part is there, when the store
+	 * may still end before the block. */
+	bool is_empty = s->block == OVERLAY_EMPTY || (overlay_is_cache(o) && !s->valid);
+	struct overlay_record r = { .block = is_empty ? OVERLAY_EMPTY : s->block,
+				    .commit = commit, .slot = slot };
 
-	if (s->block != OVERLAY_EMPTY && overlay_is_cache(o)) {
+	if (!is_empty && overlay_is_cache(o)) {
 		r.valid[0] = s->valid;
 		r.flags = s->flags & SLOT_DOUBTFUL ? OVERLAY_DOUBTFUL :
 			  s->flags & SLOT_CLEAN ? 0 : OVERLAY_DIRTY;
@@ -97,7 +101,7 @@ struct overlay_record overlay_make_record(const struct overlay *o, uint32_t slot
 			r.flags |= OVERLAY_SUMMED;
 			r.data = s->data;
 		}
-	} else if (s->block != OVERLAY_EMPTY) {
+	} else if (!is_empty) {
 		r.valid[0] = r.valid[1] = UINT64_MAX;
 		r.data = s->data;
 		r.flags = OVERLAY_SUMMED | OVERLAY_DIRTY;

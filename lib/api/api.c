@@ -998,6 +998,13 @@ int umonerror(void (*fn)(void *addr, int error))
 	return 0;
 }
 
+int umonstore(int (*fn)(void *addr))
+{
+	fail_clear();
+	fault_onstore(fn);
+	return 0;
+}
+
 const char *umerrormsg(void)
 {
 	return fail_message();

@@ -13,8 +13,8 @@
 #include "common/fd_path.h"
 #include "common/try_lock.h"
 #include "common/process.h"
+#include "common/shm_files.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FOLDER "/dev/shm"
 #define TRY_REMOVE ". Try to have it removed, or another group (UMMAP_GROUP)"
 /* Bounds on the wait for a process that removes the file. Removal takes less than a millisecond,
  * unless the process is stopped meanwhile. */
@@ -40,7 +39,7 @@ static const struct registry_head head = {
 /* The name contains the namespace, because process IDs of other namespaces have no meaning here. */
 void registry_path(const char *group, char path[REGISTRY_PATH_LEN])
 {
-	snprintf(path, REGISTRY_PATH_LEN, FOLDER "/ummap-%u-%llu%s%s", (unsigned)geteuid(),
+	snprintf(path, REGISTRY_PATH_LEN, SHM_FOLDER "/ummap-%u-%llu%s%s", (unsigned)geteuid(),
 		 (unsigned long long)process_namespace(), group ? "-" : "", group ? group : "");
 }
 
@@ -118,9 +117,9 @@ int registry_create(const char *path)
 		return fail(ENOTSUP, "cannot create '%s': its size, %zu bytes, exceeds "
 			    "RLIMIT_FSIZE (ulimit -f). Try a larger limit", path,
 			    sizeof(struct registry));
-	fd = open(FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	fd = open(SHM_FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return fail(ENOTSUP, "cannot create a file in " FOLDER ": %s", strerror(errno));
+		return fail(ENOTSUP, "cannot create a file in " SHM_FOLDER ": %s", strerror(errno));
 	err = fill_file(fd);
 	fd_path(self, fd);
 	if (!err && linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
@@ -167,25 +166,15 @@ void registry_remove(const char *path)
 	close(fd);
 }
 
+/* Removes registries of all groups of this user, but not those of a user whose number has this
+ * user's number as a prefix. */
 void registry_sweep(void)
 {
-	char begin[REGISTRY_PATH_LEN], path[REGISTRY_PATH_LEN];
-	const struct dirent *entry;
-	DIR *folder = opendir(FOLDER);
-	size_t len;
+	char begin[REGISTRY_PATH_LEN], named[REGISTRY_PATH_LEN];
 
 	registry_path(NULL, begin);
-	len = strlen(begin);
-	while (folder && (entry = readdir(folder))) {
-		int n = snprintf(path, sizeof(path), FOLDER "/%s", entry->d_name);
-
-		/* Registries of all groups of this user, but not those of a user whose number has
-		 * this user's number as a prefix. */
-		if (n < (int)sizeof(path) && strncmp(path, begin, len) == 0 &&
-		    (!path[len] || path[len] == '-'))
-			registry_remove(path);
-	}
-	if (folder)
-		closedir(folder);
+	registry_path("", named);
+	registry_remove(begin);
+	shm_each_file(named, registry_remove);
 	fail_clear();
 }

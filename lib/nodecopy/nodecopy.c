@@ -10,9 +10,9 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "common/process.h"
+#include "common/shm_files.h"
 #include "common/try_lock.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,8 +22,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define FOLDER "/dev/shm"
-#define MAGIC 0x32797063646e6d75ull /* "umndcpy2" */
+#define MAGIC 0x33797063646e6d75ull /* "umndcpy3" */
 #define HOLDER_BITS 10
 /* Joining and leaving take less than a millisecond, unless a process is stopped meanwhile. */
 #define LOCK_TRIES 5000
@@ -39,17 +38,16 @@ struct holder {
 
 struct directory {
 	uint64_t magic;
+	uint64_t pids;                 /* PID namespace of the holders */
 	uint64_t device, file;         /* identity of the memory */
 	struct holder holders[NODECOPY_HOLDERS];
 };
 
 /* ---- The file of holders ---- */
 
-/* The user and the PID namespace, by whose numbers holders are found. */
 static void begin_path(char path[NODECOPY_PATH_LEN])
 {
-	snprintf(path, NODECOPY_PATH_LEN, FOLDER "/ummapcopy-%u-%llu-", (unsigned)geteuid(),
-		 (unsigned long long)process_namespace());
+	snprintf(path, NODECOPY_PATH_LEN, SHM_FOLDER "/ummapcopy-%u-", (unsigned)geteuid());
 }
 
 static void make_path(char path[NODECOPY_PATH_LEN], const char *key)
@@ -124,7 +122,7 @@ static int map_file(struct nodecopy *c)
 	if (st.st_size != sizeof(struct directory) &&
 	    (ftruncate(c->control, 0) < 0 ||
 	     fallocate(c->control, 0, 0, sizeof(struct directory)) < 0))
-		return fail(errno, "cannot make '%s': %s. Try to make room in " FOLDER, c->path,
+		return fail(errno, "cannot make '%s': %s. Try to make room in " SHM_FOLDER, c->path,
 			    strerror(errno));
 	p = sys_map(sizeof(struct directory), PROT_READ | PROT_WRITE, MAP_SHARED, c->control, 0);
 	if (p == MAP_FAILED)
@@ -200,8 +198,7 @@ void nodecopy_give(struct nodecopy *c, size_t bytes)
 	for (unsigned k = 0; k < NODECOPY_HOLDERS; k++)
 		sum += is_holder(c, k) ? c->directory->holders[k].given : 0;
 	slots = sum / t->seg_size;
-	slots = slots < NODECOPY_MIN_SLOTS ? NODECOPY_MIN_SLOTS : slots;
-	t->limit = slots < t->slots ? slots : t->slots;
+	nodecopy_set_limit(t, slots < NODECOPY_MIN_SLOTS ? NODECOPY_MIN_SLOTS : slots);
 }
 
 size_t nodecopy_bytes(const struct nodecopy *c)
@@ -251,6 +248,7 @@ static int make_memory(struct nodecopy *c, uint64_t segments, size_t seg_size, u
 		return -errno;
 	c->directory->device = st.st_dev;
 	c->directory->file = st.st_ino;
+	c->directory->pids = process_namespace();
 	c->directory->magic = MAGIC;
 	return 0;
 }
@@ -286,8 +284,13 @@ static int find_memory(struct nodecopy *c, uint64_t segments, size_t seg_size)
 	for (unsigned k = 0; k < NODECOPY_HOLDERS && !found; k++) {
 		const struct holder *h = &c->directory->holders[k];
 
-		if (h->pid && is_held(c->control, k, 1))
-			found = open_memory(c, h);
+		if (!h->pid || !is_held(c->control, k, 1))
+			continue;
+		if (c->directory->pids != process_namespace())
+			return fail(EXDEV, "cannot join the node copy '%s': it belongs to "
+				    "processes of another PID namespace (container). Try to start "
+				    "all processes in one, or not to use UMMAP_NODE", c->path);
+		found = open_memory(c, h);
 	}
 	if (found <= 0)
 		return found;
@@ -312,30 +315,26 @@ static void drop(const struct nodecopy_view *view, uint64_t segment)
 
 /* ---- Joining and leaving ---- */
 
-/* Removes files that killed processes have left. */
-static void sweep(void)
+/* Removes a file of holders that killed processes have left. */
+static void remove_unheld(const char *path)
 {
-	char begin[NODECOPY_PATH_LEN], path[NODECOPY_PATH_LEN];
-	const struct dirent *entry;
-	DIR *folder = opendir(FOLDER);
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+
+	if (fd < 0)
+		return;
+	/* With this lock, no process joins. */
+	if (try_lock_file(fd, LOCK_EX) == 0 && file_has_name(fd, AT_FDCWD, path) &&
+	    !is_held(fd, 0, NODECOPY_HOLDERS))
+		unlink(path);
+	close(fd);
+}
+
+void nodecopy_sweep(void)
+{
+	char begin[NODECOPY_PATH_LEN];
 
 	begin_path(begin);
-	while (folder && (entry = readdir(folder))) {
-		int n = snprintf(path, sizeof(path), FOLDER "/%s", entry->d_name), fd;
-
-		if (n >= (int)sizeof(path) || strncmp(path, begin, strlen(begin)) != 0)
-			continue;
-		fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-		if (fd < 0)
-			continue;
-		/* With this lock, no process joins. */
-		if (try_lock_file(fd, LOCK_EX) == 0 && file_has_name(fd, AT_FDCWD, path) &&
-		    !is_held(fd, 0, NODECOPY_HOLDERS))
-			unlink(path);
-		close(fd);
-	}
-	if (folder)
-		closedir(folder);
+	shm_each_file(begin, remove_unheld);
 }
 
 static void let_go(struct nodecopy *c)
@@ -354,7 +353,7 @@ int nodecopy_join(struct nodecopy *c, const char *key, uint64_t segments, size_t
 	uint64_t slots = most / seg_size;
 	int err;
 
-	sweep();
+	nodecopy_sweep();
 	*c = (struct nodecopy){ .view = { .lives = lives, .drop = drop }, .control = -1,
 				.memory = -1 };
 	make_path(c->path, key);

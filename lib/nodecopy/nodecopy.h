@@ -3,8 +3,8 @@
  * Finding and joining a node copy (table.h). A file in /dev/shm, named after the key of the store,
  * has the holders: the processes that map the copy, each with a descriptor of its memory. The
  * memory itself has no name: another process opens it through /proc, and the kernel frees it with
- * the last holder, however that process ends. Only processes of one user, one PID namespace and one
- * memory group find one another.
+ * the last holder, however that process ends. Only processes of one user and one memory group find
+ * one another, and all holders are in one PID namespace, by whose numbers they find the memory.
  */
 #ifndef NODECOPY_H
 #define NODECOPY_H
@@ -32,7 +32,7 @@ struct nodecopy {
  * seg_size  bytes of each
  * most      bytes that the copy may ever have in memory, if this process begins it
  *
- * Returns 0, or -errno with a sentence.
+ * Returns 0, or -errno with a sentence. -EXDEV: processes of another PID namespace have the copy.
  */
 int nodecopy_join(struct nodecopy *copy, const char *key, uint64_t segments, size_t seg_size,
 		  size_t most);
@@ -44,6 +44,8 @@ size_t nodecopy_bytes(const struct nodecopy *copy);
 void nodecopy_give(struct nodecopy *copy, size_t bytes);
 /* Leaves a copy; the last holder removes the file. The memory must not be mapped any more. */
 void nodecopy_leave(struct nodecopy *copy);
+/* Removes the files of copies whose holders were all killed. */
+void nodecopy_sweep(void);
 /* In a forked child: closes the descriptors, which belong to the parent's holder. */
 void nodecopy_forget(struct nodecopy *copy);
 

@@ -250,6 +250,24 @@ static uint32_t take_slot(const struct nodecopy_view *v, uint64_t segment)
 	return slot == NO_SLOT ? take_slot_of(v, segment, slots) : slot;
 }
 
+/* The hand goes on at the first slot that becomes usable if that is free, because the others may
+ * have segments. It only moves forward, because stamps are made of it. */
+void nodecopy_set_limit(struct nodecopy_table *t, uint64_t slots)
+{
+	uint64_t before = t->limit, hand = t->hand;
+
+	t->limit = slots = slots < t->slots ? slots : t->slots;
+	if (slots > before && *slot_at(t, before) == 0)
+		change(&t->hand, hand, hand + (before + slots - hand % slots) % slots);
+}
+
+bool nodecopy_is_full(struct nodecopy_table *t)
+{
+	uint64_t limit = t->limit;
+
+	return limit > 0 && limit < t->slots && *slot_at(t, t->hand % limit) != 0;
+}
+
 void nodecopy_trim(const struct nodecopy_view *v)
 {
 	for (uint64_t k = v->table->limit; k < v->table->slots; k++) {
@@ -322,7 +340,7 @@ enum nodecopy_claim nodecopy_claim(const struct nodecopy_view *v, uint64_t segme
 	}
 }
 
-void nodecopy_done(const struct nodecopy_view *v, uint64_t segment, bool loaded)
+static void end_claim(const struct nodecopy_view *v, uint64_t segment, bool loaded)
 {
 	struct nodecopy_table *t = v->table;
 	_Atomic uint64_t *word = word_at(t, segment);
@@ -339,7 +357,13 @@ void nodecopy_done(const struct nodecopy_view *v, uint64_t segment, bool loaded)
 		*word = make_word(ABSENT, 0, 0, 0);
 		*slot_at(t, slot) = 0;
 	}
-	tell_others(t);
+}
+
+void nodecopy_done(const struct nodecopy_view *v, uint64_t segment, size_t n, bool loaded)
+{
+	for (uint64_t end = segment + n; segment < end; segment++)
+		end_claim(v, segment, loaded);
+	tell_others(v->table);
 }
 
 bool nodecopy_has(const struct nodecopy_table *t, uint64_t segment)

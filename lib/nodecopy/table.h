@@ -95,8 +95,9 @@ enum nodecopy_claim {
 
 /* Claims a segment for loading, and takes a slot for it. wait: whether to wait for others. */
 enum nodecopy_claim nodecopy_claim(const struct nodecopy_view *view, uint64_t segment, bool wait);
-/* Ends a claim: all pages are filled, or, if not `loaded`, the segment is absent again. */
-void nodecopy_done(const struct nodecopy_view *view, uint64_t segment, bool loaded);
+/* Ends the claims of n segments: all pages are filled, or, if not `loaded`, the segments are absent
+ * again. */
+void nodecopy_done(const struct nodecopy_view *view, uint64_t segment, size_t n, bool loaded);
 /* Whether the copy has the segment, or another process works on it. */
 bool nodecopy_has(const struct nodecopy_table *table, uint64_t segment);
 /* Pins a segment, once for each view: it is not evicted if nodecopy_keeps is true afterwards, until
@@ -105,6 +106,10 @@ bool nodecopy_has(const struct nodecopy_table *table, uint64_t segment);
 bool nodecopy_pin(const struct nodecopy_view *view, uint64_t segment);
 bool nodecopy_keeps(const struct nodecopy_view *view, uint64_t segment);
 void nodecopy_unpin(const struct nodecopy_view *view, uint64_t segment);
+/* Sets the number of slots that may be used. */
+void nodecopy_set_limit(struct nodecopy_table *table, uint64_t slots);
+/* Whether the next load evicts a segment, though a larger limit would leave it in memory. */
+bool nodecopy_is_full(struct nodecopy_table *table);
 /* Evicts segments from slots that the limit excludes. */
 void nodecopy_trim(const struct nodecopy_view *view);
 /* The number of segments that the copy has now. */

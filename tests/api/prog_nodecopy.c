@@ -19,6 +19,7 @@
 #define SIZE (256 * SEG + 100)
 #define BUDGET (64 * SEG)
 #define PROCESSES 4
+#define MAX_KILLED 6
 #define TABLE_BYTES (16 * KIB) /* the table of the copy */
 #define SEED 7
 
@@ -237,6 +238,16 @@ static void test_write_in_progress(void)
 
 /* ---- Refusals ---- */
 
+static int try_size(size_t size)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	attr.seg_size = SEG;
+	attr.flags = UMMAP_NODE;
+	return ummap_open(path, size, 0, PROT_READ, &attr, &addr);
+}
+
 static int try_open(const char *uri, int prot, unsigned flags, int engine)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -300,6 +311,43 @@ static void test_prefetch(void)
 	check_bytes(addr, SIZE, 0, SEED);
 	check(stat_of(addr).resident_bytes <= BUDGET);
 	check(umunmap(addr, 0) == 0);
+}
+
+static void prefetch_all(void *arg)
+{
+	bool is_reader = *(bool *)arg;
+	uint8_t *addr;
+
+	set_env("UMMAP_MEM_LIMIT", "16M");
+	set_env("UMMAP_MEMCONFIG", "dynamic");
+	addr = map_path(path, SIZE, 0);
+	report->done++;
+	await(2);
+	while (is_reader && stat_of(addr).resident_bytes < SIZE) {
+		check(umprefetch(&(struct iovec){ addr, SIZE }, 1) == 0);
+		pause_ms(10);
+	}
+	report->done++;
+	await(4);
+	check_bytes(addr, SIZE, 0, SEED);
+	check(is_reader || stat_of(addr).read_bytes == 0);
+	report->done++;
+	await(6);
+	check(umunmap(addr, 0) == 0);
+}
+
+/* Processes that use little memory have small budgets, which grow for a list of segments. */
+static void test_prefetch_growth(void)
+{
+	bool is_reader = true;
+	pid_t other, reader;
+
+	memset(report, 0, sizeof(*report));
+	reader = start_child(prefetch_all, &is_reader);
+	is_reader = false;
+	other = start_child(prefetch_all, &is_reader);
+	check_exits(wait_child(reader), 0);
+	check_exits(wait_child(other), 0);
 }
 
 /* The kernel reads pinned segments. */
@@ -472,6 +520,33 @@ static void test_fork(void)
 	check_killed(wait_child(child), SIGKILL);
 }
 
+/* ---- Exec ---- */
+
+static void map_and_execute(void *arg)
+{
+	(void)arg;
+	map_path(path, SIZE, BUDGET);
+	report->done++;
+	execl("/bin/sleep", "sleep", "1000", NULL);
+}
+
+/* A program that replaces this one keeps nothing of the copy. */
+static void test_exec(void)
+{
+	pid_t child;
+
+	memset(report, 0, sizeof(*report));
+	child = start_child(map_and_execute, NULL);
+	await(1);
+	while (count_files() != 0) {
+		uint8_t *addr = map_path(path, BUDGET, BUDGET);
+
+		check(umunmap(addr, 0) == 0);
+	}
+	check(kill(child, SIGKILL) == 0);
+	check_killed(wait_child(child), SIGKILL);
+}
+
 /* ---- Borders: users, namespaces, a full /dev/shm ---- */
 
 /* Reads the file into a copy of its own. */
@@ -491,6 +566,7 @@ static void read_as_nobody(void *arg)
 	read_alone();
 }
 
+/* Another container's copy cannot be joined, but those of this one can. */
 static void read_in_container(void *arg)
 {
 	pid_t child;
@@ -500,7 +576,13 @@ static void read_in_container(void *arg)
 	child = fork();
 	check(child >= 0);
 	if (child == 0) {
-		read_alone();
+		uint8_t *addr;
+
+		check_fails(try_size(BUDGET), EXDEV);
+		check(strstr(umerrormsg(), "namespace"), "%s", umerrormsg());
+		addr = map_path(path, 2 * BUDGET, BUDGET);
+		check_bytes(addr, 2 * BUDGET, 0, SEED);
+		check(umunmap(addr, 0) == 0);
 		_exit(0);
 	}
 	check_exits(wait_child(child), 0);
@@ -623,19 +705,24 @@ static void read_at_random(void *arg)
 	}
 }
 
+static void kill_child(pid_t child)
+{
+	check(kill(child, SIGKILL) == 0);
+	check_killed(wait_child(child), SIGKILL);
+}
+
 static void kill_at_random(unsigned rounds, uint64_t random)
 {
-	pid_t children[PROCESSES] = { 0 };
+	pid_t children[MAX_KILLED] = { 0 };
 	uint64_t seed = random;
 	uint8_t *addr;
 
 	for (unsigned i = 0; i < rounds; i++) {
-		unsigned k = i % PROCESSES;
+		/* From 2 to 6 processes, one more after each part of the rounds. */
+		unsigned k = i % (2 + i * (MAX_KILLED - 1) / rounds);
 
-		if (children[k]) {
-			check(kill(children[k], SIGKILL) == 0);
-			check_killed(wait_child(children[k]), SIGKILL);
-		}
+		if (children[k])
+			kill_child(children[k]);
 		seed = next_random(&random);
 		children[k] = start_child(read_at_random, &seed);
 		/* Some are killed while they join. */
@@ -647,10 +734,8 @@ static void kill_at_random(unsigned rounds, uint64_t random)
 	addr = map_path(path, SIZE, BUDGET);
 	check_bytes(addr, SIZE, 0, SEED);
 	check(stat_of(addr).resident_bytes <= BUDGET);
-	for (unsigned k = 0; k < PROCESSES; k++) {
-		check(kill(children[k], SIGKILL) == 0);
-		check_killed(wait_child(children[k]), SIGKILL);
-	}
+	for (unsigned k = 0; k < MAX_KILLED; k++)
+		kill_child(children[k]);
 	check_bytes(addr, SIZE, 0, SEED);
 	check(umunmap(addr, 0) == 0);
 	check(count_files() == 0);
@@ -678,6 +763,7 @@ int main(int argc, char **argv)
 	/* These set variables, which the library reads once. */
 	test_setting();
 	test_limit();
+	test_prefetch_growth();
 	test_full_shm();
 	test_small();
 	test_in_order();
@@ -685,6 +771,7 @@ int main(int argc, char **argv)
 	test_write_in_progress();
 	test_refusals();
 	test_fork();
+	test_exec();
 	test_borders();
 	test_prefetch();
 	test_pins();

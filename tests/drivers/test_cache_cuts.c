@@ -478,6 +478,32 @@ Test(cache_cuts, bytes_behind_the_end)
 	end_workload();
 }
 
+/* A commit finds a slot for a block behind the end, whose bytes come after it: the near file is
+ * whole, has all that was written before, and has no such block. */
+Test(cache_cuts, block_behind_the_end)
+{
+	static uint8_t bytes[4096], got[4096];
+	struct power_replay replay;
+
+	cuts_begin();
+	begin_store("back");
+	fill(bytes, sizeof(bytes), 0, 5);
+	check(beside.driver.write(beside.cache, bytes, sizeof(bytes), 0) == 0);
+	power_after_write = flush_within;
+	check(beside.driver.write(beside.cache, bytes, sizeof(bytes), START / 4096 * 4096 + 8192) ==
+	      0 && !power_after_write);
+	close_store(&beside);
+	power_replay_begin(&replay, &world.record);
+	power_cut(&replay, cut_here, 1);
+	power_replay_end(&replay);
+	open_store(&beside, "back");
+	check(beside.geom.size == START);
+	check(beside.driver.read(beside.cache, got, sizeof(got), 0) == 0 &&
+	      memcmp(got, bytes, sizeof(got)) == 0);
+	close_store(&beside);
+	end_workload();
+}
+
 static const uint8_t *some_bytes(uint64_t seed_of)
 {
 	static uint8_t bytes[8192];

@@ -145,7 +145,7 @@ static void test_info(void)
 	expect("UMMAP_MEM_LIMIT=64M ./ummap info --json 2> /dev/null | python3 -c 'import json, "
 	       "sys; i = json.load(sys.stdin); "
 	       "print(i[\"drivers and filters\"][\"posix\"], len(i))'",
-	       0, "works 9");
+	       0, "works 10");
 	/* A wrong setting is reported, and the output is complete. */
 	expect("UMMAP_SEG_SIZE=3 ./ummap info", 1,
 	       "ummap info: cannot try drivers and engines: UMMAP_SEG_SIZE is \"3\"");

@@ -8,6 +8,8 @@
  */
 #include "node.h"
 
+#include <glob.h>
+
 #define ROOM (1 << 20)
 
 static char text[ROOM];
@@ -271,8 +273,6 @@ static void test_names(void)
 	node_end(c);
 }
 
-/* ---- Damaged tables ---- */
-
 /* ---- Node copies ---- */
 
 #define COPY_SIZE (16 * NODE_SEG)
@@ -289,7 +289,21 @@ static void map_copy(void *uri)
 	pause();
 }
 
-/* Each process of a copy shows a half of it. */
+/* Whether /dev/shm has the file of a copy of this test. */
+static bool has_copy_file(void)
+{
+	char pattern[128];
+	glob_t found;
+	bool has;
+
+	snprintf(pattern, sizeof(pattern), "/dev/shm/ummapcopy-%u-*-%s", (unsigned)geteuid(),
+		 getenv("UMMAP_GROUP"));
+	has = glob(pattern, 0, NULL, &found) == 0;
+	globfree(&found);
+	return has;
+}
+
+/* Each process of a copy shows a half of it. umtop removes what killed processes leave. */
 static void test_copies(void)
 {
 	char path[320], uri[400];
@@ -310,7 +324,11 @@ static void test_copies(void)
 		check(kill(children[i], SIGKILL) == 0);
 		check_killed(wait_child(children[i]), SIGKILL);
 	}
+	check(has_copy_file());
+	check(run("-1") == 0 && !has_copy_file());
 }
+
+/* ---- Damaged tables ---- */
 
 static void test_damaged_tables(uint64_t seed)
 {

@@ -321,6 +321,110 @@ static void becomes_private(void)
 	close(fd);
 }
 
+static uint8_t *map_privately(void)
+{
+	int fd = open_data(O_RDONLY);
+	void *m = mmap(NULL, SIZE, READ_WRITE, MAP_PRIVATE | MAP_POPULATE, fd, 0);
+
+	check(m != MAP_FAILED);
+	close(fd);
+	return m;
+}
+
+static void *store_quarter(void *at)
+{
+	fill(at, 4 * MIB, 0, NEW);
+	return NULL;
+}
+
+/* Threads store to a private mapping, at the same time: no store is lost, and none reaches the
+ * file. A child has the stores, and its own stay with it. */
+static void stores_privately(void)
+{
+	uint8_t *m = map_privately();
+	pthread_t thread[4];
+	int fd = open_data(O_RDONLY);
+	pid_t child;
+
+	check_bytes(m, SIZE, 0, OLD);
+	for (int i = 0; i < 4; i++)
+		check(pthread_create(&thread[i], NULL, store_quarter, m + i * 4 * MIB) == 0);
+	for (int i = 0; i < 4; i++)
+		check(pthread_join(thread[i], NULL) == 0);
+	for (int i = 0; i < 4; i++)
+		check_bytes(m + i * 4 * MIB, 4 * MIB, 0, NEW);
+	child = fork();
+	if (child == 0) {
+		check_bytes(m, 4 * MIB, 0, NEW);
+		check_bytes(m + 16 * MIB, SIZE - 16 * MIB, 16 * MIB, OLD);
+		fill(m, MIB, 0, 3);
+		_exit(0);
+	}
+	check_exits(wait_child(child), 0);
+	check_bytes(m, 4 * MIB, 0, NEW);
+	check_file(fd, 0, SIZE, 0, OLD);
+	check(munmap(m, SIZE) == 0);
+	close(fd);
+}
+
+/* System calls store to private mappings: each to one that has no stores yet. */
+static void calls_that_store_privately(void)
+{
+	uint8_t *m = map_privately();
+	int fd = open_data(O_RDONLY), pair[2];
+	struct iovec part;
+	struct msghdr msg = { .msg_iov = &part, .msg_iovlen = 1 };
+
+	check(pread(fd, m + MIB, 2 * MIB, 3 * MIB) == 2 * MIB);
+	check_bytes(m + MIB, 2 * MIB, 3 * MIB, OLD);
+	check_bytes(m + 3 * MIB, MIB, 3 * MIB, OLD);
+	check(munmap(m, SIZE) == 0);
+	m = map_privately();
+	check(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && send(pair[0], "abc", 4, 0) == 4);
+	part = (struct iovec){ m + 5 * MIB, 4 };
+	check(recvmsg(pair[1], &msg, 0) == 4 && strcmp((char *)m + 5 * MIB, "abc") == 0);
+	check_bytes(m + 6 * MIB, MIB, 6 * MIB, OLD);
+	check(munmap(m, SIZE) == 0);
+	m = map_privately();
+	check(fstat(fd, (struct stat *)(m + MIB)) == 0);
+	check(((struct stat *)(m + MIB))->st_size == SIZE);
+	check_file(fd, 0, SIZE, 0, OLD);
+	check(munmap(m, SIZE) == 0);
+	close(pair[0]);
+	close(pair[1]);
+	close(fd);
+}
+
+/* A program that has read the header of a file, and needs no more of the end, unmaps both. */
+static void ends_of_mapping(void)
+{
+	uint8_t *m = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
+	uint8_t *w;
+	int fd = open_data(O_RDONLY);
+	pid_t child;
+
+	check(munmap(m, MIB) == 0 && munmap(m + 15 * MIB, SIZE - 15 * MIB) == 0);
+	check(munmap(m, MIB) == 0 && munmap(m + MIB, PAGE) == 0);
+	check(madvise(m + 2 * MIB, MIB, MADV_POPULATE_READ) == 0);
+	check_bytes(m + MIB + PAGE, 14 * MIB - PAGE, MIB + PAGE, OLD);
+	child = fork();
+	if (child == 0) {
+		check_bytes(m + MIB + PAGE, 14 * MIB - PAGE, MIB + PAGE, OLD);
+		_exit(0);
+	}
+	check_exits(wait_child(child), 0);
+	check(munmap(m + MIB + PAGE, 14 * MIB - PAGE) == 0);
+	check(signal_of(m + 5 * MIB, false) == SIGSEGV);
+	w = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+	fill(w, SIZE, 0, NEW);
+	check(munmap(w, 4 * MIB) == 0);
+	check_file(fd, 0, 4 * MIB, 0, NEW);
+	check_bytes(w + 4 * MIB, SIZE - 4 * MIB, 4 * MIB, NEW);
+	check(munmap(w + 4 * MIB, SIZE - 4 * MIB) == 0);
+	check_file(fd, 0, SIZE, 0, NEW);
+	close(fd);
+}
+
 static void moves(void)
 {
 	uint8_t *m = map_data(4 * MIB, PROT_READ, MAP_SHARED, MIB), *w;
@@ -1996,6 +2100,19 @@ static void starts_readers(void)
 	check(munmap(m, 2 * MIB) == 0);
 }
 
+/* The programs that it starts read the file while this one has it. */
+static void reads_and_starts(void)
+{
+	uint8_t *m = map_data(2 * MIB, PROT_READ, MAP_SHARED, 0);
+	char self_path[512] = "", command[1000];
+
+	check(readlink("/proc/self/exe", self_path, sizeof(self_path) - 1) > 0);
+	check_bytes(m, 2 * MIB, 0, OLD);
+	snprintf(command, sizeof(command), "'%s' 'starts readers' '%s'", self_path, data);
+	check(system(command) == 0);
+	check(munmap(m, 2 * MIB) == 0);
+}
+
 /* ---- Running the parts ---- */
 
 static const struct part {
@@ -2017,6 +2134,10 @@ static const struct part {
 	{ "twice with changes", twice_with_changes, false, true, false, false, false },
 	{ "parts", parts, false, true, false, false, false },
 	{ "becomes private", becomes_private, false, true, false, false, false },
+	{ "stores privately", stores_privately, false, true, false, false, false },
+	{ "calls that store privately", calls_that_store_privately, false, true, false, false,
+	  false },
+	{ "ends of a mapping", ends_of_mapping, true, true, false, false, false },
 	{ "moves", moves, false, true, false, false, false },
 	{ "file ends", file_ends, false, true, false, false, false },
 	{ "forks", forks, false, true, false, false, false },
@@ -2089,6 +2210,7 @@ static const struct part special[] = {
 	{ "file of a stream", map_file_of_stream, false, false, false, false, false },
 	{ "reads a part", reads_part, false, false, false, false, false },
 	{ "starts readers", starts_readers, false, false, false, false, false },
+	{ "reads and starts", reads_and_starts, false, false, false, false, false },
 };
 
 static const struct part *find_part(const char *name)
@@ -2361,6 +2483,19 @@ static void share_copies(void)
 	check(run_umrun((const char *[]){ "--limit", "8M", "--stats", "--node-cache", "--engine",
 					  "sigbus", self, "starts readers", data }, 9) == 0);
 	check(count_read() == 2 * MIB, "%llu", count_read());
+	/* Without the option, the first program has memory of its own, the second one begins a
+	 * copy, and the others share it. */
+	fd = open(data, O_RDWR);
+	check(fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
+	close(fd);
+	check(run_umrun((const char *[]){ "--limit", "32M", "--stats", "--engine", "sigbus", self,
+					  "reads and starts", data }, 8) == 0);
+	check(count_read() == 4 * MIB, "%llu", count_read());
+	set_env("UMMAP_NODE_CACHE", "0");
+	check(run_umrun((const char *[]){ "--limit", "32M", "--stats", "--engine", "sigbus", self,
+					  "reads and starts", data }, 8) == 0);
+	check(count_read() >= 10 * MIB, "%llu", count_read());
+	unsetenv("UMMAP_NODE_CACHE");
 }
 
 /* The messages about mappings that stay with the kernel or return to it. */

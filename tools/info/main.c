@@ -9,6 +9,8 @@
 #include <limits.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 
@@ -308,12 +310,87 @@ static void print_engines(void)
 	begin_section("engines");
 	for (int i = UMMAP_ENGINE_SEGV; i <= UMMAP_ENGINE_SIGBUS; i++)
 		print_engine(engine_names[i], (struct engine_trial){ i, 0, SMALL_SEGMENT });
-	print_engine("flag UMMAP_KERNEL",
-		     (struct engine_trial){ UMMAP_ENGINE_UFFD, UMMAP_KERNEL, SMALL_SEGMENT });
 	print_engine("default, 4K",
 		     (struct engine_trial){ UMMAP_ENGINE_DEFAULT, 0, SMALL_SEGMENT });
 	print_engine("default, 1M",
 		     (struct engine_trial){ UMMAP_ENGINE_DEFAULT, 0, LARGE_SEGMENT });
+}
+
+/* ---- Rights, which an administrator or a container may withhold ---- */
+
+struct right {
+	const char *name;				/* name of the item */
+	void (*probe)(const void *arg, FILE *result);	/* prints why the right is missing */
+	const char *use;				/* what needs the right */
+	const char *remedy;				/* how an administrator grants the right */
+};
+
+static void probe_kernel_accesses(const void *unused, FILE *result)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	const char *reason, *remedy;
+	void *base;
+
+	(void)unused;
+	attr.flags = UMMAP_KERNEL;
+	if (ummap_open("mem:1M", PROBE_BYTES, 0, PROT_READ | PROT_WRITE, &attr, &base) == 0)
+		return;
+	reason = umerrormsg();
+	remedy = strstr(reason, ". Try");
+	fprintf(result, "%.*s", (int)(remedy ? remedy - reason : MAX_VALUE), reason);
+}
+
+static void probe_io_uring(const void *unused, FILE *result)
+{
+	/* The structure io_uring_params, whose header may be missing: zeros are valid. */
+	uint64_t params[15] = { 0 };
+
+	(void)unused;
+	if (syscall(SYS_io_uring_setup, 1, params) < 0)
+		fprintf(result, "cannot use io_uring: %s", strerror(errno));
+}
+
+/* Reads from a process that is neither a parent nor a child: Yama permits to read from children. */
+static void probe_processes(const void *sibling, FILE *result)
+{
+	char here, there[1] = "";
+	struct iovec to = { &here, 1 }, from = { there, 1 };
+
+	if (process_vm_readv(*(const pid_t *)sibling, &to, 1, &from, 1, 0) != 1)
+		fprintf(result, "cannot read from another process: %s", strerror(errno));
+}
+
+static const struct right rights[] = {
+	{ "accesses by the kernel", probe_kernel_accesses, "the flag UMMAP_KERNEL",
+	  "run as root 'chmod 666 /dev/userfaultfd' or 'sysctl vm.unprivileged_userfaultfd=1'" },
+	{ "io_uring", probe_io_uring, "the driver uring",
+	  "run as root 'sysctl kernel.io_uring_disabled=0', or permit io_uring in the seccomp "
+	  "profile of the container" },
+	{ "memory of other processes", probe_processes, "MPI windows with the engine uffd",
+	  "run as root 'sysctl kernel.yama.ptrace_scope=0', or permit process_vm_readv in the "
+	  "seccomp profile of the container" },
+};
+
+static void print_rights(void)
+{
+	char result[MAX_VALUE];
+	pid_t sibling = fork();
+
+	if (sibling == 0) {
+		pause();
+		_exit(0);
+	}
+	begin_section("rights");
+	for (size_t i = 0; i < sizeof(rights) / sizeof(*rights); i++) {
+		run_probe(rights[i].probe, &sibling, result);
+		if (*result)
+			print_item(rights[i].name, "missing, needed by %s: %s. To obtain it, %s",
+				   rights[i].use, result, rights[i].remedy);
+		else
+			print_item(rights[i].name, "granted");
+	}
+	if (sibling > 0)
+		kill(sibling, SIGKILL);
 }
 
 /* ---- The system ---- */
@@ -349,11 +426,7 @@ static void print_system(void)
 	print_item("processors", "%ld", sysconf(_SC_NPROCESSORS_ONLN));
 	print_item("page size", "%zu", sys_page());
 	print_file("huge pages", "/sys/kernel/mm/transparent_hugepage/enabled");
-	print_file("vm.unprivileged_userfaultfd", "/proc/sys/vm/unprivileged_userfaultfd");
-	print_item("/dev/userfaultfd", "%s",
-		   access("/dev/userfaultfd", R_OK | W_OK) == 0 ? "may be used" : strerror(errno));
 	print_file("vm.max_map_count", "/proc/sys/vm/max_map_count");
-	print_file("kernel.io_uring_disabled", "/proc/sys/kernel/io_uring_disabled");
 	print_item("user", "%d%s", (int)geteuid(), geteuid() ? "" : " (root)");
 }
 
@@ -492,6 +565,7 @@ int main(int argc, char **argv)
 		print_memory();
 		print_tiers();
 		print_engines();
+		print_rights();
 		good = print_drivers();
 		snprintf(reason, sizeof(reason), "%s", good ? "" : fail_message());
 		print_plugin_folders();
@@ -502,6 +576,6 @@ int main(int argc, char **argv)
 	end_section();
 	fputs(json ? "}\n" : "", stdout);
 	if (!good)
-		refuse("cannot try drivers%s: %s", sections < 7 ? " and engines" : "", reason);
+		refuse("cannot try drivers%s: %s", sections < 8 ? " and engines" : "", reason);
 	return EXIT_SUCCESS;
 }

@@ -5,6 +5,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "common/size.h"
+#include "nodecopy/nodecopy.h"
 
 #include "../tool.h"
 
@@ -112,6 +113,7 @@ int main(int argc, char **argv)
 	tool_failed = EXIT_ERROR;
 	registry_path(view.group, view.path);
 	registry_sweep();
+	nodecopy_sweep();
 	if (!o.json && o.looks != 1 && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
 		err = screen_run(&view, &o);
 	if (err == -ENOTSUP)

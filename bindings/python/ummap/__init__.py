@@ -7,6 +7,7 @@ memory than a limit allows. The package has these names:
 - `memmap`: an array in a file, with the arguments of `numpy.memmap`
 - `load`: an array in a file of `numpy.save`, as `numpy.load` with `mmap_mode`
 - `open`: a file as bytes, a `Mapping`; with ``grows=True`` a file object that can grow
+- `formats.load`: the arrays of a file of .npz, safetensors or GGUF (``import ummap.formats``)
 - `h5py_file`: an HDF5 file that survives a crash, an `h5py.File`
 - `limit`: the memory limit of this process
 - `stat`: the counters of this process

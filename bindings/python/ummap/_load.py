@@ -35,33 +35,43 @@ def _private_function(name: str) -> Any:
     return getattr(_format_impl, name)
 
 
-def _read_header(file: Any, max_header_size: int) -> tuple:
-    """Return the shape, the order, the dtype and the offset of the data.
+def read_npy_header(file: Any, max_header_size: int = _DEFAULT_MAX_HEADER_BYTES) -> tuple:
+    """Return the shape, the order and the dtype that the header of a file object tells.
 
-    Raise ValueError if the store is not an array of numpy.save.
+    The position is then that of the elements. A damaged header may raise any exception, because
+    numpy evaluates it.
     """
     formats = np.lib.format
     readers = {(1, 0): formats.read_array_header_1_0, (2, 0): formats.read_array_header_2_0}
     more = {} if max_header_size == _DEFAULT_MAX_HEADER_BYTES else {
         "max_header_size": max_header_size}
+    version = formats.read_magic(file)
+    if version in readers:
+        shape, is_fortran, descr = readers[version](file, **more)
+    else:
+        # numpy has no public reader for version 3.
+        read = _private_function("_read_array_header")
+        shape, is_fortran, descr = read(file, version, **more)
+    if min(shape, default=0) < 0:
+        raise ValueError(f"its shape is {shape}")
+    return shape, "F" if is_fortran else "C", descr
+
+
+def _read_header(file: Any, max_header_size: int) -> tuple:
+    """Return the shape, the order, the dtype and the offset of the data.
+
+    Raise ValueError if the store is not an array of numpy.save.
+    """
     with _open_for_header(file) as f:
         try:
             if f.read(4) == b"PK\3\4":
-                raise ValueError("it is an archive of numpy.savez, which cannot be mapped. Save "
-                                 "each array by numpy.save")
+                raise ValueError("it is an archive of numpy.savez. Try ummap.formats.load")
             f.seek(0)
-            version = formats.read_magic(f)
-            if version in readers:
-                shape, is_fortran, descr = readers[version](f, **more)
-            else:
-                # numpy has no public reader for version 3.
-                read = _private_function("_read_array_header")
-                shape, is_fortran, descr = read(f, version, **more)
+            return *read_npy_header(f, max_header_size), f.tell()
         except OSError:
             raise
-        except Exception as error:  # numpy evaluates the header, so damage may raise any exception.
+        except Exception as error:
             raise ValueError(f"cannot map '{file}' as an array of numpy.save: {error}") from None
-        return shape, "F" if is_fortran else "C", descr, f.tell()
 
 
 def _write_header(file: Any, shape: Any, order: str, descr: Any) -> int:

@@ -215,11 +215,8 @@ class memmap(_ummap.Array):
             others = shape[1:] if order == "C" else shape[:-1]
             row = descr.itemsize * int(np.prod(others, dtype=np.int64))
             mapping = opened.map(start, size, options, row)
-        buffer = memoryview(mapping)
-        self = np.ndarray.__new__(cls, shape, descr, buffer, offset - start, None, order)
-        self._mmap, self.filename, self.offset = mapping, opened.filename, offset
-        self.mode = mode
-        return self
+        return array_over(cls, mapping, descr, shape, None, offset - start, opened.filename,
+                          offset, mode, order)
 
     def __array_wrap__(self, arr: Any, context: Any = None, *more: Any) -> Any:
         arr = super().__array_wrap__(arr, context, *more)
@@ -684,12 +681,16 @@ def _resolve_shape(opened: Store, descr: Any, offset: int, shape: Any) -> tuple:
 
 def _unpickle(cls: Any, token: tuple, arguments: dict, dtype: Any, shape: tuple, strides: tuple,
               first: int, attributes: tuple) -> Any:
-    mapping = reopen(token, arguments)
-    array = np.ndarray.__new__(cls, shape, dtype, memoryview(mapping), first, strides)
+    return array_over(cls, reopen(token, arguments), dtype, shape, strides, first, *attributes)
+
+
+def array_over(cls: Any, mapping: Mapping, dtype: Any, shape: tuple, strides: Any, first: int,
+               filename: Any, offset: int, mode: str, order: str = "C") -> Any:
+    """Return an array whose elements begin at byte `first` of a mapping."""
+    array = np.ndarray.__new__(cls, shape, dtype, memoryview(mapping), first, strides, order)
     array._mmap = mapping
-    array.filename, array.offset, array.mode = attributes
-    if not mapping.writable:
-        array.mode = "r"
+    array.filename, array.offset = filename, offset
+    array.mode = mode if mapping.writable else "r"
     return array
 
 

@@ -131,10 +131,23 @@ void fault_unpoison(struct mapping *map, bool now)
 /* ---- Faults reported by signals ---- */
 
 static void (*_Atomic on_error)(void *addr, int error);
+static int (*_Atomic on_store)(void *addr);
 
 void fault_onerror(void (*fn)(void *addr, int error))
 {
 	on_error = fn;
+}
+
+void fault_onstore(int (*fn)(void *addr))
+{
+	on_store = fn;
+}
+
+static enum fault_answer ask_about_store(void *addr)
+{
+	int (*may_try_again)(void *) = on_store;
+
+	return may_try_again && may_try_again(addr) ? FAULT_SERVED : FAULT_FOREIGN;
 }
 
 /* Serves an access of the calling thread to segment i. Returns 0, or the error with which the
@@ -182,11 +195,14 @@ enum fault_answer fault_by_signal(struct fault *fault)
 		return handover_arrived(fault->addr) ? FAULT_SERVED : FAULT_FOREIGN;
 	/* A SIGBUS is the library's if the mapping may have page-cache mappings, or if its engine
 	 * or the store raises SIGBUS. */
-	if ((fault->write && !map->writable) ||
-	    (fault->signal == SIGBUS &&
-	     !(map->in_place || map->engine->signal == SIGBUS || pagecache_may(map)))) {
+	if (fault->signal == SIGBUS &&
+	    !(map->in_place || map->engine->signal == SIGBUS || pagecache_may(map))) {
 		map_leave(map);
 		return FAULT_FOREIGN;
+	}
+	if (fault->write && !map->writable) {
+		map_leave(map);
+		return ask_about_store(fault->addr);
 	}
 	if (map->in_place && !map->copy) {
 		err = inplace_fault(map, fault->addr, fault->signal == SIGBUS);

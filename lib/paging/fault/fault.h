@@ -11,6 +11,8 @@ enum fault_answer fault_by_signal(struct fault *fault);
 void *fault_by_message(void *unused);
 /* Sets the program's function for failed loads. */
 void fault_onerror(void (*fn)(void *addr, int error));
+/* Sets the program's function for stores to read-only mappings. */
+void fault_onstore(int (*fn)(void *addr));
 /* Allows another access to segments whose load has failed, if no thread has taken the error for a
  * while, or at once if `now`. System calls do not take it. Called once a second. */
 void fault_unpoison(struct mapping *map, bool now);

@@ -6,12 +6,14 @@
  *
  * Memory. The budgets of the holders of a copy count its bytes in equal parts, so the memory group
  * counts them once. Each holder gives the copy its part and what its own budget has left. The sum
- * of all gifts is the budget of the copy. The background thread of each process adjusts its gift.
+ * of all gifts is the budget of the copy. The background thread of each process adjusts its gift;
+ * a load that evicts a segment asks it to do so.
  */
 #include "paging/mapping/shared_copy.h"
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/worker.h"
 #include "budget/budget.h"
 #include "budget/share.h"
 #include "engine/engine.h"
@@ -40,8 +42,9 @@ struct shared_copy {
 	size_t load_bytes;
 	_Atomic uint32_t used;         /* a bit for each buffer that is in use */
 	_Atomic uint32_t freed;        /* changes when a buffer becomes free */
-	_Atomic size_t expected;       /* segment of the next fault, if accesses are in order */
-	_Atomic unsigned window;       /* segments of the last load in order */
+	_Atomic size_t expected, ahead; /* first and last segment of the next fault, if accesses are
+					   in order: jobs load those before `ahead` */
+	_Atomic unsigned window;       /* segments of the last load in order; 0: not in order */
 	_Atomic unsigned holders;      /* copy_adjust: processes that have the copy */
 	_Atomic size_t part;           /* copy_adjust: bytes of it that count in this process */
 	uint64_t excess_since;         /* copy_adjust: since when it exceeds its budget; 0: not */
@@ -194,7 +197,7 @@ int copy_enter(struct mapping *map, const struct copy_key *key)
 	}
 	/* Until the background thread knows the copy. */
 	nodecopy_give(&c->node, budget_gift(0, ++open_copies));
-	c->expected = map->segs;
+	c->expected = SIZE_MAX;
 	map->copy = c;
 	map->in_place = true;
 	log_line(LOG_INFO, "inplace", "the store '%s' is mapped at %p from the node copy '%s'",
@@ -298,31 +301,35 @@ static void give_buffer(struct shared_copy *c, unsigned k)
 	futex_wake(&c->freed, 1);
 }
 
-/* The number of segments that a fault on segment i loads: more, if faults are in order. */
+/* The number of segments that a load for a fault on segment i reads if faults are in order; 0: they
+ * are not. A fault in the segments that jobs load continues the order. */
 static size_t choose_window(struct mapping *map, size_t i)
 {
 	struct shared_copy *c = map->copy;
 	/* Segments that are loaded ahead must not evict one another. */
-	size_t most = min_size(c->load_bytes >> map->shift, c->node.view.table->slots / 4);
+	size_t most = min_size(c->load_bytes >> map->shift,
+			       c->node.view.table->slots / (4 * (1 + COPY_JOBS)));
 
-	most = min_size(most, map->segs - i);
 	if (!readahead_is_wanted(map))
-		return 1;
-	if (readahead_is_in_order(map))
-		return most;
-	c->window = c->expected == i ? (unsigned)min_size(2 * (size_t)c->window + 1, most) : 1;
-	return max_size(min_size(c->window, most), 1);
+		c->window = 0;
+	else if (readahead_is_in_order(map))
+		c->window = (unsigned)most;
+	else if (i >= c->expected && i <= c->ahead)
+		c->window = (unsigned)min_size(2 * (size_t)c->window + 1, most);
+	else
+		c->window = 0;
+	return c->window;
 }
 
 /* Claims the segments after segment i, which is claimed, as long as the copy has none of them and
  * no other process loads them. Returns the number of claimed segments. */
-static size_t claim_more(struct mapping *map, size_t i)
+static size_t claim_more(struct mapping *map, size_t i, size_t window)
 {
-	size_t n = 1, window = choose_window(map, i);
+	size_t n = 1;
 
+	window = min_size(window, map->segs - i);
 	while (n < window && nodecopy_claim(&map->copy->node.view, i + n, false) == CLAIM_LOAD)
 		n++;
-	map->copy->expected = i + n;
 	return n;
 }
 
@@ -353,29 +360,78 @@ static int load(struct mapping *map, size_t i, size_t n)
 	return err;
 }
 
-static void end_claims(struct mapping *map, size_t i, size_t n, bool loaded)
+/* Whether a load evicts no segment. Otherwise, asks for a larger budget. */
+static bool has_room(const struct mapping *map)
 {
-	for (size_t end = i + n; i < end; i++)
-		nodecopy_done(&map->copy->node.view, i, loaded);
+	if (!nodecopy_is_full(map->copy->node.view.table))
+		return true;
+	share_ask_growth();
+	return false;
+}
+
+static void load_claimed(struct mapping *map, size_t i, size_t n)
+{
+	nodecopy_done(&map->copy->node.view, i, n, load(map, i, n) == 0);
+}
+
+/* Loads n segments from segment i on, unless the copy has them or other threads load them. */
+static void load_job(void *arg, uint64_t i, uint64_t n)
+{
+	struct mapping *map = arg;
+	size_t end = i + n, count;
+
+	for (; i < end && !map_is_frozen(map); i += count) {
+		count = 1;
+		if (nodecopy_claim(&map->copy->node.view, i, false) == CLAIM_LOAD) {
+			count = claim_more(map, i, end - i);
+			load_claimed(map, i, count);
+		}
+	}
+	map_leave(map);
+}
+
+/* After a fault on segment i that is in order, jobs load what comes after its window. Other threads
+ * may post the same jobs, which then find the segments there. */
+static void load_ahead(struct mapping *map, size_t i, size_t window)
+{
+	struct shared_copy *c = map->copy;
+	size_t end = min_size(i + (1 + COPY_JOBS) * window, map->segs), n;
+	size_t at = max_size(i >= c->expected ? c->ahead : 0, i + window);
+
+	c->expected = i + 1;
+	for (; at < end; at += n) {
+		n = min_size(window, end - at);
+		map_use(map);
+		if (!worker_post(load_job, map, at, n)) {
+			map_leave(map);
+			break;
+		}
+	}
+	c->ahead = max_size(at, i + window);
 }
 
 int copy_load(struct mapping *map, size_t i)
 {
-	size_t n;
+	size_t window = choose_window(map, i), n;
 	int err;
 
+	if (window)
+		load_ahead(map, i, window);
+	else
+		map->copy->expected = map->copy->ahead = i + 1;
 	if (nodecopy_claim(&map->copy->node.view, i, true) == CLAIM_RESIDENT)
 		return 0;
 	add(map->stat.read_faults, 1);
-	n = claim_more(map, i);
+	has_room(map);
+	n = claim_more(map, i, max_size(window, 1));
 	err = load(map, i, n);
 	if (err && n > 1) {
 		/* The error may be of another segment than the one that is needed. */
-		end_claims(map, i + 1, n - 1, false);
+		nodecopy_done(&map->copy->node.view, i + 1, n - 1, false);
 		n = 1;
 		err = load(map, i, n);
 	}
-	end_claims(map, i, n, !err);
+	nodecopy_done(&map->copy->node.view, i, n, !err);
 	return err;
 }
 
@@ -390,8 +446,19 @@ size_t copy_prefetch_room(const struct mapping *map)
 {
 	const struct nodecopy_table *t = map->copy->node.view.table;
 
-	return max_size(subtract_size(t->limit, nodecopy_count(t)),
-			t->limit / COPY_PREFETCH_PART);
+	return max_size(subtract_size(t->slots, nodecopy_count(t)), t->slots / COPY_PREFETCH_PART);
+}
+
+bool copy_await_room(const struct mapping *map, size_t taken)
+{
+	size_t limit = map->copy->node.view.table->limit;
+
+	for (unsigned tries = 0; tries < COPY_GROW_TRIES && !map_is_frozen(map); tries++) {
+		if (has_room(map) || taken < limit / COPY_PREFETCH_PART)
+			return true;
+		usleep(COPY_GROW_US);
+	}
+	return false;
 }
 
 void copy_prefetch(struct mapping *map, const size_t *list, size_t n)
@@ -405,7 +472,7 @@ void copy_prefetch(struct mapping *map, const size_t *list, size_t n)
 		       nodecopy_claim(view, list[k + count], false) == CLAIM_LOAD)
 			count++;
 		if (count)
-			end_claims(map, list[k], count, load(map, list[k], count) == 0);
+			load_claimed(map, list[k], count);
 	}
 }
 

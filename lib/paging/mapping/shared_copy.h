@@ -32,11 +32,14 @@ void copy_leave(struct mapping *map);
 void copy_forget(struct mapping *map);
 /* Loads segment i, and perhaps some after it, unless the copy has it. Returns 0 or -errno. */
 int copy_load(struct mapping *map, size_t i);
-/* Loads segments of a sorted list that the copy lacks, unless other processes load them. */
-void copy_prefetch(struct mapping *map, const size_t *list, size_t n);
 /* The number of segments that a list to prefetch may have; and whether it needs segment i. */
 size_t copy_prefetch_room(const struct mapping *map);
 bool copy_lacks(const struct mapping *map, size_t i);
+/* Waits, for as long as budgets grow, until the copy has room for more segments of a list, of which
+ * `taken` have been loaded. The first ones need no room. Returns false if there is none. */
+bool copy_await_room(const struct mapping *map, size_t taken);
+/* Loads segments of a sorted list that the copy lacks, unless other processes load them. */
+void copy_prefetch(struct mapping *map, const size_t *list, size_t n);
 /* Keeps segment i, which the caller has locked, in memory. Returns 0 or -errno; -ENOMEM: the copy
  * has too many pins. */
 int copy_pin(struct mapping *map, size_t i);

@@ -101,11 +101,15 @@ bool prefetch_add(struct prefetch *p, size_t first, size_t last)
 	return true;
 }
 
-/* Loads segments of the list. Tries again, because other threads may give back the room that they
- * hold. Returns false if there was no room in any attempt. */
-static bool load_segments(struct prefetch *p, const size_t *list, size_t n)
+/* Loads n segments of the list from number `at` on. Tries again, because other threads may give
+ * back the room that they hold. Returns false if there was no room in any attempt. */
+static bool load_segments(struct prefetch *p, size_t at, size_t n)
 {
+	const size_t *list = p->list + at;
+
 	if (p->map->copy) {
+		if (!copy_await_room(p->map, at))
+			return false;
 		copy_prefetch(p->map, list, n);
 		return true;
 	}
@@ -129,7 +133,7 @@ static bool load_part(struct prefetch *p)
 	if (at >= p->count)
 		return false;
 	n = min_size(p->count - at, MAX_CLUSTER_SEGMENTS);
-	if (!load_segments(p, p->list + at, n))
+	if (!load_segments(p, at, n))
 		p->ended = true;
 	map_account(p->map)->coming -= n << p->map->shift;
 	return true;

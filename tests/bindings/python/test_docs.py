@@ -17,6 +17,7 @@ import ummap._memmap
 import ummap._load
 import ummap._mapping
 import ummap._open
+import ummap.formats
 
 
 def name_of(node):
@@ -32,7 +33,7 @@ class Docs(unittest.TestCase):
     def test_examples(self):
         tried = 0
         for module in (ummap, ummap._open, ummap._mapping, ummap._memmap, ummap._load, ummap._file,
-                       ummap._hdf5):
+                       ummap._hdf5, ummap.formats):
             failed, attempted = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
             self.assertEqual(failed, 0, module.__name__)
             tried += attempted
@@ -45,10 +46,12 @@ class Docs(unittest.TestCase):
 
     def test_everything_is_documented(self):
         """Every public name and method has a docstring with an example."""
-        for name in ummap.__all__:
-            thing = getattr(ummap, name)
+        public = [(module, name) for module in (ummap, ummap.formats) for name in module.__all__]
+        for module, name in public:
+            thing = getattr(module, name)
             self.assertIn(">>>", inspect.getdoc(thing), name)
-            classes = thing.__mro__[:2] if inspect.isclass(thing) else ()
+            classes = [c for c in thing.__mro__[:2] if c.__module__.startswith("ummap")] if (
+                inspect.isclass(thing)) else ()
             for method, value in (pair for one in classes for pair in vars(one).items()):
                 if not method.startswith("_") and callable(value):
                     self.assertIn(">>>", inspect.getdoc(value) or "", f"{name}.{method}")

@@ -18,6 +18,7 @@ class Libummap(MakefilePackage):
 
     variant("uring", default=True, description="the driver uring, with liburing")
     variant("pmem", default=False, description="the driver pmem, with libpmem2")
+    variant("http", default=True, description="the drivers http, https and s3, with libcurl")
     variant("screen", default=True, description="the screen of ummap top, with ncurses")
     variant("python", default=False, description="the package for Python, with numpy")
     variant("fortran", default=False, description="the module for Fortran")
@@ -28,7 +29,10 @@ class Libummap(MakefilePackage):
     depends_on("pkgconfig", type="build")
     depends_on("xxhash", type="build")
     depends_on("liburing", when="+uring")
+    # The library loads hwloc when it needs it, from a folder of its run path.
+    depends_on("hwloc@2:")
     depends_on("pmdk", when="+pmem")
+    depends_on("curl@7.85:", when="+http")
     depends_on("ncurses", when="+screen")
     depends_on("python@3.9:", when="+python")
     depends_on("py-numpy", when="+python")
@@ -38,8 +42,8 @@ class Libummap(MakefilePackage):
 
     def arguments(self):
         spec = self.spec
-        arguments = ["PREFIX=" + self.prefix, "CC=" + spack_cc]
-        for variant, variable in (("+uring", "URING="), ("+pmem", "PMEM="),
+        arguments = ["PREFIX=" + self.prefix, "CC=" + spack_cc, "JEMALLOC=", "OBJECT=", "HDF5="]
+        for variant, variable in (("+uring", "URING="), ("+pmem", "PMEM="), ("+http", "CURL="),
                                   ("+screen", "NCURSES="), ("+python", "PYTHON="),
                                   ("+fortran", "FORTRAN=")):
             if variant not in spec:
@@ -53,7 +57,8 @@ class Libummap(MakefilePackage):
 
     @property
     def build_targets(self):
-        return self.arguments() + ["lib", "mpi", "bindings", "tools"]
+        return self.arguments() + ["lib", "http", "mpi", "bindings", "tools", "umrun",
+                                    "completions"]
 
     @property
     def install_targets(self):
