@@ -380,19 +380,19 @@ int overlay_write_head(struct overlay *o)
 	return err;
 }
 
-int overlay_mark_tail(struct overlay *o, bool marks)
+int overlay_mark_tail(struct overlay *o)
 {
-	uint64_t before;
 	int err = 0;
 
 	futex_lock(&o->file_lock);
-	before = o->head.flags;
-	o->head.flags = (before & ~(uint64_t)OVERLAY_TAIL) | (marks ? OVERLAY_TAIL : 0);
-	if (o->head.flags != before)
+	if (!o->tail_marked) {
+		o->head.flags |= OVERLAY_TAIL;
 		err = overlay_write_head(o);
+	}
 	if (err)
-		o->head.flags = before;
-	o->tail_marked = o->head.flags & OVERLAY_TAIL;
+		o->head.flags &= ~(uint64_t)OVERLAY_TAIL;
+	else
+		o->tail_marked = true;
 	futex_unlock(&o->file_lock);
 	return err;
 }

@@ -419,8 +419,8 @@ static int read_beside(struct overlay *o, const char *path, int lock)
 	return err;
 }
 
-/* Whether a log has commits that are not in the store, or the store has bytes that are in no commit:
- * 0, 1, or a negative errno value. A log with
+/* Whether a log has commits that are not in the store, or the store may have bytes that are in no
+ * commit: 0, 1, or a negative errno value. A log with
  * a damaged header may have some. Another process may have locked the log. */
 static int has_commits(const char *path)
 {
@@ -475,8 +475,8 @@ int overlay_check_store(const char *store, struct ummap_geom *geom)
 				   "unapplied commits: %s", path, strerror(-has));
 	if (has)
 		return keys_refuse(geom, EUCLEAN, "cannot open the store: it lacks commits of "
-				   "'%.140s', or has changes that are in none. Try wal+ with this log, or "
-				   "`ummap wal apply`", path);
+				   "'%.140s', or has changes that are in none. Try wal+ with this "
+				   "log, or `ummap wal apply`", path);
 	/* This is no error. The user gets a message, unless a handle is being handed over. */
 	if (!lock_group_find_offer(&st))
 		keys_refuse(geom, 0, "the log '%.140s' is beside the store, but has no commits",

@@ -253,7 +253,7 @@ struct overlay {
 	uint64_t nchanged;                 /* number of changed slots */
 	uint64_t failures;                 /* number of flushes that have failed */
 	uint64_t unstarted;                /* blocks written since side_start was called */
-	bool hides_tail;                   /* whether bytes of the store behind `size` do not count */
+	bool hides_tail;                   /* whether bytes of the store behind `size` are zeros */
 	bool uses_tail;                    /* whether writes may go to the tail */
 	_Atomic uint64_t tail;             /* first byte of the tail */
 	_Atomic bool tail_marked;          /* whether the header says so (OVERLAY_TAIL) */
@@ -443,8 +443,8 @@ int overlay_commit(struct overlay *o);
 int overlay_commit_changes(struct overlay *o);
 /* Writes o->head into both slots, durably; under file_lock. */
 int overlay_write_head(struct overlay *o);
-/* Makes OVERLAY_TAIL durable in the header, or its absence. */
-int overlay_mark_tail(struct overlay *o, bool marks);
+/* Makes OVERLAY_TAIL durable in the header. It stays, because earlier commits end earlier. */
+int overlay_mark_tail(struct overlay *o);
 /* From now on only the newest commit may be opened. */
 int overlay_forget_commits(struct overlay *o);
 /* Begins the file anew and makes it shorter, if all blocks are in the store and nothing has

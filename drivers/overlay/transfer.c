@@ -279,7 +279,7 @@ static bool is_for_tail(struct overlay *o, uint64_t off, size_t bytes)
  * have them. */
 static int write_tail(struct overlay *o, const struct iovec *iov, int n, uint64_t off, size_t bytes)
 {
-	int err = o->broken ? -EIO : o->tail_marked ? 0 : overlay_mark_tail(o, true);
+	int err = o->broken ? -EIO : o->tail_marked ? 0 : overlay_mark_tail(o);
 
 	if (!err)
 		err = behind_writev(&o->store, iov, n, off);

@@ -291,8 +291,7 @@ static int cut_found_tail(struct overlay *o, struct ummap_geom *geom)
 
 	geom->size = min_u64(geom->size, o->newest.size);
 	o->hides_tail = !o->writable;
-	if (!err && o->writable)
-		err = overlay_mark_tail(o, false);
+	o->tail_marked = true;
 	return err ? keys_refuse(geom, abs(err), "cannot cut off the bytes of the store that were "
 				 "written after the last commit: %s", strerror(abs(err))) : 0;
 }

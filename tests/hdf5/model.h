@@ -236,7 +236,8 @@ static inline void model_step(struct model *m, hid_t file)
 	check(attr >= 0 && H5Awrite(attr, H5T_NATIVE_UINT, &m->step) >= 0 && H5Aclose(attr) >= 0);
 }
 
-/* Makes the last change durable: some changes of a file written as SWMR by a flush of the dataset. */
+/* Makes the last change durable: many changes of a file written as SWMR by a flush of the dataset
+ * alone. */
 static inline void model_flush(const struct model *m, hid_t file)
 {
 	char name[32];
