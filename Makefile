@@ -91,7 +91,7 @@ PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard te
 OLD_KERNEL = $B/tests/has_uffd $B/tests/no_move.so
 # The benchmarks compare with io_uring.
 BENCHES = $(if $(URING),$(patsubst bench/%.c,$B/bench/%,$(filter-out $(if \
-	$(JEMALLOC),,bench/umalloc.c),$(wildcard bench/*.c))))
+	$(JEMALLOC),,bench/umalloc.c) $(if $(HDF5),,bench/hdf5.c),$(wildcard bench/*.c))))
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
 
