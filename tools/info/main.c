@@ -517,7 +517,7 @@ static bool print_environment(void)
 static bool find_library(const char *name, char path[PATH_MAX])
 {
 	static const char *const places[] = { "..", "../../lib", "../../lib64",
-					      "../../lib/" MULTIARCH };
+					      ("../../lib/" MULTIARCH) };
 	char folder[PATH_MAX];
 	ssize_t len = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
 
