@@ -115,6 +115,8 @@
 	    "Region of the bucket.")                                                               \
 	KEY("profile", "the name of a profile", "AWS_PROFILE",                                     \
 	    "Profile in ~/.aws that has the credentials.")                                         \
+	KEY("part", "a size from 5M to 1G, a multiple of 4K", "8M",                                \
+	    "Length of the parts in which a new version of the object is sent.")                   \
 	KEY("credentials", "auto or none", "auto",                                                 \
 	    "none: requests are not signed, as for public buckets.")
 

@@ -323,7 +323,8 @@ static size_t add_word(char *list, size_t size, size_t len, const char *word)
 /* The message lists the built-in ones, and the folders that were searched. */
 static void fail_missing(const char *kind, const char *name, const char *known)
 {
-	bool needs_curl = strcmp(name, "http") == 0 || strcmp(name, "https") == 0;
+	bool needs_curl = strcmp(name, "http") == 0 || strcmp(name, "https") == 0 ||
+			  strcmp(name, "s3") == 0;
 
 	fail(EINVAL, "cannot find the %s '%s': the built-in ones are%s, and ummap-%s-%s.so is "
 	     "neither in %s nor in a folder of UMMAP_DRIVER_PATH (%s)%s", kind, name, known, kind,
