@@ -222,6 +222,7 @@ $(SCRIPTS): $C%: tools/% $B/make-settings
 
 $B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_sum $B/tests/prog_cache \
 $B/tests/prog_overlay: | $(MAIN) $(BESIDE)
+$B/tests/prog_ioranks: | $(MAIN) $(IORANKS)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_manifest: override CPPFLAGS += -Iclients
 $B/tests/test_%: test_%.c $(ROOMS)

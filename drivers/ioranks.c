@@ -5,11 +5,12 @@
  * copies them by process_vm_readv(2) and joins writes that are adjacent in the file, also those of
  * several processes.
  *
- * The driver behind the filter is complete, so this process can always write itself. It does so if
- * there is no I/O process, if the connection is in use by another thread, if an I/O process refuses
- * a write or fails, and if an I/O process dies. An I/O process has one thread, so none of its
- * system calls is in progress when the kernel closes the connection. Writes that it has
- * acknowledged are in the file or its page cache, and the flush of this process makes them durable.
+ * The driver behind the filter is complete, so this process can always write itself. It does so for
+ * short writes, if there is no I/O process, if the connection is in use by another thread, if an
+ * I/O process refuses a write or fails, and if an I/O process dies. An I/O process has one thread,
+ * so none of its system calls is in progress when the kernel closes the connection. Writes that it
+ * has acknowledged are in the file or its page cache, and the flush of this process makes them
+ * durable.
  *
  * A process that is killed may leave a request that the I/O process carries out afterwards. Two
  * measures keep such a write from the work of the next process that opens the file: the I/O process
@@ -128,7 +129,8 @@ static int write_elsewhere(struct ioranks *r, const struct iovec *iov, int n, ui
 
 	for (int i = 0; i < n; i++)
 		len += iov[i].iov_len;
-	if (!r->connected || n > IORANKS_MAX_PIECES || len > IORANKS_MAX_BYTES)
+	if (!r->connected || n > IORANKS_MAX_PIECES || len < IORANKS_MIN_BYTES ||
+	    len > IORANKS_MAX_BYTES)
 		return LOST;
 	request.op = IORANKS_WRITE;
 	request.pieces = (uint32_t)n;

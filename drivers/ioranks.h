@@ -17,6 +17,9 @@
 #define IORANKS_MAX_PROCESSES 64
 #define IORANKS_MAX_NAME_LEN 63
 #define IORANKS_MAX_PIECES 64                     /* pieces of memory of a write */
+/* A shorter write takes less time than a request: with many ranks on few processors, the reply to a
+ * request took 74 to 250 microseconds. */
+#define IORANKS_MIN_BYTES ((size_t)16 << 10)
 #define IORANKS_MAX_BYTES ((size_t)32 << 20)      /* bytes of a write */
 
 enum ioranks_op {
