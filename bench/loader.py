@@ -2,10 +2,12 @@
 """Measures a loader: workers that are forked read random rows of one array. CSV on stdout.
 
 `PYTHONPATH=build/python python3 bench/loader.py [MIB [WORKERS]]`. The arrays are numpy.memmap,
-ummap.memmap, and ummap.memmap with a node copy; the page cache is cold. UMMAP_MEM_LIMIT bounds
-libummap only: `systemd-run --scope -p MemoryMax=SIZE` bounds numpy.memmap, too. `read` is the
-number of MiB that storage has read for all workers.
+numpy.memmap with MADV_RANDOM, ummap.memmap, and ummap.memmap with a node copy; the page cache is
+cold. UMMAP_MEM_LIMIT bounds libummap only: a memory cgroup bounds numpy.memmap, too, and must have
+room for the programs, whose own memory it counts. `read` is the number of MiB that storage has read
+for all workers.
 """
+import mmap
 import multiprocessing
 import os
 import sys
@@ -23,8 +25,11 @@ READS = 5000
 
 
 def open_array(name, path):
-    if name == "numpy.memmap":
-        return np.memmap(path, "f4", "r", shape=(ROWS, COLUMNS))
+    if name.startswith("numpy"):
+        array = np.memmap(path, "f4", "r", shape=(ROWS, COLUMNS))
+        if name == "numpy_random":
+            array._mmap.madvise(mmap.MADV_RANDOM)
+        return array
     return ummap.memmap(path, "f4", "r", shape=(ROWS, COLUMNS), segment="4K",
                         node_cache=name == "node_cache")
 
@@ -63,8 +68,10 @@ def measure(name, path):
 
 
 with tempfile.NamedTemporaryFile(dir=os.environ.get("TMPDIR", "/var/tmp")) as stored:
-    np.ones((ROWS, COLUMNS), "f4").tofile(stored.name)
+    for _ in range(MIB):
+        stored.write(np.ones((256, COLUMNS), "f4"))
+    stored.flush()
     os.fsync(stored.fileno())
     print("array,workers,rows_per_s,read")
-    for array_name in ("numpy.memmap", "ummap.memmap", "node_cache"):
+    for array_name in ("numpy.memmap", "numpy_random", "ummap.memmap", "node_cache"):
         measure(array_name, stored.name)

@@ -60,6 +60,7 @@ void config_read(void)
 		config.pins = segment && strcmp(segment, "auto") == 0;
 	/* The engine of node copies is sigbus. */
 	config.node_cache = node_cache && strcmp(node_cache, "1") == 0;
+	config.announces = !node_cache || !*node_cache;
 	config.pins |= config.node_cache;
 	if (segment)
 		size_parse(segment, &config.segment);

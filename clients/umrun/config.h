@@ -14,7 +14,8 @@ struct config {
 	const char *heap;        /* folder of the heap for large allocations; NULL: no heap */
 	uint64_t heap_min;       /* least bytes of an allocation from the heap */
 	uint64_t segment;        /* bytes of a segment of the heap (UMMAP_SEG_SIZE) */
-	bool node_cache;         /* processes share read-only mappings (UMMAP_NODE_CACHE) */
+	bool node_cache;         /* programs share all read-only mappings (UMMAP_NODE_CACHE=1) */
+	bool announces;          /* they share those that others have, too (no value) */
 	bool pins;               /* the engine does not serve the kernel's accesses */
 	const char *exclusive;   /* not NULL: no other process uses the files */
 	const char *quiet;       /* not NULL: no line at the end about mappings of the kernel */

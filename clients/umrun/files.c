@@ -74,14 +74,15 @@ static void hand_back_stored(struct file_id file)
  */
 static void show_written(struct file_id file, off_t off, size_t len)
 {
-	bool must_return = config.node_cache;
+	bool must_return = false;
 
 	list_lock_write();
 	for (const struct region *r = list_find_of_file(NULL, file); r && !must_return;
 	     r = list_find_of_file(r, file)) {
 		struct umstat now = { .struct_size = sizeof(now) };
 
-		must_return = umstat(r->addr, &now) == 0 && now.pinned_bytes;
+		must_return = r->is_copy ||
+			      (umstat(r->addr, &now) == 0 && now.pinned_bytes);
 	}
 	if (!must_return || region_hand_back_file(file, 0, writes_by_call) < 0)
 		sync_file_locked(file, off, len, false, UMMAP_NOFLUSH | UMMAP_EVICT);

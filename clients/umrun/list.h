@@ -22,6 +22,8 @@ struct region {
 	size_t first, last;      /* the program has unmapped what is not in [first, last) */
 	bool shares_writes;      /* the program's description of the file allows writes */
 	struct lease *lease;     /* lease of the file; NULL with --exclusive */
+	int announced;           /* descriptor for other programs (announce.h); -1: none */
+	bool is_copy;            /* other programs may share the memory (UMMAP_NODE) */
 	bool has_zero_page;      /* a page of zeros follows, which the program has not replaced */
 };
 

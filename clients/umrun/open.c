@@ -12,8 +12,9 @@
 #include <string.h>
 
 static int open_with_driver(open_call open, const char *driver, int fd, bool same,
-			    struct ummap_attr *attr, void *arg)
+			    struct ummap_attr *attr, unsigned flags, void *arg)
 {
+	const unsigned tries[] = { UMMAP_KERNEL, flags, 0 };
 	const char *keys = driver + strcspn(driver, "?");
 	char uri[PATH_MAX + 256], key[24] = "";
 
@@ -25,24 +26,30 @@ static int open_with_driver(open_call open, const char *driver, int fd, bool sam
 		errno = ENAMETOOLONG;
 		return -1;
 	}
-	attr->flags = region_kernel_can_access ? UMMAP_KERNEL : 0;
-	if (open(uri, attr, arg) == 0)
-		return 0;
-	if (!region_kernel_can_access || errno == EBUSY)
-		return -1;
-	/* This kernel does not report its own accesses: memory for system calls is pinned. */
-	attr->flags = 0;
-	if (open(uri, attr, arg) < 0)
-		return -1;
-	signals_require_pins();
-	return 0;
+	for (size_t i = region_kernel_can_access ? 0 : 1; i < 3; i++) {
+		if (i == 1 && !flags)
+			continue;
+		attr->flags = tries[i];
+		if (open(uri, attr, arg) == 0) {
+			/* A kernel that does not report its own accesses: memory for system calls
+			 * is pinned. */
+			if (i > 0 && region_kernel_can_access)
+				signals_require_pins();
+			return 0;
+		}
+		if (errno == EBUSY)
+			break;
+	}
+	return -1;
 }
 
 int open_file(open_call open, int fd, bool same, struct ummap_attr *attr, void *arg)
 {
+	unsigned flags = attr->flags;
+
 	attr->policy = config.policy;
 	if (config.driver)
-		return open_with_driver(open, config.driver, fd, same, attr, arg);
-	return open_with_driver(open, "uring", fd, same, attr, arg) == 0 ? 0 :
-	       open_with_driver(open, "posix", fd, same, attr, arg);
+		return open_with_driver(open, config.driver, fd, same, attr, flags, arg);
+	return open_with_driver(open, "uring", fd, same, attr, flags, arg) == 0 ? 0 :
+	       open_with_driver(open, "posix", fd, same, attr, flags, arg);
 }

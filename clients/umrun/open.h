@@ -8,9 +8,10 @@
 #include <ummap.h>
 
 /*
- * Calls open(uri, attr, arg) for the file of a descriptor, with one driver after another, and
- * without UMMAP_KERNEL if the kernel's accesses cannot be served, until it returns 0. `same`: the
- * driver uses the descriptor's own description. Returns 0, or -1 with errno.
+ * Calls open(uri, attr, arg) for the file of a descriptor, with one driver after another, until it
+ * returns 0: with UMMAP_KERNEL if the kernel's accesses can be served; otherwise with attr->flags,
+ * and without them. `same`: the driver uses the descriptor's own description. Returns 0, or -1 with
+ * errno.
  */
 typedef int (*open_call)(const char *uri, struct ummap_attr *attr, void *arg);
 int open_file(open_call open, int fd, bool same, struct ummap_attr *attr, void *arg);

@@ -12,6 +12,7 @@
  */
 #include "umrun/region.h"
 
+#include "umrun/announce.h"
 #include "umrun/choice.h"
 #include "umrun/config.h"
 #include "umrun/descriptors.h"
@@ -42,6 +43,7 @@ static int open_region(const char *uri, struct ummap_attr *attr, void *region)
 		       r->is_writable ? PROT_READ | PROT_WRITE : PROT_READ, attr, &base) < 0)
 		return -1;
 	r->addr = base;
+	r->is_copy = config.node_cache || attr->flags & UMMAP_NODE;
 	return 0;
 }
 
@@ -64,6 +66,8 @@ static void free_region(struct region *r)
 	if (r->has_zero_page)
 		kernel_munmap(r->addr + r->len, page_bytes());
 	close_unless_locked(r->fd);
+	if (r->announced >= 0)
+		close(r->announced);
 	if (r->lease)
 		lease_drop(r->lease);
 	free(r);
@@ -77,6 +81,8 @@ static bool open_and_map(struct region *r, int fd)
 	attr.after = r->len - r->library_len + page_bytes();
 	/* A mapping of the kernel also raises SIGBUS if the file system is full. */
 	attr.on_full = UMMAP_FULL_SIGBUS;
+	if (config.announces && !r->is_writable && announce_region(r))
+		attr.flags = UMMAP_NODE;
 	if (open_file(open_region, r->fd, r->lease && r->shares_writes, &attr, r) < 0)
 		return report_left(fd, LEFT_FAILED, umerrormsg());
 	if (map_tail(r))
@@ -130,6 +136,7 @@ static struct region *make_region(size_t len, int prot, int flags, int fd, off_t
 			      .flags = flags & ~MAP_POPULATE, .off = off, .file = file,
 			      .is_writable = prot & PROT_WRITE && is_shared,
 			      .is_private = prot & PROT_WRITE && !is_shared, .last = whole,
+			      .announced = -1,
 			      .shares_writes = is_open_for_writing(fd) };
 	return take_file(r, fd) ? r : NULL;
 }
@@ -390,6 +397,8 @@ void region_begin_child(void)
 		unmap_ends(r);
 		list_remove(r);
 		close(r->fd);
+		if (r->announced >= 0)
+			close(r->announced);
 		free(r);
 	}
 	lease_forget_all();

@@ -331,7 +331,9 @@
  * took 0.18 s of processor time, 0.42 with 64 KiB, and 0.15 with 4 MiB, for which the buffers would
  * take four times the memory. */
 #define MAX_COPY_LOAD_BYTES ((size_t)1 << 20)
-/* Loads in order that jobs make while the program reads the segments before them. */
+/* Loads in order that jobs make while the program reads the segments before them. Two processes
+ * that read 512 MiB in order, with 128 MiB of memory, read 1400 MiB/s together; without jobs, 800.
+ * Other numbers were not measured. */
 #define COPY_JOBS 4
 
 #endif

@@ -2100,6 +2100,19 @@ static void starts_readers(void)
 	check(munmap(m, 2 * MIB) == 0);
 }
 
+/* The programs that it starts read the file while this one has it. */
+static void reads_and_starts(void)
+{
+	uint8_t *m = map_data(2 * MIB, PROT_READ, MAP_SHARED, 0);
+	char self_path[512] = "", command[1000];
+
+	check(readlink("/proc/self/exe", self_path, sizeof(self_path) - 1) > 0);
+	check_bytes(m, 2 * MIB, 0, OLD);
+	snprintf(command, sizeof(command), "'%s' 'starts readers' '%s'", self_path, data);
+	check(system(command) == 0);
+	check(munmap(m, 2 * MIB) == 0);
+}
+
 /* ---- Running the parts ---- */
 
 static const struct part {
@@ -2197,6 +2210,7 @@ static const struct part special[] = {
 	{ "file of a stream", map_file_of_stream, false, false, false, false, false },
 	{ "reads a part", reads_part, false, false, false, false, false },
 	{ "starts readers", starts_readers, false, false, false, false, false },
+	{ "reads and starts", reads_and_starts, false, false, false, false, false },
 };
 
 static const struct part *find_part(const char *name)
@@ -2469,6 +2483,19 @@ static void share_copies(void)
 	check(run_umrun((const char *[]){ "--limit", "8M", "--stats", "--node-cache", "--engine",
 					  "sigbus", self, "starts readers", data }, 9) == 0);
 	check(count_read() == 2 * MIB, "%llu", count_read());
+	/* Without the option, the first program has memory of its own, the second one begins a
+	 * copy, and the others share it. */
+	fd = open(data, O_RDWR);
+	check(fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
+	close(fd);
+	check(run_umrun((const char *[]){ "--limit", "32M", "--stats", "--engine", "sigbus", self,
+					  "reads and starts", data }, 8) == 0);
+	check(count_read() == 4 * MIB, "%llu", count_read());
+	set_env("UMMAP_NODE_CACHE", "0");
+	check(run_umrun((const char *[]){ "--limit", "32M", "--stats", "--engine", "sigbus", self,
+					  "reads and starts", data }, 8) == 0);
+	check(count_read() >= 10 * MIB, "%llu", count_read());
+	unsetenv("UMMAP_NODE_CACHE");
 }
 
 /* The messages about mappings that stay with the kernel or return to it. */
