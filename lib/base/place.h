@@ -19,7 +19,8 @@ extern unsigned place_count;
 /* A kind of memory. */
 struct place {
 	uint64_t nodes;   /* its nodes, a bit for each; 0: none are preferred */
-	uint64_t limit;   /* bytes that its frames may have; 0: no limit */
+	uint64_t limit;   /* bytes that its frames may have; 0: no limit. The pool lowers it when
+			     the file system of the file is full */
 	int file;         /* file whose pages are the memory, which is no RAM; -1: there is none */
 };
 extern struct place all_places[MAX_PLACES];

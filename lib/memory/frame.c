@@ -350,13 +350,17 @@ static uint32_t claim_memory(struct frame_class *c, unsigned place, size_t limit
 static uint32_t populate_claimed(struct frame_class *c, uint32_t frame, uint32_t count)
 {
 	bool ok = arena_populate(frame, c->len * count);
+	unsigned place = frame_place(frame);
 
 	if (c->type->whole)
 		note_rights(frame, count, true);
 	futex_lock(&lock);
 	if (!ok) {
 		used -= c->type->whole;
-		count_memory(c, frame_place(frame), -(int)count);
+		count_memory(c, place, -(int)count);
+		/* The file system is full, and to try again with each fault would be slow. */
+		if (place_has_file(place))
+			all_places[place].limit = max_size(place_held[place], 1);
 	}
 	/* The list is last in, first out: the lowest address must come first. */
 	for (uint32_t i = count; i-- > ok;)
