@@ -91,7 +91,7 @@ PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard te
 OLD_KERNEL = $B/tests/has_uffd $B/tests/no_move.so
 # The benchmarks compare with io_uring.
 BENCHES = $(if $(URING),$(patsubst bench/%.c,$B/bench/%,$(filter-out $(if \
-	$(JEMALLOC),,bench/umalloc.c),$(wildcard bench/*.c))))
+	$(JEMALLOC),,bench/umalloc.c) $(if $(HDF5),,bench/hdf5.c),$(wildcard bench/*.c))))
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
 
@@ -128,6 +128,8 @@ IOCACHE_OBJ = $B/tools/iocache/main.o $B/clients/iocache/head.o $B/clients/iocac
 $(CAF_OBJ) $(IOCACHE_OBJ): override CPPFLAGS += -Iclients
 
 CP = $Ccp
+IORANKS = $Cioranks
+IORANKS_OBJ = $B/tools/ioranks/main.o $B/tools/ioranks/server.o
 INFO = $Cinfo
 INFO_OBJ = $B/tools/info/main.o
 $(INFO_OBJ) $(INFO_OBJ:$B/%=$B/export/%): $B/plugindir
@@ -135,7 +137,7 @@ $(INFO_OBJ) $(INFO_OBJ:$B/%=$B/export/%): override CPPFLAGS += -DUMMAP_PLUGIN_DI
 	-DMULTIARCH='"$(shell $(CC) -print-multiarch 2> /dev/null)"'
 
 SCRIPTS = $Ctrace $Ctimeline $Ccafrun
-COMMANDS = $(CONFORM) $(TOP) $(BESIDE) $(CAF) $(IOCACHE) $(CP) $(INFO) $(SCRIPTS)
+COMMANDS = $(CONFORM) $(TOP) $(BESIDE) $(CAF) $(IOCACHE) $(CP) $(IORANKS) $(INFO) $(SCRIPTS)
 TOOLS = $(MAIN) $B/umtop $(COMMANDS)
 
 .DEFAULT_GOAL := all
@@ -207,7 +209,8 @@ $(IOCACHE): $(IOCACHE_OBJ)
 $(INFO): $(INFO_OBJ)
 $(BESIDE): $C%: $B/tools/%/main.o
 $(CP): $B/tools/cp/main.o
-$(CONFORM) $(TOP) $(CAF) $(IOCACHE) $(CP) $(INFO) $(BESIDE): $(ROOMS)
+$(IORANKS): $(IORANKS_OBJ)
+$(CONFORM) $(TOP) $(CAF) $(IOCACHE) $(CP) $(IORANKS) $(INFO) $(BESIDE): $(ROOMS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ROOMS) $(LIBS)
 
@@ -219,6 +222,7 @@ $(SCRIPTS): $C%: tools/% $B/make-settings
 
 $B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_sum $B/tests/prog_cache \
 $B/tests/prog_overlay: | $(MAIN) $(BESIDE)
+$B/tests/prog_ioranks: | $(MAIN) $(IORANKS)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_manifest: override CPPFLAGS += -Iclients
 $B/tests/test_%: test_%.c $(ROOMS)

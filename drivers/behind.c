@@ -256,6 +256,11 @@ int behind_size(struct behind *b, uint64_t *size)
 	return 0;
 }
 
+int behind_identity(struct behind *b, uint64_t id[2])
+{
+	return b->driver.identity ? b->driver.identity(b->h, id) : -EOPNOTSUPP;
+}
+
 int behind_lock(struct behind *b, uint64_t off, uint64_t len, int how, char why[160])
 {
 	return b->driver.lock ? b->driver.lock(b->h, off, len, how, why) : 0;

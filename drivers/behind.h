@@ -44,6 +44,8 @@ int behind_flush(struct behind *b, uint64_t off, uint64_t len);
 /* -EOPNOTSUPP: it cannot. */
 int behind_resize(struct behind *b, uint64_t size);
 int behind_size(struct behind *b, uint64_t *size);
+/* -EOPNOTSUPP: writes do not change it. */
+int behind_identity(struct behind *b, uint64_t id[2]);
 /* Both return -EOPNOTSUPP if the driver lacks the call. */
 int behind_commits(struct behind *b, uint64_t *oldest, uint64_t *newest);
 int behind_push(struct behind *b);

@@ -61,6 +61,13 @@ int file_open(const struct ummap_uri *uri, int oflags, mode_t device, file_check
 int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, mode_t device, struct file **f,
 		 struct ummap_geom *geom);
 int file_close(void *h);
+/* The descriptor through the page cache, which the handle keeps. */
+static inline int file_descriptor(void *h)
+{
+	const struct file *f = h;
+
+	return f->fd;
+}
 int file_read(void *h, void *buf, size_t len, uint64_t off);
 int file_write(void *h, const void *buf, size_t len, uint64_t off);
 int file_readv(void *h, const struct iovec *iov, int n, uint64_t off);

@@ -51,6 +51,10 @@
 	KEY("file", "the path of a file", "required",                                              \
 	    "File that the trace is written to. An existing regular file is not overwritten.")
 
+#define IORANKS_KEYS(KEY)                                                                          \
+	KEY("name", "a name of at most 63 characters, a comma and a number from 1 to 64",          \
+	    "UMMAP_IO_RANKS", "Name and number of the I/O processes of this machine.")
+
 #define WAL_KEYS(KEY)                                                                              \
 	KEY("path", "the path of a file", "STORE.wal", "Log file.")                                \
 	KEY("size", A_SIZE " of at least 1", "free space", "Maximum size of the log.")             \
@@ -111,6 +115,8 @@
 	    "Region of the bucket.")                                                               \
 	KEY("profile", "the name of a profile", "AWS_PROFILE",                                     \
 	    "Profile in ~/.aws that has the credentials.")                                         \
+	KEY("part", "a size from 5M to 1G, a multiple of 4K", "8M",                                \
+	    "Length of the parts in which a new version of the object is sent.")                   \
 	KEY("credentials", "auto or none", "auto",                                                 \
 	    "none: requests are not signed, as for public buckets.")
 
@@ -122,7 +128,7 @@
 #define WRITING_FILTER "cow+"
 /* The drivers of files, and the filters that leave all bytes as they are. */
 #define FILE_DRIVERS "posix", "uring", "pmem"
-#define TRANSPARENT_FILTERS "error", "trace"
+#define TRANSPARENT_FILTERS "error", "trace", "ioranks"
 
 /* DRIVER(scheme, keys, beginning of the keys in a URI, page) for all drivers of this folder. */
 #define ALL_DRIVER_KEYS(DRIVER)                                                                    \
@@ -133,6 +139,7 @@
 	DRIVER(null, NULL_KEYS, "null:?", "ummap-drivers(7)")                                      \
 	DRIVER(error, ERROR_KEYS, "error.", "ummap-drivers(7)")                                    \
 	DRIVER(trace, TRACE_KEYS, "trace.", "ummap-drivers(7)")                                    \
+	DRIVER(ioranks, IORANKS_KEYS, "ioranks.", "ummap-ioranks(1)")                             \
 	DRIVER(wal, WAL_KEYS, "wal.", "ummap-wal(7)")                                              \
 	DRIVER(cow, COW_KEYS, "cow.", "ummap-cow(7)")                                              \
 	DRIVER(sum, SUM_KEYS, "sum.", "ummap-sum(7)")                                              \

@@ -229,6 +229,9 @@ struct ummap_driver {
 	 * leave the store to the other handle. A filter must pass the call on. NULL: there is
 	 * nothing to do. */
 	int (*hand_over)(void *h, struct ummap_handover *to);
+	/* Stores the identity that the next handle of the store would have in geom->id, if writes
+	 * of this handle change it. NULL: they do not. */
+	int (*identity)(void *h, uint64_t id[2]);
 };
 
 /* Table that the file ummap-driver-SCHEME.so exports. */

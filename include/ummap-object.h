@@ -69,16 +69,18 @@ struct umobject_attr {
 #define UMOBJECT_ATTR_INIT { sizeof(struct umobject_attr), 0, 0, NULL, 0 }
 
 /*
- * Opens a container: the path of a folder, or "rados:POOL/NAME". attr NULL: the defaults. Errors:
- * ENOENT (does not exist), EINVAL (attr), EBADMSG (damaged), EPROTO (made by a newer release),
- * EPROTONOSUPPORT (no such back end), ETIMEDOUT (the cluster does not answer), those of the system.
+ * Opens a container: the path of a folder, "rados:POOL/NAME" or "s3:BUCKET/PREFIX". attr NULL: the
+ * defaults. Errors: ENOENT (does not exist), EINVAL (attr), EBADMSG (damaged), EPROTO (made by a
+ * newer release), EPROTONOSUPPORT (no such back end), ETIMEDOUT (the cluster does not answer),
+ * those of the system.
  */
 int umobject_open(const char *where, const struct umobject_attr *attr,
 		  umobject_container **container);
 /*
  * Opens the container in the path of an object: in "/data/box/field", the longest beginning that is
  * a container; in "rados:POOL/CONTAINER/field", the part before the second slash. options: keys of
- * a container in RADOS, "?conf=...", or NULL. *name becomes the rest of path, which may be empty.
+ * a container in RADOS or S3, "?conf=...", or NULL. *name becomes the rest of path, which may be
+ * empty.
  */
 int umobject_open_path(const char *path, const char *options, const struct umobject_attr *attr,
 		       umobject_container **container, const char **name);

@@ -44,13 +44,14 @@ const char *__tsan_default_options(void)
 
 /*
  * TSan does not know that no thread can store to a segment whose write permission is revoked
- * (twin_keep, trim_zeros, make_copy, sum_page). It takes memory that the library has mapped by a
- * system call for the memory that was at this address before (prefetch_open, prefetch_add).
+ * (twin_keep, is_written, trim_zeros, make_copy, sum_page). It takes memory that the library has
+ * mapped by a system call for the memory that was at this address before (prefetch_open,
+ * prefetch_add).
  */
 const char *__tsan_default_suppressions(void)
 {
-	return "race:twin_keep\nrace:trim_zeros\nrace:make_copy\nrace:sum_page\n"
-	       "race:prefetch_open\nrace:prefetch_add\n" TSAN_MORE_SUPPRESSIONS;
+	return "race:twin_keep\nrace:is_written\nrace:trim_zeros\nrace:make_copy\n"
+	       "race:sum_page\nrace:prefetch_open\nrace:prefetch_add\n" TSAN_MORE_SUPPRESSIONS;
 }
 #else
 #define SANITIZED 0

@@ -57,6 +57,11 @@
 
 #define IOCACHE_OPTIONS(ROW)
 
+#define IORANKS_OPTIONS(ROW) \
+	ROW(PROCESSES, 'n', "processes", "K", "1", "number of I/O processes on this machine") \
+	ROW(NAME, 0, "name", "NAME", "that of the parent process", "name of the I/O processes, " \
+	    "which all programs of the job have in common")
+
 #define OBJECT_OPTIONS(ROW) \
 	ROW(KEEP, 0, "keep", "N", "1", "number of versions of each name to keep") \
 	ROW(DEVICE, 0, "device", "FOLDER", "the container", "folder for chunks; may be " \
@@ -161,6 +166,7 @@
 	COMMAND(cow, COW_OPTIONS) \
 	COMMAND(cp, CP_OPTIONS) \
 	COMMAND(info, INFO_OPTIONS) \
+	COMMAND(ioranks, IORANKS_OPTIONS) \
 	COMMAND(object, OBJECT_OPTIONS) \
 	COMMAND(overlay, OVERLAY_OPTIONS) \
 	COMMAND(run, RUN_OPTIONS) \

@@ -15,11 +15,13 @@ struct outputs {
 struct output_method {
 	const char *name;
 	void (*begin)(const struct outputs *o);
-	/* The chunk of this rank; durable when it returns. */
+	/* The chunk of this rank; durable when it returns, or after `finish`. */
 	void (*write)(const struct outputs *o, unsigned output, const double *chunk);
-	/* The chunk of any rank, each at its own turn. */
+	/* The chunk of any rank, each at its own turn. NULL: it cannot be found. */
 	void (*read)(const struct outputs *o, unsigned output, int of, double *chunk);
 	void (*end)(void);
+	/* Waits until all outputs are durable; NULL: they are when `write` returns. */
+	void (*finish)(void);
 };
 
 /* End with NULL; empty where there is no parallel HDF5. */

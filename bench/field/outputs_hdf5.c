@@ -89,8 +89,8 @@ static void end(void)
 }
 
 static const struct output_method independent = { "hdf5", begin_independent, write_chunk,
-						  read_chunk, end };
+						  read_chunk, end, NULL };
 static const struct output_method collective = { "hdf5-collective", begin_collective, write_chunk,
-						 read_chunk, end };
+						 read_chunk, end, NULL };
 
 const struct output_method *const outputs_hdf5[] = { &independent, &collective, NULL };

@@ -20,6 +20,8 @@
 #define COLD_MS 1000
 #define VICTIMS 32
 #define PROMOTION_LEVELS 2
+#define PROMOTION_ROUND_US 1e4
+#define MAX_PROMOTION_US 1e5
 
 static const double use_us[3] = { 3.5, 9.5, 38 };
 
@@ -38,6 +40,7 @@ struct tiers {
 	uint32_t *of[3];   /* segment at each position of a tier */
 	uint32_t room[3], count[3], victims[3], samples[3]; /* the last two: hands of clocks */
 	uint32_t round;
+	double promotion_us; /* time that promotions may still take */
 	struct tier_result result;
 };
 
@@ -112,7 +115,7 @@ static void note_use(struct tiers *t, struct segment *s)
 	s->level = (uint8_t)level_of(now_ms(t) - s->sampled);
 	s->sampled = 0;
 	t->result.seconds += SAMPLE_FAULT_US / 1e6;
-	if (!before || s->tier == 0)
+	if (!before || s->tier == 0 || t->promotion_us <= 0)
 		return;
 	level = before > s->level ? before : s->level;
 	victim = find_victim(t, 0, level + PROMOTION_LEVELS);
@@ -122,11 +125,14 @@ static void note_use(struct tiers *t, struct segment *s)
 	s->level = victim->level = 0;
 	victim->sampled = 0;
 	t->result.copies += 2;
+	t->promotion_us -= 2 * COPY_US;
 }
 
 static void take_samples(struct tiers *t)
 {
 	t->round++;
+	if (t->promotion_us < MAX_PROMOTION_US)
+		t->promotion_us += PROMOTION_ROUND_US;
 	for (unsigned tier = 0; tier < 3; tier++) {
 		for (unsigned k = 0; k < SAMPLES_PER_TIER && t->count[tier]; k++) {
 			struct segment *s = at_hand(t, tier, &t->samples[tier]);
@@ -141,7 +147,8 @@ static void take_samples(struct tiers *t)
 static struct tier_result play(const uint32_t *uses, size_t n, uint32_t segments,
 			       const uint32_t room[2], bool moves)
 {
-	struct tiers t = { .room = { room[0], room[1], segments }, .round = 1 };
+	struct tiers t = { .room = { room[0], room[1], segments }, .round = 1,
+			   .promotion_us = PROMOTION_ROUND_US };
 	struct tier_result *r = &t.result;
 
 	t.segment = calloc(segments, sizeof(*t.segment));

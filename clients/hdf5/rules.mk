@@ -43,6 +43,12 @@ $(HDF5_EXAMPLES): $B/examples/hdf5-%: examples/hdf5/%.c $(HDF5_SO)
 		-o $@ $< $(LINK_HDF5) -Wl,-rpath,'$$ORIGIN/..'
 $(HDF5_TESTS): $(HDF5_EXAMPLES)
 
+# The benchmark compares the driver with the default driver of HDF5.
+$B/bench/hdf5: bench/hdf5.c $(HDF5_SO)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(shell pkg-config --cflags $(HDF5)) $(CFLAGS) -MMD -MP $(LDFLAGS) \
+		-o $@ $< $(LINK_HDF5) -Wl,-rpath,'$$ORIGIN/..'
+
 hdf5: $(HDF5_ALL) $(HDF5_EXAMPLES)
 
 install: $(if $(HDF5),install-hdf5)

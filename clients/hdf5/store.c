@@ -12,14 +12,15 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include <ummap-driver.h>
-
 #include "common/minmax.h"
 
 /* Addresses that a mapping reserves at a time, if there are as many. Headers of segments take 16
  * bytes of address space for each 64 KiB, and memory only if they are used. */
 #define RESERVE_STEP ((uint64_t)64 << 30)
 #define RESERVE_STEP_MIN ((uint64_t)1 << 20)
+
+/* Length of a write that does not use the mapping. */
+#define DIRECT_BYTES ((size_t)256 << 10)
 
 static struct hdf5_store *open_stores;
 
@@ -92,8 +93,8 @@ static int open_handle(const char *uri, unsigned how, struct ummap_driver *drive
 	return ummap_driver_open(uri, oflags, driver, h, geom);
 }
 
-static int map_handle(struct hdf5_store *s, const struct ummap_driver *driver, void *h,
-		      const struct ummap_geom *geom, const struct ummap_attr *attr)
+static int map_handle(struct hdf5_store *s, const struct ummap_geom *geom,
+		      const struct ummap_attr *attr)
 {
 	int prot = s->writable ? PROT_READ | PROT_WRITE : PROT_READ, err;
 	uint64_t size;
@@ -101,7 +102,7 @@ static int map_handle(struct hdf5_store *s, const struct ummap_driver *driver, v
 
 	do {
 		size = size_for(s, geom->size);
-		err = ummap_open_handle(driver, h, geom, size, 0, prot, attr, &base);
+		err = ummap_open_handle(&s->driver, s->handle, geom, size, 0, prot, attr, &base);
 	} while (err && can_step_less(s));
 	if (err)
 		return -1;
@@ -112,23 +113,25 @@ static int map_handle(struct hdf5_store *s, const struct ummap_driver *driver, v
 
 static int open_store(struct hdf5_store *s, unsigned how, const struct ummap_attr *attr)
 {
-	struct ummap_driver driver;
+	uint64_t oldest, newest;
 	struct ummap_geom geom;
 	int error;
-	void *h;
 
-	if (open_handle(s->uri, how, &driver, &h, &geom) == -1)
+	if (open_handle(s->uri, how, &s->driver, &s->handle, &geom) == -1)
 		return -1;
 	s->writable = how & HDF5_WRITE;
 	s->step = RESERVE_STEP;
 	s->grows = s->writable && geom.caps & UMMAP_CAP_GROW;
 	s->stored = geom.size;
-	if (map_handle(s, &driver, h, &geom, attr) == -1) {
+	if (map_handle(s, &geom, attr) == -1) {
 		error = errno;
-		driver.close(h);
+		s->driver.close(s->handle);
 		errno = error;
 		return -1;
 	}
+	/* With commits, a sync flushes the store even if no segment has changed. */
+	s->is_direct = s->grows && geom.caps & UMMAP_CAP_PARALLEL && s->driver.write &&
+		       umcommits(s->base, &oldest, &newest) == 0;
 	s->eof = how & HDF5_TRUNCATE ? 0 : s->stored;
 	return 0;
 }
@@ -174,6 +177,22 @@ int hdf5_store_read(struct hdf5_store *s, void *buf, size_t len, uint64_t off)
 	return umcopy(buf, s->base + off, have);
 }
 
+/*
+ * Writes bytes that no commit has, without memory for their segments. The segments leave memory
+ * before the write, so that no older contents are written later, and after it, because readahead
+ * may have loaded them meanwhile. Returns false after a failure: the bytes must go to the mapping,
+ * which keeps them until the storage works.
+ */
+static bool write_directly(struct hdf5_store *s, const void *buf, size_t len, uint64_t off)
+{
+	char *at = s->base + off;
+
+	return s->is_direct && len >= DIRECT_BYTES && off >= s->stored &&
+	       umadvise(at, len, UMMAP_ADV_DONTNEED) == 0 &&
+	       s->driver.write(s->handle, buf, len, off) == 0 &&
+	       umadvise(at, len, UMMAP_ADV_DONTNEED) == 0;
+}
+
 int hdf5_store_write(struct hdf5_store *s, const void *buf, size_t len, uint64_t off)
 {
 	if (len == 0)
@@ -185,7 +204,7 @@ int hdf5_store_write(struct hdf5_store *s, const void *buf, size_t len, uint64_t
 	if (reserve(s, off + len) == -1)
 		return -1;
 	s->top = max_u64(s->top, off + len);
-	if (umcopy(s->base + off, buf, len) == -1) {
+	if (!write_directly(s, buf, len, off) && umcopy(s->base + off, buf, len) == -1) {
 		s->failed = errno;
 		return -1;
 	}

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <ummap-driver.h>
 #include <ummap.h>
 
 /* A store. It is opened once in a process, even if HDF5 opens its file again: HDF5 then compares
@@ -23,6 +24,9 @@ struct hdf5_store {
 	bool grows;              /* writes make the store longer */
 	int failed;              /* errno of the first write that failed, or 0: there are no commits
 				    from then on, because HDF5 may have lost what it wrote */
+	struct ummap_driver driver; /* of the mapping, which closes the handle */
+	void *handle;
+	bool is_direct;          /* whether long writes may call the driver */
 	char *base;              /* address of the mapping */
 	uint64_t reserved;       /* bytes of the mapping */
 	uint64_t step;           /* unit of `reserved`, in bytes */

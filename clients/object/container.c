@@ -93,7 +93,7 @@ int umobject_open(const char *where, const struct umobject_attr *attr,
 	if (!where || !*where || !container)
 		return object_fail(EINVAL, "cannot open a container: the name is empty, or an "
 				   "argument is NULL. Try the path of a folder, or "
-				   "rados:POOL/NAME");
+				   "rados:POOL/NAME, or s3:BUCKET/PREFIX");
 	attr = attr ? attr : &defaults;
 	if (check_attr(attr) < 0 || !(ops = find_backend(where, &rest)))
 		return -1;

@@ -137,8 +137,10 @@ static bool parse_value(const struct ummap_key *k, struct keys *keys)
 
 static int parse_key(const struct ummap_key *k, struct keys *keys, struct ummap_geom *geom)
 {
-	if (strcmp(k->name, "conf") == 0 || strcmp(k->name, "user") == 0 ||
-	    strcmp(k->name, "timeout") == 0 || strcmp(k->name, "lease") == 0)
+	char word[64];
+
+	snprintf(word, sizeof(word), " %.60s ", k->name);
+	if (strstr(" " CONTAINER_KEYS(KEY_NAME), word))
 		return pass_key(k, keys, geom);
 	return parse_value(k, keys) ? 0 : refuse_value(k, geom);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The keys of the driver object and of containers in RADOS. The driver takes its list of keys and
- * the types in its messages from here; `ummap help settings` and ummap-settings(7) print the rows.
+ * The keys of the driver object and of containers in RADOS and S3. The driver takes its list of
+ * keys and the types in its messages from here; `ummap help settings` and ummap-settings(7) print
+ * the rows.
  *
  * KEY(name, type, default, meaning)
  */
@@ -18,11 +19,23 @@
 	    "Dimensions of a new object. Without them it is bytes in one dimension.")              \
 	KEY("chunk", "1 to 32 numbers with x between them (100x200)", "1 MiB",                     \
 	    "Dimensions of a chunk of a new object.")                                              \
+	CONTAINER_KEYS(KEY)
+
+/* The keys that the back end of a container takes. */
+#define CONTAINER_KEYS(KEY)                                                                        \
 	KEY("conf", "the path of a file", "CEPH_CONF", "RADOS: configuration of the cluster.")     \
 	KEY("user", "the name of a user", "admin", "RADOS: user of the cluster.")                  \
-	KEY("timeout", "a number of seconds", "30", "RADOS: time that the cluster has to answer.") \
+	KEY("timeout", "a number of seconds", "30 or 60",                                          \
+	    "RADOS, S3: time that the cluster or server has to answer.")                           \
 	KEY("lease", "a number of seconds", "60",                                                  \
-	    "RADOS: time that a version is held without renewal.")
+	    "RADOS, S3: time that a version is held without renewal.")                             \
+	KEY("endpoint", "a URL http(s)://HOST without user and query", "as the environment says",  \
+	    "S3: server, which has all buckets as its folders.")                                   \
+	KEY("region", "a name of letters, digits and '-'", "as the environment says",              \
+	    "S3: region of the bucket.")                                                           \
+	KEY("profile", "the name of a profile", "AWS_PROFILE",                                     \
+	    "S3: profile in ~/.aws that has the credentials.")                                     \
+	KEY("credentials", "auto or none", "auto", "S3: none: requests are not signed.")
 
 #define KEY_NAME(name, type, default, meaning) name " "
 

@@ -18,7 +18,7 @@
 /* Bytes of the scheme without its colon; 0: the path is that of a folder. */
 static size_t scheme_length(const char *path)
 {
-	size_t len = strspn(path, "abcdefghijklmnopqrstuvwxyz");
+	size_t len = strspn(path, "abcdefghijklmnopqrstuvwxyz0123456789");
 
 	return path[len] == ':' && len <= SCHEME_MAX ? len : 0;
 }
@@ -107,8 +107,8 @@ int umobject_open_path(const char *path, const char *options, const struct umobj
 		return open_prefix(path, len, options, attr, container, name);
 	}
 	if (options && *options)
-		return object_fail(EINVAL, "cannot use the options '%.100s' with '%.200s': conf, "
-				   "user, timeout and lease are only for containers in RADOS",
+		return object_fail(EINVAL, "cannot use the options '%.100s' with '%.200s': they "
+				   "are only for containers in RADOS and S3",
 				   options, path);
 	errno = ENOENT;
 	for (; len > 0 && result < 0 && is_no_container(errno); len--) {

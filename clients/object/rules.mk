@@ -2,8 +2,8 @@
 # libummap-object, its command, the driver `object`, and the back end for RADOS if librados is
 # installed. The library itself needs HDF5, protobuf-c and liburing, and is not built without them.
 
-OBJECT_SRC = $(filter-out %/driver.c %/collective.c %rados.c %rados_chunks.c %rados_lease.c \
-	%rados_names.c %rados_versions.c,$(wildcard clients/object/*.c))
+OBJECT_SRC = $(filter-out %/driver.c %/collective.c $(wildcard clients/object/rados*.c \
+	clients/object/s3*.c),$(wildcard clients/object/*.c))
 OBJECT_OBJ = $(OBJECT_SRC:%.c=$B/%.o) $B/clients/object/object.pb-c.o
 OBJECT_SO = $B/libummap-object.so.$(VERSION)
 OBJECT_DRIVER = $B/plugins/ummap-driver-object.so
@@ -14,14 +14,20 @@ OBJECT_TOOL_OBJ = $(patsubst %.c,$B/%.o,$(wildcard tools/object/*.c))
 RADOS := $(if $(OBJECT),$(wildcard /usr/include/rados/librados.h))
 RADOS_OBJ = $(patsubst %.c,$B/%.o,$(wildcard clients/object/rados*.c))
 OBJECT_RADOS = $(if $(RADOS),$B/plugins/ummap-object-rados.so)
+# The back end for S3 makes its requests by the code of the driver s3.
+OBJECT_S3_OBJ = $(patsubst %.c,$B/%.o,$(wildcard clients/object/s3*.c))
+OBJECT_S3 = $(if $(OBJECT),$(if $(CURL),$B/plugins/ummap-object-s3.so))
+OBJECT_S3_HTTP = $(patsubst %,$B/drivers/http/%.o,s3_account s3_bucket s3_calls answer options \
+	sockets) $B/drivers/keys.o
 LINK_OBJECT = -L$B -lummap-object -lummap
-OBJECT_ALL = $(if $(OBJECT),$(OBJECT_SO) $(OBJECT_DRIVER) $(OBJECT_RADOS) $(OBJECT_TOOL) \
-	$B/umobject)
+OBJECT_ALL = $(if $(OBJECT),$(OBJECT_SO) $(OBJECT_DRIVER) $(OBJECT_RADOS) $(OBJECT_S3) \
+	$(OBJECT_TOOL) $B/umobject)
 # A plug-in is beside the library or in a folder below it.
 PLUGIN_RPATH = -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN'
 
-$(OBJECT_OBJ) $(RADOS_OBJ) $(OBJECT_DRIVER_OBJ): override CFLAGS += -fPIC
-$(OBJECT_OBJ) $(RADOS_OBJ) $(OBJECT_DRIVER_OBJ): override CPPFLAGS += -Iclients -I$B/clients
+OBJECT_PIC = $(OBJECT_OBJ) $(RADOS_OBJ) $(OBJECT_S3_OBJ) $(OBJECT_DRIVER_OBJ)
+$(OBJECT_PIC): override CFLAGS += -fPIC
+$(OBJECT_PIC): override CPPFLAGS += -Iclients -I$B/clients
 $B/clients/object/path.o: override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"'
 $B/clients/object/path.o: $B/plugindir
 HDF5_FLAGS = $(shell pkg-config --cflags hdf5-serial 2> /dev/null)
@@ -52,6 +58,12 @@ $B/plugins/ummap-object-rados.so: $(RADOS_OBJ) $B/clients/object/id.o $(COMMON) 
 	@mkdir -p $(@D)
 	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(filter %.o,$^) $(COMMON) $(LINK_OBJECT) \
 		-lrados $(PLUGIN_RPATH)
+
+$B/plugins/ummap-object-s3.so: $(OBJECT_S3_OBJ) $(OBJECT_S3_HTTP) $B/clients/object/id.o \
+	$(COMMON) $(OBJECT_SO)
+	@mkdir -p $(@D)
+	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(filter %.o,$^) $(COMMON) $(LINK_OBJECT) \
+		$(shell pkg-config --libs libcurl) $(PLUGIN_RPATH)
 
 $(OBJECT_TOOL_OBJ): override CPPFLAGS += -Iclients
 $(OBJECT_TOOL): $(OBJECT_TOOL_OBJ) $B/clients/object/shape.o $(COMMON) $(OBJECT_SO)
@@ -89,12 +101,12 @@ install-object: $(OBJECT_ALL)
 	install -m 755 $(OBJECT_SO) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(OBJECT_SO)) $(DESTDIR)$(LIBDIR)/libummap-object.so.$(SOMAJOR)
 	ln -sf libummap-object.so.$(SOMAJOR) $(DESTDIR)$(LIBDIR)/libummap-object.so
-	install -m 755 $(OBJECT_DRIVER) $(OBJECT_RADOS) $(DESTDIR)$(PLUGINDIR)
+	install -m 755 $(OBJECT_DRIVER) $(OBJECT_RADOS) $(OBJECT_S3) $(DESTDIR)$(PLUGINDIR)
 	install -m 755 $(OBJECT_TOOL) $(DESTDIR)$(COMMANDDIR)
 	ln -sf ummap $(DESTDIR)$(BINDIR)/umobject
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' \
 		-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
 		clients/object/ummap-object.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap-object.pc
 .PHONY: object install-object
--include $(patsubst %.o,%.d,$(OBJECT_OBJ) $(RADOS_OBJ) $(OBJECT_DRIVER_OBJ) $(OBJECT_TOOL_OBJ))
+-include $(patsubst %.o,%.d,$(OBJECT_PIC) $(OBJECT_DRIVER_OBJ) $(OBJECT_TOOL_OBJ))
 -include $B/tests/plugins/ummap-object-memory.d $(OBJECT_EXAMPLES:=.d)

@@ -16,7 +16,8 @@ $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ): override CPPFLAGS += -Iclients -I$B/clients
 $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ): override CFLAGS += -ftls-model=initial-exec
 $(UMRUN_HEAP_OBJ): override CFLAGS += -fno-builtin-malloc
 # The headers say that some calls only fill memory, whose address wrappers compare before.
-$B/clients/umrun/wrappers_base.o: override CFLAGS += -Wno-maybe-uninitialized
+$B/clients/umrun/wrappers_base.o: override CFLAGS += -Wno-maybe-uninitialized \
+	-Wno-unknown-warning-option
 
 # All functions that programs call are made from one table.
 UMRUN_TABLE = clients/umrun/wrappers.awk clients/umrun/wrappers

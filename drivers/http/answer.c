@@ -169,9 +169,15 @@ void answer_line(struct answer *a, const char *line, size_t len)
 	} else if (skip_word(&t, "last-modified:")) {
 		skip_blanks(&t);
 		copy_value(&t, a->modified, sizeof(a->modified));
+	} else if (skip_word(&t, "date:")) {
+		skip_blanks(&t);
+		copy_value(&t, a->date, sizeof(a->date));
 	} else if (skip_word(&t, "x-amz-bucket-region:")) {
 		skip_blanks(&t);
 		copy_value(&t, a->region, sizeof(a->region));
+	} else if (skip_word(&t, "x-amz-meta-ummap-version:")) {
+		skip_blanks(&t);
+		copy_value(&t, a->mark, sizeof(a->mark));
 	} else if (skip_word(&t, "retry-after:")) {
 		skip_blanks(&t);
 		read_retry_after(a, t);

@@ -10,6 +10,7 @@
 #define MAX_ETAG_BYTES 256
 #define MAX_DATE_BYTES 64
 #define MAX_REGION_BYTES 40
+#define MAX_MARK_BYTES 40
 
 /* The fields of a header. A field that a line has spoiled counts as missing. */
 struct answer {
@@ -25,7 +26,9 @@ struct answer {
 	uint64_t length;               /* Content-Length */
 	char etag[MAX_ETAG_BYTES];     /* strong ETag with its quotes; "": none */
 	char modified[MAX_DATE_BYTES]; /* Last-Modified; "": none */
+	char date[MAX_DATE_BYTES];     /* Date; "": none */
 	char region[MAX_REGION_BYTES]; /* region of an S3 bucket; "": none */
+	char mark[MAX_MARK_BYTES];     /* mark that this driver has given an object; "": none */
 };
 
 /* Identifies one state of an object by its strong ETag; if it has none, by Last-Modified. */

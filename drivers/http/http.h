@@ -27,6 +27,7 @@ struct http_keys {
 	long version;                  /* CURL_HTTP_VERSION_* */
 	bool needs_validator;          /* whether an object without validator is refused */
 	bool whole;                    /* whether an object may be downloaded as a whole */
+	uint64_t part;                 /* S3: bytes of a part of an upload */
 	/* Keys of s3, which are valid only until the handle is open. NULL: none. */
 	const char *endpoint, *region, *profile;
 	bool is_anonymous;             /* whether requests are not signed */
@@ -36,21 +37,28 @@ struct http_keys {
 struct signer {
 	char *scheme;                  /* argument of CURLOPT_AWS_SIGV4; NULL: no signature */
 	char *user, *secret;           /* access key */
+	char *token;                   /* session token; "": none */
 };
 
 /* A handle. The loop changes the fields after `keys`; `fd` and the fields before do not change. */
 struct remote {
 	char *url;                     /* URL of the mapping */
-	char *shown;                   /* URL without its query, for messages */
+	char *shown;                   /* URL without its query, or s3:BUCKET/KEY, for messages */
 	const char *scheme;            /* scheme of the URL and of its redirects */
 	bool is_s3;                    /* whether the server has the interface of S3 */
+	size_t bucket_len;             /* S3: bytes of the URL of the bucket, in url */
 	struct signer signer;          /* signature of the requests */
+	bool may_create;               /* whether the object may be missing at opening */
 	struct http_keys keys;
 	pid_t owner;                   /* process that has opened it */
 	int fd;                        /* temporary file of a whole object; -1: none */
-	struct validator object;       /* state of the object at opening */
+	_Atomic uint32_t lock;         /* protects `object` while requests are made */
+	struct validator object;       /* state of the object at opening, or after a replacement */
+	_Atomic unsigned version;      /* number of that state; 1: before the handle is open */
+	_Atomic bool is_replacing;     /* whether the handle may be replacing the object just now */
+	_Atomic uint64_t total;        /* length of the object */
 	char *current_url;             /* URL after redirects; NULL: unknown */
-	struct curl_slist *lines;      /* lines of each request; the validator is among them */
+	struct curl_slist *lines;      /* lines of each request, besides the validator */
 	struct transfer *idle;         /* transfers without a request */
 	unsigned active;               /* number of transfers with a request */
 	bool has_changed;              /* whether the object is another one than at opening */

@@ -43,14 +43,6 @@ static CURLM *multi;
 static struct request *queue, **queue_end = &queue; /* requests with bytes to begin, in order */
 static struct transfer *transfers;       /* all transfers with a request */
 
-int64_t loop_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 void loop_wake(void)
 {
 	uint64_t one = 1;

@@ -39,6 +39,12 @@ void loop_drain(const struct remote *remote);
 int loop_await(struct request *request);
 
 /* Milliseconds of the monotonic clock. */
-int64_t loop_now(void);
+static inline int64_t loop_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
 
 #endif

@@ -10,6 +10,10 @@
 #include <string.h>
 
 #define MAX_REDIRECTS 10L
+#define MIN_PART_BYTES 5242880u /* shortest part of an upload that is not the last one */
+#define MAX_PART_BYTES ((uint64_t)1 << 30)
+#define FIRST_DELAY_MS 100      /* time until the first repetition */
+#define MAX_DELAY_MS 5000       /* time until a repetition if the server gives none */
 
 /* ---- Keys ---- */
 
@@ -50,6 +54,9 @@ static bool parse_s3_key(const struct ummap_key *key, struct http_keys *keys)
 		keys->region = value;
 		return options_is_region(value);
 	}
+	if (strcmp(name, "part") == 0)
+		return keys_size(value, &keys->part) && keys->part >= MIN_PART_BYTES &&
+		       keys->part <= MAX_PART_BYTES && keys->part % 4096 == 0;
 	if (strcmp(name, "profile") == 0) {
 		keys->profile = value;
 		return *value != '\0';
@@ -103,8 +110,8 @@ int options_parse_keys(const struct ummap_uri *uri, struct http_keys *keys,
 		KEY_TYPES_END };
 
 	*keys = (struct http_keys){ .timeout = 60, .retries = 8, .requests = 64,
-				    .range = 2 << 20, .version = CURL_HTTP_VERSION_2TLS,
-				    .needs_validator = true };
+				    .range = 2 << 20, .part = 8 << 20,
+				    .version = CURL_HTTP_VERSION_2TLS, .needs_validator = true };
 	for (unsigned i = 0; i < uri->nkeys; i++) {
 		if (!parse_key(&uri->keys[i], keys))
 			return keys_refuse_value(geom, "", &uri->keys[i], types);
@@ -167,6 +174,70 @@ int options_make_url(const struct ummap_uri *uri, char **url, char **shown,
 		return keys_refuse(geom, EINVAL, "cannot open a URL with a user name or a "
 				   "password, because URIs appear in logs. Try ~/.netrc");
 	return 0;
+}
+
+void options_free(struct remote *remote)
+{
+	struct signer *signer = &remote->signer;
+
+	for (int i = 0; i < 2; i++) {
+		char *text = i ? signer->token : signer->secret;
+
+		if (text)
+			explicit_bzero(text, strlen(text));
+		free(text);
+	}
+	free(signer->user);
+	free(signer->scheme);
+	free(remote->shown);
+	free(remote->url);
+}
+
+int options_add_line(struct curl_slist **lines, const char *name, const char *value)
+{
+	struct curl_slist *longer;
+	char *line = NULL;
+
+	if (name && asprintf(&line, "%s: %s", name, value) < 0)
+		return -ENOMEM;
+	longer = curl_slist_append(*lines, line ? line : value);
+	if (line)
+		explicit_bzero(line, strlen(line));
+	free(line);
+	*lines = longer ? longer : *lines;
+	return longer ? 0 : -ENOMEM;
+}
+
+/* ---- Repetitions ---- */
+
+/* The other results are errors of the request, of certificates, and of this machine. */
+bool options_is_transient(CURLcode result)
+{
+	switch (result) {
+	case CURLE_COULDNT_RESOLVE_PROXY:
+	case CURLE_COULDNT_RESOLVE_HOST:
+	case CURLE_COULDNT_CONNECT:
+	case CURLE_PARTIAL_FILE:
+	case CURLE_OPERATION_TIMEDOUT:
+	case CURLE_SSL_CONNECT_ERROR:
+	case CURLE_GOT_NOTHING:
+	case CURLE_SEND_ERROR:
+	case CURLE_RECV_ERROR:
+	case CURLE_HTTP2:
+	case CURLE_HTTP2_STREAM:
+		return true;
+	default:
+		return false;
+	}
+}
+
+int64_t options_delay(unsigned tries, const void *place)
+{
+	int64_t delay = (int64_t)FIRST_DELAY_MS << (tries < 6 ? tries : 6);
+
+	delay = delay < MAX_DELAY_MS ? delay : MAX_DELAY_MS;
+	/* Transfers that have failed together are not repeated together. */
+	return delay + (int64_t)((uintptr_t)place >> 6) % (delay / 4);
 }
 
 /* ---- Options of libcurl ---- */

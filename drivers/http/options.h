@@ -17,6 +17,16 @@ bool options_is_endpoint(const char *text);
 bool options_is_region(const char *text);
 /* Whether libcurl accepts the URL. *has_user: whether it has a user name or a password. */
 bool options_is_url(const char *url, bool *has_user);
+/* Frees the URL, its form for messages and the signer. */
+void options_free(struct remote *remote);
+/* Appends a line to the header of a request. name: NULL if `value` is the whole line. Returns 0 or
+ * -ENOMEM. */
+int options_add_line(struct curl_slist **lines, const char *name, const char *value);
+/* Whether a repetition of an exchange with this result may succeed. */
+bool options_is_transient(CURLcode result);
+/* Milliseconds until the repetition of a transfer that has been repeated `tries` times. place: any
+ * address, which differs for other transfers. */
+int64_t options_delay(unsigned tries, const void *place);
 /* Sets all options that are equal for all exchanges of a handle. */
 void options_set(CURL *easy, const struct remote *remote);
 

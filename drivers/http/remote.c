@@ -9,6 +9,7 @@
 #include "common/header.h"
 #include "common/minmax.h"
 #include "loop.h"
+#include "options.h"
 #include "transfer.h"
 #include "whole.h"
 
@@ -58,49 +59,22 @@ static bool has_validator(const struct remote *remote)
 	return *remote->object.etag || *remote->object.modified;
 }
 
-/* Adds the line by which requests state the validator. */
-static int add_condition(struct remote *remote)
-{
-	const struct validator *v = &remote->object;
-	char line[MAX_ETAG_BYTES + 40];
-	struct curl_slist *lines;
-
-	if (!has_validator(remote))
-		return 0;
-	if (*v->etag)
-		snprintf(line, sizeof(line), "If-Match: %s", v->etag);
-	else
-		snprintf(line, sizeof(line), "If-Unmodified-Since: %s", v->modified);
-	lines = curl_slist_append(remote->lines, line);
-	if (!lines)
-		return -ENOMEM;
-	remote->lines = lines;
-	return 0;
-}
-
 static int look_at_object(struct remote *remote, struct ummap_geom *geom)
 {
 	int err = ask_first_byte(remote);
 
+	if (err == -ENOENT && remote->may_create)
+		return 0;
 	if (err == -EOPNOTSUPP && remote->keys.whole)
 		return whole_download(remote, geom);
 	if (err)
 		return keys_refuse(geom, -err, "cannot open '%.150s': %.220s", remote->shown,
 				   remote->why);
-	if (remote->keys.needs_validator && !has_validator(remote))
+	if (remote->object.total && remote->keys.needs_validator && !has_validator(remote))
 		return keys_refuse(geom, EOPNOTSUPP, "cannot open '%.200s': the server sends "
 				   "neither an ETag nor Last-Modified, so a change of the object "
 				   "cannot be detected. Try validator=none", remote->shown);
-	return add_condition(remote);
-}
-
-static void free_signer(struct signer *signer)
-{
-	if (signer->secret)
-		explicit_bzero(signer->secret, strlen(signer->secret));
-	free(signer->secret);
-	free(signer->user);
-	free(signer->scheme);
+	return 0;
 }
 
 static void free_remote(struct remote *remote)
@@ -110,36 +84,40 @@ static void free_remote(struct remote *remote)
 	if (remote->fd >= 0)
 		close(remote->fd);
 	free(remote->current_url);
-	free_signer(&remote->signer);
-	free(remote->shown);
-	free(remote->url);
+	options_free(remote);
 	free(remote);
 }
 
 /* The identity includes the validator, because handles with one identity show the same bytes. */
-static void describe(const struct remote *remote, struct ummap_geom *geom)
+void remote_identity(const struct remote *remote, uint64_t id[2])
 {
 	const struct validator *v = &remote->object;
 
-	geom->size = v->total;
+	id[0] = checksum(remote->url, strlen(remote->url), 0) | 1;
+	id[1] = checksum(v->etag, strlen(v->etag), v->total) ^
+		checksum(v->modified, strlen(v->modified), v->total);
+}
+
+static void describe(const struct remote *remote, struct ummap_geom *geom)
+{
+	geom->size = remote->total;
 	geom->align = 1;
 	geom->optimal = OPTIMAL_BYTES;
 	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE;
 	if (remote->fd < 0)
 		geom->caps |= UMMAP_CAP_ASYNC | UMMAP_CAP_REMOTE;
-	if (!has_validator(remote))
-		return;
-	geom->id[0] = checksum(remote->url, strlen(remote->url), 0) | 1;
-	geom->id[1] = checksum(v->etag, strlen(v->etag), v->total) ^
-		      checksum(v->modified, strlen(v->modified), v->total);
+	if (has_validator(remote) || remote->is_s3)
+		remote_identity(remote, geom->id);
 }
 
 struct remote *remote_new(void)
 {
 	struct remote *remote = calloc(1, sizeof(*remote));
 
-	if (remote)
+	if (remote) {
 		remote->fd = -1;
+		remote->version = 1;
+	}
 	return remote;
 }
 
@@ -157,6 +135,8 @@ int remote_open(struct remote *remote, int err, void **h, struct ummap_geom *geo
 		loop_leave();
 		return err;
 	}
+	remote->total = remote->object.total;
+	remote->version++;
 	describe(remote, geom);
 	*h = remote;
 	return 0;
@@ -183,7 +163,7 @@ int remote_close(void *h)
 /* Returns how many of the bytes are inside the object, and zeros the others. */
 static size_t clip(const struct remote *remote, void *buf, size_t len, uint64_t off)
 {
-	uint64_t total = remote->object.total;
+	uint64_t total = remote->total;
 	size_t inside = off < total ? (size_t)min_u64(len, total - off) : 0;
 
 	memset((char *)buf + inside, 0, len - inside);
@@ -210,6 +190,22 @@ int remote_read(void *h, void *buf, size_t len, uint64_t off)
 	return loop_await(r);
 }
 
+static void finish_request(struct request *r, struct remote *remote, struct ummap_io *io, int res)
+{
+	r->remote = remote;
+	r->io = io;
+	loop_end(r, res);
+}
+
+bool remote_submit_done(struct remote *remote, struct ummap_io *io, int res)
+{
+	struct request *r = loop_take();
+
+	if (r)
+		finish_request(r, remote, io, res);
+	return r;
+}
+
 int remote_submit(void *h, struct ummap_io **io, unsigned n)
 {
 	struct remote *remote = h;
@@ -228,9 +224,7 @@ int remote_submit(void *h, struct ummap_io **io, unsigned n)
 			send_request(r, remote, io[i], io[i]->buf, inside, io[i]->off);
 			continue;
 		}
-		r->remote = remote;
-		r->io = io[i];
-		loop_end(r, 0);
+		finish_request(r, remote, io[i], 0);
 	}
 	if (i > 0)
 		loop_wake();

@@ -13,6 +13,11 @@ struct remote *remote_new(void);
  * mostly with a message in geom->why. err: an error of the caller's preparations, or 0.
  */
 int remote_open(struct remote *remote, int err, void **h, struct ummap_geom *geom);
+/* Makes remote_reap return a request of the library that has ended. Returns false if all requests
+ * of the loop are in use. */
+bool remote_submit_done(struct remote *remote, struct ummap_io *io, int res);
+/* Stores the identity of the present version of the object. */
+void remote_identity(const struct remote *remote, uint64_t id[2]);
 
 /* Functions of struct ummap_driver. */
 int remote_close(void *h);

@@ -4,8 +4,10 @@
 
 HTTP_SCHEMES = $(if $(CURL),http https)
 HTTP_DRIVERS = $(if $(CURL),$(patsubst %,$B/plugins/ummap-driver-%.so,$(HTTP_SCHEMES) s3))
-HTTP_SRC = $(filter-out %/http.c %/s3.c %/s3_account.c,$(wildcard drivers/http/*.c))
-S3_OBJ = $B/drivers/http/s3.o $B/drivers/http/s3_account.o
+S3_SRC = drivers/http/s3.c drivers/http/s3_account.c drivers/http/s3_bucket.c \
+	drivers/http/s3_calls.c drivers/http/s3_changes.c
+HTTP_SRC = $(filter-out %/http.c $(S3_SRC),$(wildcard drivers/http/*.c))
+S3_OBJ = $(S3_SRC:%.c=$B/%.o)
 HTTP_OBJ = $(HTTP_SRC:%.c=$B/%.o) $B/drivers/keys.o
 HTTP_TABLES = $(HTTP_SCHEMES:%=$B/drivers/http/scheme_%.o)
 
@@ -15,7 +17,7 @@ $(HTTP_TABLES): $B/drivers/http/scheme_%.o: drivers/http/http.c
 
 $(HTTP_SCHEMES:%=$B/plugins/ummap-driver-%.so): $B/plugins/ummap-driver-%.so: \
 	$B/drivers/http/scheme_%.o
-$B/plugins/ummap-driver-s3.so: $(S3_OBJ)
+$B/plugins/ummap-driver-s3.so: $(S3_OBJ) $B/drivers/blockmap.o
 $(HTTP_DRIVERS): $(HTTP_OBJ) $(COMMON)
 	@mkdir -p $(@D)
 	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(filter %.o,$^) $(COMMON) \

@@ -1,163 +1,179 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * The driver s3: an object of a server with the interface of S3. libcurl signs the requests. Its
- * versions before 8.2 sign path and query as they are in the URL, and later ones first bring them
- * into the form that signatures need; a URL that already has this form is right for both.
- */
+/* The driver s3: an object of a server with the interface of S3. */
 #include "../keys.h"
-#include "options.h"
+#include "common/futex.h"
+#include "loop.h"
 #include "remote.h"
-#include "s3_account.h"
+#include "s3_bucket.h"
+#include "s3_changes.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
-/* Hash of no bytes, which a request without a body states. */
-#define EMPTY_HASH "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+/* A handle. */
+struct handle {
+	struct remote *remote;
+	struct changes *changes;       /* NULL: the handle is read-only */
+};
 
-/* ---- The URL ---- */
-
-/* Encodes all characters except those that signatures leave as they are. */
-static void encode_key(char *to, const char *key)
+static int set_up_writing(struct handle *s, struct ummap_geom *geom)
 {
-	for (; *key; key++) {
-		unsigned char c = (unsigned char)*key;
+	int err = changes_open(s->remote, &s->changes, geom);
 
-		if (c < 0x80 && (isalnum(c) || strchr("-._~/", c)))
-			*to++ = (char)c;
-		else
-			to += sprintf(to, "%%%02X", c);
-	}
-	*to = '\0';
-}
-
-/* Amazon's server of a bucket has the name of the bucket, unless a certificate cannot have it. */
-static int make_url(char *url, size_t room, const char *endpoint, const char *region,
-		    const char *bucket)
-{
-	const char *end = strncmp(region, "cn-", 3) == 0 ? ".cn" : "";
-	size_t len = strlen(endpoint);
-
-	while (len > 0 && endpoint[len - 1] == '/')
-		len--;
-	if (len > 0)
-		return snprintf(url, room, "%.*s/%s/", (int)len, endpoint, bucket);
-	if (strchr(bucket, '.'))
-		return snprintf(url, room, "https://s3.%s.amazonaws.com%s/%s/", region, end,
-				bucket);
-	return snprintf(url, room, "https://%s.s3.%s.amazonaws.com%s/", bucket, region, end);
-}
-
-static int set_url(struct remote *remote, const struct ummap_uri *uri, const char *endpoint,
-		   const char *region, struct ummap_geom *geom)
-{
-	const char *path = strncmp(uri->path, "//", 2) == 0 ? uri->path + 2 : uri->path;
-	size_t bucket_len = strcspn(path, "/"), room = strlen(endpoint) + 200 + 3 * strlen(path);
-	char bucket[80];
-	int len;
-
-	if (bucket_len == 0 || bucket_len >= sizeof(bucket) || !path[bucket_len] ||
-	    !path[bucket_len + 1])
-		return keys_refuse(geom, EINVAL, "cannot open 's3:%.200s': it has no bucket or no "
-				   "key. Try s3:BUCKET/KEY", path);
-	snprintf(bucket, sizeof(bucket), "%.*s", (int)bucket_len, path);
-	for (const char *c = bucket; *c; c++) {
-		if ((unsigned char)*c >= 0x80 || !(isalnum((unsigned char)*c) || strchr("-._", *c)))
-			return keys_refuse(geom, EINVAL, "cannot open 's3:%.200s': the name of a "
-					   "bucket has letters, digits, '-', '.' and '_' only",
-					   path);
-	}
-	remote->url = malloc(room);
-	if (!remote->url || asprintf(&remote->shown, "s3:%s", path) < 0)
-		return -ENOMEM;
-	len = make_url(remote->url, room, endpoint, region, bucket);
-	encode_key(remote->url + len, path + bucket_len + 1);
-	remote->scheme = strncmp(remote->url, "http:", 5) == 0 ? "http" : "https";
-	return 0;
-}
-
-/* ---- The signature ---- */
-
-static int add_line(struct remote *remote, const char *name, const char *value)
-{
-	char line[MAX_SETTING_BYTES + 40];
-	struct curl_slist *lines;
-
-	snprintf(line, sizeof(line), "%s: %s", name, value);
-	lines = curl_slist_append(remote->lines, line);
-	explicit_bzero(line, sizeof(line));
-	if (!lines)
-		return -ENOMEM;
-	remote->lines = lines;
-	return 0;
-}
-
-static int set_signer(struct remote *remote, const struct s3_account *account, const char *region,
-		      struct ummap_geom *geom)
-{
-	struct signer *s = &remote->signer;
-	int err;
-
-	if (!*account->user || !*account->secret)
-		return keys_refuse(geom, EACCES, "cannot open '%.150s': there are no credentials. "
-				   "Try AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile in "
-				   "~/.aws/credentials, or credentials=none", remote->shown);
-	s->user = strdup(account->user);
-	s->secret = strdup(account->secret);
-	if (!s->user || !s->secret || asprintf(&s->scheme, "aws:amz:%s:s3", region) < 0)
-		return -ENOMEM;
-	err = add_line(remote, "x-amz-content-sha256", EMPTY_HASH);
-	if (!err && *account->token)
-		err = add_line(remote, "x-amz-security-token", account->token);
+	geom->caps = (geom->caps & ~UMMAP_CAP_FAULTSAFE) | UMMAP_CAP_WRITE | UMMAP_CAP_GROW;
 	return err;
 }
 
-static int set_account(struct remote *remote, const struct ummap_uri *uri,
-		       const struct s3_account *account, struct ummap_geom *geom)
+static int open_remote(const struct ummap_uri *uri, int oflags, struct remote **remote,
+		       struct ummap_geom *geom)
 {
-	const struct http_keys *keys = &remote->keys;
-	const char *endpoint = keys->endpoint ? keys->endpoint : account->endpoint;
-	const char *region = keys->region ? keys->region : account->region;
+	struct remote *r = remote_new();
 	int err;
 
-	if (!*region)
-		region = "us-east-1";
-	if (!options_is_region(region))
-		return keys_refuse(geom, EINVAL, "cannot use the region '%.100s' of AWS_REGION or "
-				   "~/.aws/config: it must have letters, digits and '-' only",
-				   region);
-	if (*endpoint && !options_is_endpoint(endpoint))
-		return keys_refuse(geom, EINVAL, "cannot use AWS_ENDPOINT_URL or endpoint_url in "
-				   "~/.aws/config: it must be http(s)://HOST without user and "
-				   "query");
-	err = set_url(remote, uri, endpoint, region, geom);
-	if (err || keys->is_anonymous)
-		return err;
-	return set_signer(remote, account, region, geom);
+	if (!r)
+		return -ENOMEM;
+	r->may_create = (oflags & UMMAP_O_WRITE) && (oflags & UMMAP_O_CREATE);
+	err = s3_set_up(r, uri, geom);
+	if (!err)
+		err = s3_add_signature(&r->lines, &r->signer, false);
+	return remote_open(r, err, (void **)remote, geom);
+}
+
+static int s3_close(void *h)
+{
+	struct handle *s = h;
+
+	if (s->changes)
+		changes_close(s->changes, loop_is_foreign(s->remote));
+	remote_close(s->remote);
+	free(s);
+	return 0;
 }
 
 static int s3_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
-	struct s3_account account;
-	struct remote *remote;
+	struct handle *s;
 	int err;
 
-	if (oflags & UMMAP_O_WRITE)
-		return keys_refuse(geom, EACCES, "cannot write to an object of S3. Try "
-				   WRITING_FILTER "s3, which keeps the changes in a file");
-	remote = remote_new();
-	if (!remote)
+	if (oflags & UMMAP_O_WRITERS)
+		return keys_refuse(geom, EINVAL, "cannot write to an object of S3 beside other "
+				   "writers: each flush replaces the whole object");
+	s = calloc(1, sizeof(*s));
+	if (!s)
 		return -ENOMEM;
-	remote->is_s3 = true;
-	err = options_parse_keys(uri, &remote->keys, geom);
-	if (!err) {
-		s3_account_find(&account, remote->keys.profile);
-		err = set_account(remote, uri, &account, geom);
-		explicit_bzero(&account, sizeof(account));
+	err = open_remote(uri, oflags, &s->remote, geom);
+	if (err) {
+		free(s);
+		return err;
 	}
-	return remote_open(remote, err, h, geom);
+	if (oflags & UMMAP_O_WRITE)
+		err = set_up_writing(s, geom);
+	if (err)
+		s3_close(s);
+	else
+		*h = s;
+	return err;
+}
+
+static int s3_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	struct handle *s = h;
+
+	return s->changes ? changes_read(s->changes, buf, len, off) :
+			    remote_read(s->remote, buf, len, off);
+}
+
+static int s3_write(void *h, const void *buf, size_t len, uint64_t off)
+{
+	struct handle *s = h;
+
+	if (!s->changes)
+		return -EBADF;
+	return loop_is_foreign(s->remote) ? -EIO : changes_write(s->changes, buf, len, off);
+}
+
+static int s3_flush(void *h, uint64_t off, uint64_t len)
+{
+	struct handle *s = h;
+
+	(void)off;
+	(void)len;
+	if (!s->changes)
+		return 0;
+	return loop_is_foreign(s->remote) ? -EIO : changes_flush(s->changes);
+}
+
+/* A new version for each write in the background would cost too much. */
+static int s3_push(void *h)
+{
+	(void)h;
+	return 0;
+}
+
+static int s3_resize(void *h, uint64_t size)
+{
+	struct handle *s = h;
+
+	return s->changes ? changes_resize(s->changes, size) : -EBADF;
+}
+
+static int s3_size(void *h, uint64_t *size)
+{
+	struct handle *s = h;
+
+	*size = s->changes ? changes_size(s->changes) : s->remote->total;
+	return 0;
+}
+
+static int s3_identity(void *h, uint64_t id[2])
+{
+	struct remote *remote = ((struct handle *)h)->remote;
+
+	futex_lock(&remote->lock);
+	remote_identity(remote, id);
+	futex_unlock(&remote->lock);
+	return 0;
+}
+
+/* Whether the request needs no bytes of the file. */
+static bool is_plain(const struct handle *s, const struct ummap_io *io)
+{
+	return io->op == UMMAP_IO_READ &&
+	       (!s->changes || changes_are_remote(s->changes, io->off, io->len));
+}
+
+static int transfer(struct handle *s, const struct ummap_io *io)
+{
+	return io->op == UMMAP_IO_READ ? s3_read(s, io->buf, io->len, io->off) :
+					 s3_write(s, io->buf, io->len, io->off);
+}
+
+static int s3_submit(void *h, struct ummap_io **io, unsigned n)
+{
+	struct handle *s = h;
+	unsigned i = 0, plain = 0;
+
+	/* Requests for the server first, so that they are in flight during the others. */
+	for (; i < n && is_plain(s, io[i]); i++)
+		plain++;
+	if (plain)
+		return remote_submit(s->remote, io, plain);
+	if (loop_is_foreign(s->remote))
+		return -EIO;
+	while (i < n && !is_plain(s, io[i]) &&
+	       remote_submit_done(s->remote, io[i], transfer(s, io[i])))
+		i++;
+	return (int)i;
+}
+
+static int s3_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
+{
+	return remote_reap(((struct handle *)h)->remote, done, max, min);
+}
+
+static void s3_set_notice(void *h, ummap_notice *notice, void *arg)
+{
+	remote_set_notice(((struct handle *)h)->remote, notice, arg);
 }
 
 __attribute__((visibility("default")))
@@ -166,11 +182,17 @@ const struct ummap_driver ummap_driver = {
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "s3",
 	.keys = S3_KEYS(KEY_NAME),
-	.help = "an object of S3, read-only: s3:BUCKET/KEY",
+	.help = "an object of S3: s3:BUCKET/KEY",
 	.open = s3_open,
-	.close = remote_close,
-	.read = remote_read,
-	.submit = remote_submit,
-	.reap = remote_reap,
-	.set_notice = remote_set_notice,
+	.close = s3_close,
+	.read = s3_read,
+	.write = s3_write,
+	.flush = s3_flush,
+	.resize = s3_resize,
+	.submit = s3_submit,
+	.reap = s3_reap,
+	.size = s3_size,
+	.push = s3_push,
+	.set_notice = s3_set_notice,
+	.identity = s3_identity,
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A child that kept the sockets of its parent would keep the parent's connections open. It cannot
- * end them by libcurl, because a TLS connection would tell the server so. Only the thread of the
- * loop opens and closes sockets. The bit of a socket is cleared before the socket is closed, so a
- * child never closes a descriptor that is not a socket of ours.
+ * end them by libcurl, because a TLS connection would tell the server so. The bit of a socket is
+ * cleared before the socket is closed, so a child never closes a descriptor that is not a socket of
+ * ours.
  */
 #include "sockets.h"
 

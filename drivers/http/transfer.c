@@ -7,6 +7,7 @@
  */
 #include "transfer.h"
 
+#include "common/futex.h"
 #include "loop.h"
 #include "options.h"
 #include "sockets.h"
@@ -16,8 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_DELAY_MS 100      /* time until the first repetition */
-#define MAX_DELAY_MS 5000       /* time until a repetition if the server gives none */
+#define OWN_CHANGE_DELAY_MS 20  /* time until a repetition while the handle replaces the object */
 #define RECEIVE_BYTES 262144L   /* buffer of libcurl */
 
 static bool is_opening(const struct transfer *t)
@@ -37,15 +37,20 @@ static size_t take_line(char *line, size_t size, size_t n, void *arg)
 
 static void judge(struct transfer *t)
 {
+	struct remote *remote = t->request->remote;
 	uint64_t first = t->request->off + t->at;
 
 	if (t->is_judged)
 		return;
 	t->is_judged = true;
 	t->verdict = is_opening(t) ?
-		     answer_check_first(&t->answer, &t->request->remote->object) :
-		     answer_check(&t->answer, &t->request->remote->object, first + t->got,
-				  first + t->len - 1);
+		     answer_check_first(&t->answer, &remote->object) :
+		     answer_check(&t->answer, &t->expected, first + t->got, first + t->len - 1);
+	/* Amazon does not tell the length of an empty object here. */
+	if (is_opening(t) && remote->is_s3 && t->answer.status == 416) {
+		remote->object.total = 0;
+		t->verdict = ANSWER_GOOD;
+	}
 }
 
 /* Finds the code of an error in the beginning of an answer of S3, <Code>NAME</Code>. */
@@ -61,7 +66,8 @@ static void note_code(struct transfer *t, const char *bytes, size_t n)
 	snprintf(t->code, sizeof(t->code), "%.*s", (int)len, at);
 }
 
-/* Stores bytes of the body. The first byte of an object is not needed at opening. The result 0 ends
+/* Stores bytes of the body. The first byte of an object, or a text about an empty one, is not
+ * needed at opening. The result 0 ends
  * the exchange. */
 static size_t take_bytes(char *bytes, size_t size, size_t n, void *arg)
 {
@@ -73,6 +79,8 @@ static size_t take_bytes(char *bytes, size_t size, size_t n, void *arg)
 		note_code(t, bytes, n);
 		return 0;
 	}
+	if (is_opening(t) && t->request->remote->object.total == 0)
+		return n;
 	if (n > t->len - t->got) {
 		t->verdict = ANSWER_BAD;
 		return 0;
@@ -141,8 +149,40 @@ void transfer_free(struct remote *remote)
 
 		remote->idle = t->next;
 		curl_easy_cleanup(t->easy);
+		curl_slist_free_all(t->lines);
 		free(t);
 	}
+}
+
+/* The line by which requests state the validator. */
+static int add_condition(struct curl_slist **lines, const struct validator *v)
+{
+	if (*v->etag)
+		return options_add_line(lines, "If-Match", v->etag);
+	return *v->modified ? options_add_line(lines, "If-Unmodified-Since", v->modified) : 0;
+}
+
+/* Takes the version of the object that the answer must be of. */
+static int take_version(struct transfer *t)
+{
+	struct remote *remote = t->request->remote;
+	int err = 0;
+
+	if (t->version == remote->version)
+		return 0;
+	futex_lock(&remote->lock);
+	t->version = remote->version;
+	t->expected = remote->object;
+	futex_unlock(&remote->lock);
+	curl_slist_free_all(t->lines);
+	t->lines = NULL;
+	for (const struct curl_slist *l = remote->lines; l && !err; l = l->next)
+		err = options_add_line(&t->lines, NULL, l->data);
+	if (!err)
+		err = add_condition(&t->lines, &t->expected);
+	if (err)
+		t->version = 0;
+	return err;
 }
 
 int transfer_prepare(struct transfer *t)
@@ -158,11 +198,12 @@ int transfer_prepare(struct transfer *t)
 	t->got_before = t->got;
 	t->is_judged = false;
 	*t->error = *t->code = '\0';
-	if (curl_easy_setopt(t->easy, CURLOPT_URL, remote->current_url ? remote->current_url :
+	if (take_version(t) != 0 ||
+	    curl_easy_setopt(t->easy, CURLOPT_URL, remote->current_url ? remote->current_url :
 			     remote->url) != CURLE_OK ||
 	    curl_easy_setopt(t->easy, CURLOPT_RANGE, range) != CURLE_OK)
 		return -ENOMEM;
-	curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, remote->lines);
+	curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, t->lines);
 	curl_easy_setopt(t->easy, CURLOPT_TIMEOUT_MS, (long)(left > 1 ? left : 1));
 	return 0;
 }
@@ -196,13 +237,9 @@ static const char *error_text(const struct transfer *t, CURLcode result)
 static enum outcome repeat(struct transfer *t, CURLcode result)
 {
 	const struct http_keys *keys = &t->request->remote->keys;
-	unsigned shift = t->tries < 6 ? t->tries : 6;
-	int64_t delay = (int64_t)FIRST_DELAY_MS << shift, now = loop_now();
+	int64_t delay = options_delay(t->tries, t), now = loop_now();
 	bool by_status = t->is_judged && t->verdict == ANSWER_REPEAT;
 
-	delay = delay < MAX_DELAY_MS ? delay : MAX_DELAY_MS;
-	/* Transfers that have failed together are not repeated together. */
-	delay += (int64_t)((uintptr_t)t >> 6) % (delay / 4);
 	if (by_status && (int64_t)t->answer.retry_after * 1000 > delay)
 		delay = (int64_t)t->answer.retry_after * 1000;
 	t->again_at = now + delay;
@@ -252,6 +289,16 @@ static enum outcome refuse_s3(struct transfer *t)
 			 t->answer.status, *t->code ? ", " : "", t->code);
 }
 
+/* Whether the object is another one because this handle replaces it, or just has. Then the bytes of
+ * the request are those of the new version, too. */
+static bool is_own_change(struct transfer *t)
+{
+	const struct remote *remote = t->request->remote;
+
+	t->again_at = loop_now() + OWN_CHANGE_DELAY_MS;
+	return remote->is_replacing || t->version != remote->version;
+}
+
 /* An answer whose status or fields do not fit. */
 static enum outcome refuse_answer(struct transfer *t)
 {
@@ -264,6 +311,8 @@ static enum outcome refuse_answer(struct transfer *t)
 		return refuse_s3(t);
 	switch (t->verdict) {
 	case ANSWER_CHANGED:
+		if (is_own_change(t))
+			return OUTCOME_AGAIN;
 		remote->has_changed = true;
 		return fail_with(t, -EIO, "the object has changed since it was opened. Try to "
 				 "map it again");
@@ -286,28 +335,6 @@ static enum outcome refuse_answer(struct transfer *t)
 		return fail_with(t, -EIO, "the answer of the server does not have the bytes that "
 				 "were requested");
 	return fail_with(t, -EIO, "the server answers with status %u", t->answer.status);
-}
-
-/* Whether a repetition may succeed. Others are errors of the request, of certificates, and of
- * this machine. */
-static bool is_transient(CURLcode result)
-{
-	switch (result) {
-	case CURLE_COULDNT_RESOLVE_PROXY:
-	case CURLE_COULDNT_RESOLVE_HOST:
-	case CURLE_COULDNT_CONNECT:
-	case CURLE_PARTIAL_FILE:
-	case CURLE_OPERATION_TIMEDOUT:
-	case CURLE_SSL_CONNECT_ERROR:
-	case CURLE_GOT_NOTHING:
-	case CURLE_SEND_ERROR:
-	case CURLE_RECV_ERROR:
-	case CURLE_HTTP2:
-	case CURLE_HTTP2_STREAM:
-		return true;
-	default:
-		return false;
-	}
 }
 
 /* Remembers the address that redirects have led to. */
@@ -343,7 +370,7 @@ enum outcome transfer_finish(struct transfer *t, CURLcode result)
 		t->again_at = 0;
 		return OUTCOME_AGAIN;
 	}
-	if (result == CURLE_OK || is_transient(result))
+	if (result == CURLE_OK || options_is_transient(result))
 		return repeat(t, result);
 	return fail_with(t, -EIO, "%s", error_text(t, result));
 }

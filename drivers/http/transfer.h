@@ -13,6 +13,9 @@ struct transfer {
 	size_t at, len;                /* bytes of the request that the transfer reads */
 	size_t got;                    /* bytes that have been stored */
 	size_t got_before;             /* bytes that had been stored before the exchange */
+	unsigned version;              /* version of the object in `expected` and `lines` */
+	struct validator expected;     /* state of the object that the answer must have */
+	struct curl_slist *lines;      /* lines of the request */
 	struct answer answer;          /* header of the answer */
 	enum verdict verdict;          /* judgment of the answer */
 	char code[40];                 /* code of an error that S3 reports; "": none */

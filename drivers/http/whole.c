@@ -22,7 +22,7 @@ struct download {
 	int error;                     /* error of the file; 0: none */
 };
 
-static int make_file(struct ummap_geom *geom)
+int whole_make_file(struct ummap_geom *geom)
 {
 	const char *folder = secure_getenv("TMPDIR");
 	int fd;
@@ -108,7 +108,7 @@ int whole_download(struct remote *remote, struct ummap_geom *geom)
 	int err = easy ? 0 : -ENOMEM;
 
 	if (!err) {
-		remote->fd = make_file(geom);
+		remote->fd = whole_make_file(geom);
 		err = remote->fd < 0 ? remote->fd : 0;
 	}
 	if (!err) {

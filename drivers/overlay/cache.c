@@ -317,12 +317,14 @@ static bool has_commits(struct behind *far)
 	return behind_commits(far, &oldest, &newest) == 0 && newest > 0;
 }
 
-/* A driver that cannot write, and whose stores are no files, has the state of the store in its
- * identity: handles with one identity show the same bytes. */
+/* A remote store that is no file has its state in its identity: handles with one identity show the
+ * same bytes. */
 static bool take_validator(const struct cache *c, const struct ummap_geom *geom,
 			   struct store_facts *facts)
 {
-	if (c->far_fd >= 0 || c->o.store.driver.write)
+	bool is_known = !(geom->caps & UMMAP_CAP_WRITE) || c->o.store.driver.identity;
+
+	if (c->far_fd >= 0 || !(geom->caps & UMMAP_CAP_REMOTE) || !is_known)
 		return false;
 	facts->seconds = geom->id[1];
 	return true;
@@ -651,14 +653,23 @@ static int cache_open_fd(const struct ummap_uri *uri, int fd, int oflags, void *
 
 /* ---- Closing ---- */
 
-/* Notes in the header by which properties the far store is recognized, which has so many bytes. The
- * store may be longer if dirty blocks make it so. */
-static int note_far(struct cache *c, uint64_t size)
+/* Asks the far store, while it is open, for the properties by which it is recognized later. */
+static int ask_far(struct cache *c, struct store_facts *facts)
 {
-	struct store_facts facts = c->o.head.store;
+	uint64_t id[2];
+
+	*facts = c->o.head.store;
+	if (behind_identity(&c->o.store, id) == 0)
+		facts->seconds = id[1];
+	return behind_size(&c->o.store, &facts->size);
+}
+
+/* Notes these properties in the header. The store may be longer if dirty blocks make it so. */
+static int note_far(struct cache *c, const struct store_facts *far)
+{
+	struct store_facts facts = *far;
 	int err = 0;
 
-	facts.size = size;
 	look_at_far(c, &facts);
 	futex_lock(&c->o.file_lock);
 	if (c->touched || memcmp(&facts, &c->o.head.store, sizeof(facts)) != 0) {
@@ -701,19 +712,19 @@ static int write_all_back(struct cache *c)
 static int end_handle(struct cache *c)
 {
 	int err = 0, closing, noting = 0, committing;
-	uint64_t size = 0;
+	struct store_facts far;
 
 	cache_stop(c);
 	if (c->o.writable)
 		err = c->keep ? cache_settle_far(c) : write_all_back(c);
 	cache_dismiss_crew(c);
 	if (c->o.writable && !err)
-		err = behind_size(&c->o.store, &size);
+		err = ask_far(c, &far);
 	closing = behind_close(&c->o.store);
 	err = err ? err : closing;
 	committing = cache_commit(c);
 	if (c->o.writable && !err && !committing)
-		noting = note_far(c, size);
+		noting = note_far(c, &far);
 	cache_give_notices(c);
 	if (c->o.writable && err && c->index.lists[CACHE_DIRTY].count)
 		report_dirty_end(c, err);
@@ -734,7 +745,7 @@ static bool has_cache(const struct ummap_uri *uri)
 
 static int prepare_hand_over(struct cache *c, struct ummap_handover *to)
 {
-	uint64_t size = 0;
+	struct store_facts far;
 	int err;
 
 	futex_lock(&c->stepping);
@@ -749,8 +760,8 @@ static int prepare_hand_over(struct cache *c, struct ummap_handover *to)
 		return -abs(err);
 	}
 	cache_commit(c);
-	if (c->o.writable && behind_size(&c->o.store, &size) == 0)
-		note_far(c, size);
+	if (c->o.writable && ask_far(c, &far) == 0)
+		note_far(c, &far);
 	c->handed_near = has_cache(to->to);
 	c->handed = true;
 	side_hand_over(&c->o.file, to);

@@ -138,6 +138,8 @@ static void begin_commit(struct overlay *o, struct overlay_commit *c)
 		take_group(o, g, c);
 	}
 	o->next = c->number + 1;
+	if (o->tail < c->size)
+		o->tail = (c->size + OVERLAY_BLOCK - 1) / OVERLAY_BLOCK * OVERLAY_BLOCK;
 	futex_unlock(&o->lock);
 }
 
@@ -201,9 +203,22 @@ static int flush_blocks(struct overlay *o, struct overlay_commit *c)
 	return err;
 }
 
+/* Flushes what was written to the tail (order 16). */
+static int flush_tail(struct overlay *o)
+{
+	int err = atomic_exchange(&o->tail_due, false) ?
+		  behind_flush(&o->store, 0, UINT64_MAX) : 0;
+
+	if (err)
+		o->tail_due = true;
+	if (err < 0)
+		o->broken = true;
+	return err > 0 ? -err : err;
+}
+
 static int write_commit(struct overlay *o, struct overlay_commit *c)
 {
-	int err = 0;
+	int err = flush_tail(o);
 
 	for (uint32_t next = o->first_taken; next && !err;) {
 		err = write_records(o, next - 1, c->number);
@@ -362,6 +377,23 @@ int overlay_write_head(struct overlay *o)
 	o->head_due = err != 0;
 	if (err)
 		note_failure(o);
+	return err;
+}
+
+int overlay_mark_tail(struct overlay *o)
+{
+	int err = 0;
+
+	futex_lock(&o->file_lock);
+	if (!o->tail_marked) {
+		o->head.flags |= OVERLAY_TAIL;
+		err = overlay_write_head(o);
+	}
+	if (err)
+		o->head.flags &= ~(uint64_t)OVERLAY_TAIL;
+	else
+		o->tail_marked = true;
+	futex_unlock(&o->file_lock);
 	return err;
 }
 

@@ -49,6 +49,7 @@ struct store_facts {
 #define OVERLAY_APPLYING 1 /* the store may have some of the blocks, and must get all of them */
 #define OVERLAY_MIXED 2    /* the store has some of the blocks, and the file is valid for it */
 #define OVERLAY_TOUCHED 4  /* the policy cache may have written the store since `store` was so */
+#define OVERLAY_TAIL 8     /* the store may have bytes behind its end at the newest commit */
 
 struct overlay_head {
 	uint64_t salt;       /* random seed of all checksums behind the header */

@@ -419,7 +419,8 @@ static int read_beside(struct overlay *o, const char *path, int lock)
 	return err;
 }
 
-/* Whether a log has commits that are not in the store: 0, 1, or a negative errno value. A log with
+/* Whether a log has commits that are not in the store, or the store may have bytes that are in no
+ * commit: 0, 1, or a negative errno value. A log with
  * a damaged header may have some. Another process may have locked the log. */
 static int has_commits(const char *path)
 {
@@ -428,7 +429,7 @@ static int has_commits(const char *path)
 
 	if (err)
 		return err == -EUCLEAN ? 1 : err > 0 ? 0 : err;
-	return o.newest.number > o.head.home;
+	return o.newest.number > o.head.home || o.head.flags & OVERLAY_TAIL;
 }
 
 /* Whether a file of changes says that the store has a part of them. false also if another handle
@@ -473,9 +474,9 @@ int overlay_check_store(const char *store, struct ummap_geom *geom)
 		return keys_refuse(geom, EUCLEAN, "cannot read the log '%.140s', which may have "
 				   "unapplied commits: %s", path, strerror(-has));
 	if (has)
-		return keys_refuse(geom, EUCLEAN, "cannot open the store: '%.140s' has commits "
-				   "that are not in it yet. Try wal+ with this log, or "
-				   "`ummap wal apply`", path);
+		return keys_refuse(geom, EUCLEAN, "cannot open the store: it lacks commits of "
+				   "'%.140s', or has changes that are in none. Try wal+ with this "
+				   "log, or `ummap wal apply`", path);
 	/* This is no error. The user gets a message, unless a handle is being handed over. */
 	if (!lock_group_find_offer(&st))
 		keys_refuse(geom, 0, "the log '%.140s' is beside the store, but has no commits",

@@ -41,6 +41,16 @@
  *	   file after a flush of the store.
  *	9. A file begins anew, with a new salt, only if it has no block that is not in the store.
  *
+ * THE TAIL of the store begins behind the end that the store has at every commit, also at one that
+ * is under way. The policy wal writes long runs of blocks that the file lacks to the tail, not to
+ * the file.
+ *	15. OVERLAY_TAIL is durable in the header before the first write to the tail.
+ *	16. The store is flushed after the last write to the tail that belongs to a commit, and
+ *	    before its commit record is written. If that flush fails, the overlay is broken, because
+ *	    the file has no copy of the blocks.
+ * With OVERLAY_TAIL, a store ends where the newest commit says: for a reader after a crash at once,
+ * and in fact when the file is opened for writing.
+ *
  * WHY TWO RECORDS ARE ENOUGH. A record of commit n is written into a slot that was free, or that
  * had a record of a failed attempt at n itself. The record that counts in a free slot is not newer
  * than the floor: its block is superseded by a commit up to the floor (3), or is in the store (5),
@@ -243,6 +253,11 @@ struct overlay {
 	uint64_t nchanged;                 /* number of changed slots */
 	uint64_t failures;                 /* number of flushes that have failed */
 	uint64_t unstarted;                /* blocks written since side_start was called */
+	bool hides_tail;                   /* whether bytes of the store behind `size` are zeros */
+	bool uses_tail;                    /* whether writes may go to the tail */
+	_Atomic uint64_t tail;             /* first byte of the tail */
+	_Atomic bool tail_marked;          /* whether the header says so (OVERLAY_TAIL) */
+	_Atomic bool tail_due;             /* a write to the tail was not flushed */
 	uint32_t old[OVERLAY_COMMITS];     /* lists of slots that commit n makes old, at n % 32 */
 	uint64_t released;                 /* lists up to this commit were retired, or are held */
 	uint64_t hold;                     /* lists of later commits are held */
@@ -428,6 +443,8 @@ int overlay_commit(struct overlay *o);
 int overlay_commit_changes(struct overlay *o);
 /* Writes o->head into both slots, durably; under file_lock. */
 int overlay_write_head(struct overlay *o);
+/* Makes OVERLAY_TAIL durable in the header. It stays, because earlier commits end earlier. */
+int overlay_mark_tail(struct overlay *o);
 /* From now on only the newest commit may be opened. */
 int overlay_forget_commits(struct overlay *o);
 /* Begins the file anew and makes it shorter, if all blocks are in the store and nothing has
@@ -458,6 +475,8 @@ int overlay_lock(void *h, uint64_t off, uint64_t len, int how, char why[160]);
 /* Does nothing: changes since the last flush are of no use before the next one. */
 int overlay_push(void *h);
 void overlay_set_notice(void *h, ummap_notice *notice, void *arg);
+/* Length of a run that is worth a flush of the store. Tests set it. */
+extern size_t overlay_tail_bytes;
 /* Makes the store at least so long; takes the lock. */
 void overlay_grow(struct overlay *o, uint64_t end);
 

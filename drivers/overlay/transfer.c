@@ -16,6 +16,8 @@
 #define MAX_PIECES 60    /* pieces of memory in one draft */
 #define START_BLOCKS 2048 /* written blocks with which storage begins before the next flush */
 
+size_t overlay_tail_bytes = (size_t)64 << 10;
+
 /* ---- Reading ---- */
 
 /* Bytes from `off` on, at most len, that are consecutive in one file: at *place, which is the place
@@ -59,6 +61,15 @@ static int read_verified(struct overlay *o, char *buf, size_t len, size_t skip, 
 	return err;
 }
 
+static int read_store(struct overlay *o, char *buf, size_t len, uint64_t off)
+{
+	uint64_t end = o->hides_tail ? o->size : UINT64_MAX;
+	size_t have = off < end ? (size_t)min_u64(len, end - off) : 0;
+
+	memset(buf + have, 0, len - have);
+	return have ? behind_read(&o->store, buf, have, off) : 0;
+}
+
 /* As a reader: slots to which the index leads stay as they are. */
 static int read_piece(struct overlay *o, char *buf, size_t len, uint64_t off)
 {
@@ -70,7 +81,7 @@ static int read_piece(struct overlay *o, char *buf, size_t len, uint64_t off)
 
 		bytes = find_run(o, len, off, &place);
 		if (!place)
-			err = behind_read(&o->store, buf, bytes, off);
+			err = read_store(o, buf, bytes, off);
 		else if (o->verifies)
 			err = read_verified(o, buf, bytes, skip, place, &bytes);
 		else
@@ -85,7 +96,7 @@ int overlay_readv(void *h, const struct iovec *iov, int n, uint64_t off)
 	unsigned ticket;
 	int err = 0;
 
-	if (o->index.count == 0)
+	if (o->index.count == 0 && !o->hides_tail)
 		return behind_readv(&o->store, iov, n, off);
 	ticket = overlay_enter(o);
 	for (int i = 0; i < n && !err; off += iov[i++].iov_len)
@@ -255,6 +266,30 @@ static int write_part(struct overlay *o, struct cursor *c)
 	return err;
 }
 
+static bool is_for_tail(struct overlay *o, uint64_t off, size_t bytes)
+{
+	uint64_t place, blocks = bytes / OVERLAY_BLOCK;
+
+	return o->uses_tail && off >= o->tail && bytes >= overlay_tail_bytes &&
+	       blockmap_run(&o->index, off / OVERLAY_BLOCK, blocks, OVERLAY_BLOCK, &place) ==
+		       blocks && !place;
+}
+
+/* Writes whole blocks to the tail. A commit that begins before the store counts as longer does not
+ * have them. */
+static int write_tail(struct overlay *o, const struct iovec *iov, int n, uint64_t off, size_t bytes)
+{
+	int err = o->broken ? -EIO : o->tail_marked ? 0 : overlay_mark_tail(o);
+
+	if (!err)
+		err = behind_writev(&o->store, iov, n, off);
+	if (err)
+		return err;
+	o->tail_due = true;
+	overlay_grow(o, off + bytes);
+	return 0;
+}
+
 static int write_some(struct overlay *o, struct cursor *c)
 {
 	struct iovec iov[MAX_PIECES];
@@ -265,8 +300,11 @@ static int write_some(struct overlay *o, struct cursor *c)
 		bytes = slice_blocks(c, iov, &n);
 	if (bytes == 0)
 		return write_part(o, c);
-	err = write_blocks(o, c->off / OVERLAY_BLOCK, (unsigned)(bytes / OVERLAY_BLOCK), iov, n,
-			   c->off + bytes);
+	if (is_for_tail(o, c->off, bytes))
+		err = write_tail(o, iov, n, c->off, bytes);
+	else
+		err = write_blocks(o, c->off / OVERLAY_BLOCK, (unsigned)(bytes / OVERLAY_BLOCK),
+				   iov, n, c->off + bytes);
 	cursor_advance(c, bytes);
 	return err;
 }
@@ -329,7 +367,7 @@ static bool is_for_store(void *h, const struct ummap_io *io)
 	struct overlay *o = h;
 	uint64_t place;
 
-	if (io->op != UMMAP_IO_READ)
+	if (io->op != UMMAP_IO_READ || o->hides_tail)
 		return false;
 	return o->index.count == 0 ||
 	       (find_run(o, io->len, io->off, &place) == io->len && !place);

@@ -28,6 +28,7 @@ struct wal {
 	struct background background;
 	_Atomic bool committed;        /* by this handle */
 	enum handed handed;
+	uint64_t resized;              /* bytes of the store that it was given without a commit */
 	char store[PATH_MAX];          /* argument of the command `ummap wal`; "": unknown */
 };
 
@@ -81,6 +82,8 @@ static int wal_resize(void *h, uint64_t size)
 		o->size = size;
 	else if (!err)
 		overlay_grow(o, size);
+	if (!err)
+		((struct wal *)h)->resized = size;
 	return err;
 }
 
@@ -269,6 +272,38 @@ static int open_log(struct wal *w, const struct keys *k, const struct ummap_uri 
 	return err;
 }
 
+/* Cuts off what was written to the tail after the newest commit (overlay.h). */
+static int cut_tail(struct overlay *o)
+{
+	uint64_t size;
+	int err = behind_size(&o->store, &size);
+
+	if (!err && size > o->newest.size)
+		err = behind_resize(&o->store, o->newest.size);
+	if (!err)
+		err = behind_flush(&o->store, 0, UINT64_MAX);
+	return err > 0 ? -err : err;
+}
+
+static int cut_found_tail(struct overlay *o, struct ummap_geom *geom)
+{
+	int err = o->writable ? cut_tail(o) : 0;
+
+	geom->size = min_u64(geom->size, o->newest.size);
+	o->hides_tail = !o->writable;
+	o->tail_marked = true;
+	return err ? keys_refuse(geom, abs(err), "cannot cut off the bytes of the store that were "
+				 "written after the last commit: %s", strerror(abs(err))) : 0;
+}
+
+/* A flush of a remote store would take too long for a commit, and a filter may need its own order
+ * of writes. */
+static bool can_use_tail(const struct overlay *o)
+{
+	return o->writable && o->grows && o->store.driver.resize && !o->store.driver.filter &&
+	       !(o->store.caps & UMMAP_CAP_REMOTE);
+}
+
 static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, int fd,
 		  struct ummap_geom *geom)
 {
@@ -289,10 +324,14 @@ static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, in
 	o->keep = (unsigned)k->keep;
 	o->limit = o->writable ? overlay_count_slots(o, k->size) : 0;
 	overlay_name_store(uri, w->store);
+	if (o->file.h && o->head.flags & OVERLAY_TAIL)
+		err = cut_found_tail(o, geom);
 	if (o->file.h && o->newest.number > o->head.home && o->newest.size > geom->size)
 		geom->size = o->newest.size;
 	o->size = geom->size;
-	if (o->writable)
+	o->tail = o->size;
+	o->uses_tail = can_use_tail(o);
+	if (!err && o->writable)
 		err = background_start(o, k->size, geom);
 	if (err)
 		overlay_close(o);
@@ -351,6 +390,21 @@ static int remove_log(struct wal *w)
 	return err;
 }
 
+/* Changes of the tail that have no commit are lost. The store keeps its length. */
+static int drop_tail(struct wal *w)
+{
+	struct overlay *o = &w->o;
+	int err = cut_tail(o);
+
+	if (!err && w->resized > o->newest.size)
+		err = behind_resize(&o->store, w->resized);
+	if (err)
+		notice_give(&o->notice, "wal+: cannot cut off the bytes of the store that were "
+			    "written after the last commit: %s. The next handle of wal+ does it",
+			    strerror(-err));
+	return err;
+}
+
 /* If older commits were found and none was added, they stay open. */
 static int end_log(struct wal *w)
 {
@@ -358,6 +412,9 @@ static int end_log(struct wal *w)
 	int err;
 
 	background_stop(o);
+	err = o->tail_marked && o->size > o->newest.size ? drop_tail(w) : 0;
+	if (err)
+		return err;
 	if (o->keep > 1 && !w->committed && o->newest.floor < o->newest.number)
 		return 0;
 	err = background_apply_all(o);

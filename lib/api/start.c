@@ -120,6 +120,7 @@ static void forget_in_child(void)
 	spare_forget();
 	stats_forget();
 	tiering_forget();
+	tiers_forget();
 	share_fork_child();
 	budget_fork_child();
 	sys_forget();

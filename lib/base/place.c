@@ -19,8 +19,8 @@
 #define POLICY_BITS (64 * POLICY_WORDS)
 
 unsigned place_count = 1;
-uint64_t place_limits[MAX_PLACES];
-static uint64_t nodes_of[MAX_PLACES];     /* nodes of each place */
+struct place all_places[MAX_PLACES] = { { .file = -1 } };
+uint64_t place_file_bytes;
 static uint8_t place_of_node[MAX_NODES];  /* without tiers */
 static bool are_tiers;
 static _Atomic bool lacks_preferred_many; /* the kernel is older than the policy */
@@ -52,6 +52,8 @@ void place_start(void)
 	unsigned n = 0;
 
 	place_count = 1;
+	all_places[0] = (struct place){ .file = -1 };
+	place_file_bytes = 0;
 	are_tiers = false;
 	if (!(nodes & (nodes - 1)) || has_own_policy())
 		return;
@@ -59,16 +61,17 @@ void place_start(void)
 	for (unsigned i = 0; i < MAX_NODES && n < MAX_PLACES; i++) {
 		if (!(nodes >> i & 1))
 			continue;
-		nodes_of[n] = 1ull << i;
+		all_places[n] = (struct place){ .nodes = 1ull << i, .file = -1 };
 		place_of_node[i] = (uint8_t)n++;
 	}
 	place_count = n;
 }
 
-void place_start_tiers(unsigned n, const uint64_t *nodes, const uint64_t *limits)
+void place_start_tiers(unsigned n, const struct place *tiers)
 {
-	memcpy(nodes_of, nodes, n * sizeof(*nodes));
-	memcpy(place_limits, limits, n * sizeof(*limits));
+	memcpy(all_places, tiers, n * sizeof(*tiers));
+	for (unsigned i = 0; i < n; i++)
+		place_file_bytes += place_has_file(i) ? all_places[i].limit : 0;
 	are_tiers = true;
 	place_count = n;
 }
@@ -114,12 +117,12 @@ void place_change_policy(unsigned place, struct place_policy *before)
 {
 	int err = errno;
 
-	if (!nodes_of[place] ||
+	if (!all_places[place].nodes ||
 	    (!are_tiers && !thread_place && place_of_processor() == place))
 		return;
 	memset(before->nodes, 0, sizeof(before->nodes));
 	before->is_changed = get_policy(&before->mode, before->nodes, 0) == 0 &&
-			     prefer_nodes(nodes_of[place]);
+			     prefer_nodes(all_places[place].nodes);
 	errno = err;
 }
 

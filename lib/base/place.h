@@ -16,13 +16,26 @@
 #define MAX_NODES 64
 
 extern unsigned place_count;
-/* Bytes that the frames of each place may have; 0: no limit. */
-extern uint64_t place_limits[MAX_PLACES];
+/* A kind of memory. */
+struct place {
+	uint64_t nodes;   /* its nodes, a bit for each; 0: none are preferred */
+	uint64_t limit;   /* bytes that its frames may have; 0: no limit. The pool lowers it when
+			     the file system of the file is full */
+	int file;         /* file whose pages are the memory, which is no RAM; -1: there is none */
+};
+extern struct place all_places[MAX_PLACES];
+/* Sum of the limits of places with files. */
+extern uint64_t place_file_bytes;
+
+static inline bool place_has_file(unsigned place)
+{
+	return all_places[place].file >= 0;
+}
 
 /* Makes places of the nodes that the process may use. */
 void place_start(void);
-/* Makes n places of sets of nodes, each a bit for a node, with their limits. */
-void place_start_tiers(unsigned n, const uint64_t *nodes, const uint64_t *limits);
+/* Makes these n places, of which those with files have limits. */
+void place_start_tiers(unsigned n, const struct place *tiers);
 /* The set of the nodes that the process may allocate memory on. */
 uint64_t place_allowed_nodes(void);
 

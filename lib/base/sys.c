@@ -272,6 +272,19 @@ int sys_create_memfd(const char *name, uint64_t size)
 	return err ? err : fd;
 }
 
+bool sys_can_move_shared(int fd)
+{
+	void *from = raw_mmap(NULL, sys_page(), PROT_NONE, MAP_SHARED, fd, 0), *to;
+
+	if (from == MAP_FAILED)
+		return false;
+	to = raw_mremap(from, sys_page(), sys_page(), MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+	if (to != MAP_FAILED)
+		raw_munmap(to, sys_page());
+	raw_munmap(from, sys_page());
+	return to != MAP_FAILED;
+}
+
 #define MIN_MOVED_FD 700
 
 int sys_move_fd(int fd)

@@ -74,6 +74,8 @@ void *sys_map_anonymous(size_t len);
 /* Creates a file without a name and without memory, which other processes can map and which never
  * becomes shorter. Returns a descriptor, or -errno. */
 int sys_create_memfd(const char *name, uint64_t size);
+/* Returns whether this kernel moves mappings of a file as it moves private memory. */
+bool sys_can_move_shared(int fd);
 /* Moves a descriptor above those that a program may choose itself (with dup2(2)). Returns the new
  * descriptor, or the same one if that fails. Passes on -1, with errno. */
 int sys_move_fd(int fd);

@@ -49,6 +49,12 @@ static _Atomic size_t copies;            /* parts of node copies */
 static struct account common = EMPTY_COMMON;
 static _Atomic uint32_t lock; /* around the list of accounts, which begins with `common` */
 
+/* The frames of places with files are charged to accounts, but are no memory of the budget. */
+static size_t add_files(size_t bytes)
+{
+	return bytes + place_file_bytes;
+}
+
 /* ---- The process ---- */
 
 int budget_start(void)
@@ -258,7 +264,7 @@ static double excess(const struct account *account, double promised, size_t all)
 struct account *account_choose_giver(struct account *mine, size_t least)
 {
 	struct account *giver = mine;
-	size_t all = budget_frame_limit(least);
+	size_t all = add_files(budget_frame_limit(least));
 	double promised = 0, largest = -DBL_MAX;
 
 	futex_lock(&lock);
@@ -285,7 +291,7 @@ struct account *account_choose_giver(struct account *mine, size_t least)
 
 size_t account_budget(const struct account *account)
 {
-	return min_size(account->charges.limit, budget);
+	return min_size(account->charges.limit, add_files(budget));
 }
 
 size_t account_most(const struct account *account)
@@ -342,7 +348,7 @@ bool account_exceeds_limit(const struct account *account, size_t least)
 /* The bytes of frames that a mapping of the account may hold within all limits. */
 static size_t smaller_limit(const struct account *account, size_t least)
 {
-	return min_size(account->charges.limit, budget_frame_limit(least));
+	return min_size(account->charges.limit, add_files(budget_frame_limit(least)));
 }
 
 bool account_fits_beside_pinned(const struct account *account, size_t bytes, size_t least)
@@ -390,7 +396,7 @@ bool account_must_stall(const struct account *account, size_t bytes, size_t leas
 {
 	size_t all = budget_frame_limit(least), mine = max_size(account->charges.limit, least);
 
-	return (frame_held() > all && exceeds_bound(sum_of_dirty() + bytes, all)) ||
+	return (frame_held() > all && exceeds_bound(sum_of_dirty() + bytes, add_files(all))) ||
 	       (account->charges.frames > mine && exceeds_bound(account->dirty + bytes, mine));
 }
 

@@ -19,6 +19,9 @@
  * unmapped. Pinned bytes are a part of the charged frames, and so are bytes of dirty segments. Node
  * copies are memory of several processes: each process counts its part of them.
  *
+ * Frames in files (place_has_file in base/place.h) are charged to accounts, whose limits hold for
+ * them, too; but they are no memory of the process, and the tier of the file has its own limit.
+ *
  * Questions, and who asks them:
  * - Is there room for n more bytes? account_has_room, budget_has_room (eviction, faults), and
  *   budget_has_total_room (page-cache mappings, the background thread).

@@ -286,15 +286,17 @@ static int load_table(const struct kind *kind, const char *name, struct loaded *
 
 extern const struct ummap_driver ummap_driver_posix, ummap_driver_uring, ummap_driver_pmem,
 	ummap_driver_mem, ummap_driver_null, ummap_driver_error, ummap_driver_trace,
-	ummap_driver_wal, ummap_driver_cow, ummap_driver_sum, ummap_driver_cache;
+	ummap_driver_ioranks, ummap_driver_wal, ummap_driver_cow, ummap_driver_sum,
+	ummap_driver_cache;
 extern const struct ummap_policy ummap_policy_fifo, ummap_policy_lifo, ummap_policy_plru,
 	ummap_policy_prnd, ummap_policy_wiro_f, ummap_policy_wiro_l, ummap_policy_s3fifo;
 extern const struct ummap_tier_policy ummap_tier_policy_lru, ummap_tier_policy_static;
 
 static const struct ummap_driver *const drivers[] = {
 	&ummap_driver_posix, &ummap_driver_uring, &ummap_driver_pmem, &ummap_driver_mem,
-	&ummap_driver_null, &ummap_driver_error, &ummap_driver_trace, &ummap_driver_wal,
-	&ummap_driver_cow, &ummap_driver_sum, &ummap_driver_cache,
+	&ummap_driver_null, &ummap_driver_error, &ummap_driver_trace,
+	&ummap_driver_ioranks, &ummap_driver_wal, &ummap_driver_cow, &ummap_driver_sum,
+	&ummap_driver_cache,
 };
 
 /* The policy of UMMAP_PTYPE_x is at x - 1. */
@@ -321,7 +323,8 @@ static size_t add_word(char *list, size_t size, size_t len, const char *word)
 /* The message lists the built-in ones, and the folders that were searched. */
 static void fail_missing(const char *kind, const char *name, const char *known)
 {
-	bool needs_curl = strcmp(name, "http") == 0 || strcmp(name, "https") == 0;
+	bool needs_curl = strcmp(name, "http") == 0 || strcmp(name, "https") == 0 ||
+			  strcmp(name, "s3") == 0;
 
 	fail(EINVAL, "cannot find the %s '%s': the built-in ones are%s, and ummap-%s-%s.so is "
 	     "neither in %s nor in a folder of UMMAP_DRIVER_PATH (%s)%s", kind, name, known, kind,

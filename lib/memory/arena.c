@@ -13,6 +13,7 @@
 #include "memory/tiers.h"
 #include "base/sys.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -23,6 +24,7 @@
 struct arena arenas[SHARED_POOL_SPANS];
 bool arena_has_guesses;
 static uint32_t arena_count;
+static int64_t file_end[MAX_PLACES]; /* end of the arenas in the file of each place */
 
 size_t arena_frames(size_t len)
 {
@@ -79,9 +81,11 @@ static bool map_private(char *pool, size_t len)
 /* Maps the first len bytes of an arena. */
 static bool map_arena(const struct arena *a, size_t len)
 {
-	if (!a->shared)
+	int flags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
+
+	if (a->file < 0)
 		return map_private(a->base, len);
-	return shared_pool_map((uint32_t)(a - arenas), a->base, len) &&
+	return sys_map_inaccessible(a->base, len, flags, a->file, a->offset) != MAP_FAILED &&
 	       keep_from_children(a->base, len);
 }
 
@@ -108,13 +112,16 @@ uint32_t arena_add(struct frame_class *owner, const struct frame_type *type, boo
 	if (!a->base)
 		return ARENA_NONE;
 	a->type = type;
-	a->shared = shared;
+	a->file = shared ? shared_pool_fd() : all_places[place].file;
+	a->offset = shared ? (int64_t)arena_count << SHARED_POOL_SPAN_SHIFT : file_end[place];
 	a->frames = (uint32_t)n;
 	if (!map_tables(a) || !prepare_arena(a, n * len)) {
 		unmap_tables(a);
 		raw_munmap(a->base, n * len);
 		return ARENA_NONE;
 	}
+	if (!shared && place_has_file(place))
+		file_end[place] += (int64_t)round_up(n * len, HUGE_PAGE);
 	a->prev = a->next + n;
 	a->free = (uint8_t *)(a->prev + n);
 	a->readonly = (bool *)(a->free + n);
@@ -135,8 +142,9 @@ void arena_drop(uint32_t frame, size_t len)
 	const struct arena *a = arena_of(frame);
 	char *pool = arena_addr(frame);
 
-	if (a->shared)
-		shared_pool_drop(frame >> 16, (size_t)(pool - a->base), len);
+	if (a->file >= 0)
+		fallocate(a->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			  a->offset + (pool - a->base), (off_t)len);
 	else
 		sys_discard_pages(pool, len);
 }
@@ -179,6 +187,10 @@ bool arena_populate(uint32_t frame, size_t len)
 
 	if (a->type->copied)
 		return true;
+	/* Without space in its file system, an access to a page would raise SIGBUS. */
+	if (place_has_file(a->place) &&
+	    fallocate(a->file, 0, a->offset + (p - a->base), (off_t)len) < 0)
+		return false;
 	/* A frame that was lost left its place in the pool with the rights of its last move. */
 	if (mprotect(p, len, PROT_READ | PROT_WRITE) < 0)
 		return false;
@@ -190,7 +202,7 @@ bool arena_populate(uint32_t frame, size_t len)
 		return false;
 	}
 	/* Shared memory has huge pages by itself only if the system is configured so. */
-	if (a->shared && len >= HUGE_PAGE)
+	if (a->file >= 0 && len >= HUGE_PAGE)
 		raw_madvise(p, len, MADV_COLLAPSE);
 	if (a->type->whole)
 		raw_madvise(p, len, MADV_NOHUGEPAGE);
@@ -234,6 +246,7 @@ void arena_forget(void)
 		unmap_tables(&arenas[i]);
 	memset(arenas, 0, arena_count * sizeof(*arenas));
 	shared_pool_forget();
+	memset(file_end, 0, sizeof(file_end));
 	arena_count = 0;
 }
 

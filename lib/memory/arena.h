@@ -33,7 +33,9 @@ struct arena {
 	char *base;
 	size_t len;             /* bytes of a frame */
 	const struct frame_type *type; /* how its frames get and lose memory */
-	bool shared;            /* memory that other processes can map (shared_pool.h) */
+	int file;               /* file that has the memory: the object of the process for shared
+				   frames (shared_pool.h), or that of the place; -1: none */
+	int64_t offset;         /* offset of the first frame in the file */
 	struct frame_class *owner; /* class of its frames */
 	unsigned place;         /* place that their memory comes from */
 	uint32_t frames;        /* number of frames */

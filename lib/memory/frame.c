@@ -107,7 +107,7 @@ bool frame_is_split(uint32_t first)
 {
 	const struct arena *a = arena_of(first);
 
-	return a->type->whole && !a->shared && a->split[first & 0xffff];
+	return a->type->whole && a->file < 0 && a->split[first & 0xffff];
 }
 
 void frame_collapse(uint32_t first, unsigned n)
@@ -266,16 +266,17 @@ static void count_memory(struct frame_class *c, unsigned place, int n)
 
 	c->at[place].with_memory += (uint32_t)n;
 	place_held[place] += bytes;
-	held += bytes;
+	held += place_has_file(place) ? 0 : bytes;
 }
 
-/* Returns the limit on all frames that also keeps the limit of a place. The caller holds the
- * lock. */
+/* Returns the limit on all frames that also keeps the limit of a place. A place with a file has
+ * only its own limit, because its frames do not count. The caller holds the lock. */
 static size_t limit_at(unsigned place, size_t limit)
 {
-	size_t own = place_limits[place], has = place_held[place];
+	size_t own = all_places[place].limit, has = place_held[place];
+	size_t most = own ? held + (own > has ? own - has : 0) : SIZE_MAX;
 
-	return own ? min_size(limit, held + (own > has ? own - has : 0)) : limit;
+	return place_has_file(place) ? most : min_size(limit, most);
 }
 
 /* Lets all arenas start again, because no frame of them has memory. Frames of an arena for
@@ -349,13 +350,17 @@ static uint32_t claim_memory(struct frame_class *c, unsigned place, size_t limit
 static uint32_t populate_claimed(struct frame_class *c, uint32_t frame, uint32_t count)
 {
 	bool ok = arena_populate(frame, c->len * count);
+	unsigned place = frame_place(frame);
 
 	if (c->type->whole)
 		note_rights(frame, count, true);
 	futex_lock(&lock);
 	if (!ok) {
 		used -= c->type->whole;
-		count_memory(c, frame_place(frame), -(int)count);
+		count_memory(c, place, -(int)count);
+		/* The file system is full, and to try again with each fault would be slow. */
+		if (place_has_file(place))
+			all_places[place].limit = max_size(place_held[place], 1);
 	}
 	/* The list is last in, first out: the lowest address must come first. */
 	for (uint32_t i = count; i-- > ok;)
@@ -654,6 +659,6 @@ void frame_drop_memory(uint32_t frame)
 {
 	const struct arena *a = arena_of(frame);
 
-	if (!a->shared)
+	if (a->file < 0)
 		arena_drop(frame, a->len);
 }

@@ -180,7 +180,8 @@ static inline struct frame_guess *frame_guess(uint32_t frame)
 	return guess ? &guess[frame & 0xffff] : NULL;
 }
 
-/* Bytes of memory that the pool holds, free frames included; and the most that it ever held. */
+/* Bytes of memory that the pool holds, free frames included; and the most that it ever held. Frames
+ * of places with files do not count. */
 size_t frame_held(void);
 size_t frame_peak(void);
 /* The number of frames taken that move as a whole, and its bound. */

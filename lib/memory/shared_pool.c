@@ -9,27 +9,11 @@
 #include "base/log.h"
 #include "base/sys.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 static _Atomic int object = -1;
 static _Atomic uint32_t lock;
-
-/* Returns whether this kernel moves shared memory as it moves private memory. */
-static bool can_move(int fd)
-{
-	void *from = raw_mmap(NULL, sys_page(), PROT_NONE, MAP_SHARED, fd, 0), *to;
-
-	if (from == MAP_FAILED)
-		return false;
-	to = raw_mremap(from, sys_page(), sys_page(), MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
-	if (to != MAP_FAILED)
-		raw_munmap(to, sys_page());
-	raw_munmap(from, sys_page());
-	return to != MAP_FAILED;
-}
 
 static int create_object(void)
 {
@@ -39,7 +23,7 @@ static int create_object(void)
 	if (fd < 0)
 		return fail(-fd, "cannot create the shared memory for UMMAP_SHARED: %s",
 			    strerror(-fd));
-	if (!can_move(fd)) {
+	if (!sys_can_move_shared(fd)) {
 		close(fd);
 		return fail(EOPNOTSUPP, "cannot use UMMAP_SHARED: this kernel does not move "
 			    "mappings of shared memory. Try Linux 5.13 or later");
@@ -70,16 +54,4 @@ void shared_pool_forget(void)
 		close(object);
 	object = -1;
 	lock = 0;
-}
-
-bool shared_pool_map(uint32_t arena, void *base, size_t len)
-{
-	return sys_map_inaccessible(base, len, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, object,
-			(int64_t)arena << SHARED_POOL_SPAN_SHIFT) != MAP_FAILED;
-}
-
-void shared_pool_drop(uint32_t arena, size_t at, size_t len)
-{
-	fallocate(object, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-		  ((off_t)arena << SHARED_POOL_SPAN_SHIFT) + (off_t)at, (off_t)len);
 }

@@ -3,7 +3,6 @@
 #ifndef SHARED_POOL_H
 #define SHARED_POOL_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,12 +19,5 @@ int shared_pool_open(void);
 int shared_pool_fd(void);
 /* In a forked child: there is no object. */
 void shared_pool_forget(void);
-
-/* Maps the first len bytes of an arena at base, in place of other memory. Safe in a signal
- * handler. */
-bool shared_pool_map(uint32_t arena, void *base, size_t len);
-/* Frees the memory of bytes [at, at + len) of an arena, whichever process maps them. Safe in a
- * signal handler. */
-void shared_pool_drop(uint32_t arena, size_t at, size_t len);
 
 #endif

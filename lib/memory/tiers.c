@@ -2,17 +2,18 @@
 #include "memory/tiers.h"
 
 #include "base/log.h"
-#include "base/place.h"
 #include "common/size.h"
+#include "memory/dax.h"
 #include "memory/nodes.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define KINDS "NAME=node:N, node:N, hbm, dram, cxl, bandwidth, latency or capacity, each with an " \
-	      "optional :SIZE"
+#define KINDS "NAME=node:N, node:N, hbm, dram, cxl, bandwidth, latency, capacity or " \
+	      "dax:FOLDER, each with an optional :SIZE"
 
 unsigned tier_count;
 struct tier tiers[UMMAP_MAX_TIERS];
@@ -99,13 +100,23 @@ static int find_nodes(const char *text, uint64_t *set)
 			       "the nodes of the machine", text);
 }
 
-/* Separates the size after the last colon from the text, if there is one. node:2 has none. */
+/* Segments that change places need a frame more for a moment, so a tier does not use this part of
+ * the free space of its file system. */
+#define DAX_RESERVE_PART 16
+
+static bool is_dax(const char *text)
+{
+	return strncmp(text, "dax:", 4) == 0;
+}
+
+/* Separates the size after the last colon from the text, if there is one. node:2 and dax:/a:b/c
+ * have none. */
 static int cut_size(char *text, uint64_t *size)
 {
+	bool has_prefix = is_dax(text) || strncmp(text, "node:", 5) == 0;
 	char *colon = strrchr(text, ':');
 
-	*size = 0;
-	if (!colon || (colon == text + 4 && strncmp(text, "node:", 5) == 0))
+	if (!colon || (has_prefix && colon == strchr(text, ':')) || strchr(colon, '/'))
 		return 0;
 	if (size_parse(colon + 1, size) < 0 || !*size)
 		return fail(EINVAL, "cannot use '%.100s' in UMMAP_TIERS: '%.40s' must be " A_SIZE
@@ -114,41 +125,77 @@ static int cut_size(char *text, uint64_t *size)
 	return 0;
 }
 
-static int add_tier(char *text)
+/* Opens the file of a tier, whose default size is that of the free space. */
+static int open_dax(const char *path, struct place *place)
 {
-	struct tier *tier = &tiers[tier_count];
-	char *equals = strchr(text, '='), *what = equals ? equals + 1 : text;
-	int err;
+	uint64_t space;
 
-	if (tier_count == UMMAP_MAX_TIERS)
-		return fail(EINVAL, "cannot use UMMAP_TIERS: it has more than %d tiers",
-			    UMMAP_MAX_TIERS);
-	err = strncmp(what, "dax:", 4) == 0 ? 0 : cut_size(what, &tier->size);
-	if (!err)
-		err = find_nodes(what, &tier->nodes);
-	if (err)
-		return err;
-	if (equals)
-		*equals = '\0';
-	if (!*text || snprintf(tier->name, sizeof(tier->name), "%s", text) >= TIER_NAME_LEN)
+	place->file = dax_open(path, &space);
+	if (place->file >= 0 && !place->limit)
+		place->limit = space - space / DAX_RESERVE_PART;
+	return place->file < 0 ? place->file : 0;
+}
+
+static int set_name(struct tier *tier, const char *name)
+{
+	if (!*name || snprintf(tier->name, sizeof(tier->name), "%s", name) >= TIER_NAME_LEN)
 		return fail(EINVAL, "cannot use '%.100s' in UMMAP_TIERS: a name must have 1 to %d "
-			    "characters", text, TIER_NAME_LEN - 1);
+			    "characters", name, TIER_NAME_LEN - 1);
 	for (unsigned i = 0; i < tier_count; i++) {
 		if (strcmp(tiers[i].name, tier->name) == 0)
 			return fail(EINVAL, "cannot use UMMAP_TIERS: two tiers have the name "
 				    "'%s'. Try other names, as in fast=node:0", tier->name);
 	}
-	tier_count++;
 	return 0;
+}
+
+static int add_tier(char *text)
+{
+	struct tier *tier = &tiers[tier_count];
+	char *equals = text + strcspn(text, "=:"), *memory = *equals == '=' ? equals + 1 : text;
+	int err;
+
+	if (tier_count == UMMAP_MAX_TIERS)
+		return fail(EINVAL, "cannot use UMMAP_TIERS: it has more than %d tiers",
+			    UMMAP_MAX_TIERS);
+	tier->place = (struct place){ .file = -1 };
+	err = cut_size(memory, &tier->place.limit);
+	if (memory > text)
+		*equals = '\0';
+	if (!err)
+		err = set_name(tier, memory == text && is_dax(text) ? "dax" : text);
+	if (!err)
+		err = is_dax(memory) ? open_dax(memory + 4, &tier->place) :
+				       find_nodes(memory, &tier->place.nodes);
+	tier_count += !err;
+	return err;
+}
+
+void tiers_forget(void)
+{
+	for (; tier_count > 0; tier_count--) {
+		if (tiers[tier_count - 1].place.file >= 0)
+			close(tiers[tier_count - 1].place.file);
+	}
+}
+
+unsigned tiers_with_files(void)
+{
+	unsigned set = 0;
+
+	for (unsigned i = 0; i < tier_count; i++)
+		set |= place_has_file(i) ? 1u << i : 0;
+	return set;
 }
 
 int tiers_start(const char *text)
 {
+	/* Frames of mappings without tiers have a place without nodes. */
+	struct place all[UMMAP_MAX_TIERS + 1];
 	char *copy, *rest, *one;
-	uint64_t nodes[UMMAP_MAX_TIERS + 1] = { 0 }, limits[UMMAP_MAX_TIERS + 1] = { 0 };
 	int err = 0;
 
-	tier_count = 0;
+	tiers_forget();
 	if (!text)
 		return 0;
 	rest = copy = strdup(text);
@@ -158,15 +205,13 @@ int tiers_start(const char *text)
 		err = add_tier(one);
 	free(copy);
 	if (err) {
-		tier_count = 0;
+		tiers_forget();
 		return err;
 	}
-	for (unsigned i = 0; i < tier_count; i++) {
-		nodes[i] = tiers[i].nodes;
-		limits[i] = tiers[i].size;
-	}
-	/* Frames of mappings without tiers have a place without nodes. */
-	place_start_tiers(tier_count + 1, nodes, limits);
+	for (unsigned i = 0; i < tier_count; i++)
+		all[i] = tiers[i].place;
+	all[tier_count] = (struct place){ .file = -1 };
+	place_start_tiers(tier_count + 1, all);
 	return 0;
 }
 

@@ -292,6 +292,10 @@
  * take less than 1 % of a processor. */
 #define SAMPLE_ROUND_US 3000
 #define MAX_SAMPLES_PER_ROUND 512
+/* Processor time in us that promotions get with each round: 1 % of a processor. MAX_PROMOTION_US
+ * bounds the time that they save up. */
+#define PROMOTION_ROUND_US 10000
+#define MAX_PROMOTION_US 100000
 
 /* sync/flusher.c: the background thread. ms between two rounds: flush intervals are in seconds. */
 #define ROUND_PERIOD_MS 1000

@@ -2,18 +2,32 @@
 /*
  * Tiers that are all on node 0: refused values; the limit of each tier; demotions that keep dirty
  * segments in memory; promotions of segments that are used; ranges and mappings that stay in a
- * tier; and prog_stress, whose threads store while segments move.
+ * tier; and prog_stress, whose threads store while segments move. If UMMAP_TEST_DAX is a folder on
+ * persistent memory (tests/check-vm), everything runs also with a tier there.
  */
 #include "common.h"
+
+#include <sys/statvfs.h>
 
 #define SEG (64 * KIB)
 #define FAST (2 * MIB)
 #define SLOW (4 * MIB)
+#define DAX_PARTS 4 /* parts of the test that are only for DAX */
 #define TIERS "fast=node:0:2M,slow=node:0:4M,last=node:0"
+
+/* Memory of the tiers with the name "slow". */
+#define SLOW_TIER "slow=node:0"
+static const char *dax_folder;
 
 static void set_tiers(const char *tiers, const char *policy, const char *limit)
 {
-	check(setenv("UMMAP_TIERS", tiers, 1) == 0);
+	const char *slow = dax_folder ? strstr(tiers, SLOW_TIER) : NULL;
+	char text[4096];
+
+	if (slow)
+		snprintf(text, sizeof(text), "%.*sslow=dax:%s%s", (int)(slow - tiers), tiers,
+			 dax_folder, slow + strlen(SLOW_TIER));
+	check(setenv("UMMAP_TIERS", slow ? text : tiers, 1) == 0);
 	check(setenv("UMMAP_TIERS_POLICY", policy, 1) == 0);
 	check(setenv("UMMAP_MEM_LIMIT", limit, 1) == 0);
 	check(setenv("UMMAP_MEMCONFIG", "static", 1) == 0);
@@ -46,7 +60,8 @@ static void refuse_values(void)
 {
 	static const char *const values[] = {
 		"", "nodes", "node:", "node:x", "node:63", "node:0:", "node:0:0", "node:0:-1",
-		"node:0,node:0", "dax:/var/tmp/frames:1G", "=node:0", "fast=", ",node:0",
+		"node:0,node:0", "dax:", "dax:/dev/shm:1G", "dax:/dev/null", "dax:/no/folder",
+		"dax:/dev/shm:0", "a=dax:/dev/shm", "=node:0", "fast=", ",node:0",
 		"a=node:0,b=node:0,c=node:0,d=node:0,e=node:0",
 		"a-name-that-is-longer-than-31-characters=node:0",
 	};
@@ -175,16 +190,22 @@ static const char *own_folder(void)
 	return path;
 }
 
-/* A policy from a file promotes at the first use. */
-static void load_policy(void)
+/* The policy promotes at the first use. */
+static void set_eager_tiers(const char *tiers, const char *limit)
 {
 	char folder[4200];
-	int fd;
-	uint8_t *base;
 
 	snprintf(folder, sizeof(folder), "%s/plugins", own_folder());
 	set_env("UMMAP_DRIVER_PATH", folder);
-	set_tiers("fast=node:0:1M,slow=node:0", "eager", "16M");
+	set_tiers(tiers, "eager", limit);
+}
+
+static void load_policy(void)
+{
+	int fd;
+	uint8_t *base;
+
+	set_eager_tiers("fast=node:0:1M,slow=node:0", "16M");
 	base = map_tiers(24 * SEG, NULL, &fd);
 	store_all(base, 24 * SEG, 1);
 	check(umsync(base, 0) == 0);
@@ -194,6 +215,62 @@ static void load_policy(void)
 		usleep(10000);
 	}
 	check(stat_of(NULL).tier_promotions[0] > 0);
+	check(umunmap(base, 0) == 0);
+}
+
+static double thread_seconds(void)
+{
+	struct timespec t;
+
+	check(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Returns the least processor time in which this machine copies so many bytes. */
+static double time_of_copy(size_t size)
+{
+	char *from = malloc(size), *to = malloc(size);
+	double least = 1;
+
+	check(from && to);
+	for (int i = 0; i < 10; i++) {
+		double begin, end;
+
+		memset(from, i, size);
+		begin = thread_seconds();
+		memcpy(to, from, size);
+		end = thread_seconds();
+		check(to[size - 1] == i);
+		least = end - begin < least ? end - begin : least;
+	}
+	free(from);
+	free(to);
+	return least;
+}
+
+/* Promotions take at most 1 % of the time of a processor, and the 10 ms with which they begin. Only
+ * the last one may exceed that. */
+static void bound_promotions(void)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	size_t seg = 8 * MIB, size = 24 * seg;
+	double copy = time_of_copy(seg), begin = now();
+	uint64_t promotions;
+	void *base;
+
+	set_eager_tiers("fast=node:0:64M,slow=node:0", "256M");
+	attr.seg_size = seg;
+	check(ummap_open("mem:192M", size, 0, READ_WRITE, &attr, &base) == 0);
+	check(umadvise(base, size, UMMAP_ADV_RANDOM) == 0);
+	do {
+		for (size_t at = 0; at < size; at += seg)
+			*(volatile uint8_t *)((uint8_t *)base + at) = 1;
+		usleep(10000);
+		promotions = stat_of(NULL).tier_promotions[0];
+	} while (now() - begin < 5 || (promotions == 0 && now() - begin < 60));
+	check(promotions > 0);
+	check((double)(promotions - 1) * copy < 0.01 + 0.01 * (now() - begin),
+	      "%" PRIu64 " in %.1f s, each %.4f s", promotions, now() - begin, copy);
 	check(umunmap(base, 0) == 0);
 }
 
@@ -387,7 +464,7 @@ static void stress(void)
 	static const char *const policies[] = { "fifo", "plru" };
 	char program[4200], seconds[16];
 
-	set_tiers("fast=node:0:256K,mid=node:0:256K,slow=node:0", "lru", "80%");
+	set_tiers("fast=node:0:256K,mid=node:0:256K,slow=node:0:1M", "lru", "80%");
 	snprintf(program, sizeof(program), "%s/prog_stress", own_folder());
 	/* The script of mutants builds only this program. */
 	if (access(program, X_OK) < 0)
@@ -402,22 +479,155 @@ static void stress(void)
 	}
 }
 
+/* ---- Persistent memory ---- */
+
+/* Whether the pages at an address are those of a file in the folder of the tier. */
+static bool is_in_file(const void *addr)
+{
+	char line[8192], *path;
+	FILE *maps = fopen("/proc/self/maps", "r");
+	uintptr_t first, end;
+	bool is = false;
+
+	check(maps);
+	while (fgets(line, sizeof(line), maps)) {
+		check(sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &first, &end) == 2);
+		path = strchr(line, '/');
+		is |= (uintptr_t)addr >= first && (uintptr_t)addr < end && path &&
+		      strncmp(path, dax_folder, strlen(dax_folder)) == 0;
+	}
+	fclose(maps);
+	return is;
+}
+
+/* The budget is memory of the machine, and does not count the tier. */
+static void exceed_memory(void)
+{
+	size_t size = 16 * MIB;
+	int fd;
+	uint8_t *base;
+
+	set_tiers("fast=node:0,slow=node:0:32M", "static", "4M");
+	base = map_tiers(size, NULL, &fd);
+	store_all(base, size, 1);
+	check(stat_of(NULL).write_bytes == 0);
+	check(stat_of(NULL).held_bytes <= 4 * MIB, "%" PRIu64, stat_of(NULL).held_bytes);
+	check(stat_of(NULL).tier_bytes[1] >= size - 4 * MIB);
+	check(!is_in_file(base) && is_in_file(base + size - SEG));
+	for (size_t at = 0; at < size; at += SEG)
+		check_bytes(base + at, SEG, at, 1);
+	check(umunmap(base, 1) == 0);
+	check_file(fd, 0, size, 0, 1);
+}
+
+/* The tier is larger than its file system, and the only one. */
+static void fill_file_system(void)
+{
+	struct statvfs fs;
+	size_t size, free_bytes;
+	int fd;
+	uint8_t *base;
+
+	check(statvfs(dax_folder, &fs) == 0);
+	free_bytes = fs.f_bfree * fs.f_frsize;
+	size = (free_bytes / SEG + 64) * SEG;
+	set_tiers("slow=node:0:1T", "lru", "8M");
+	base = map_tiers(size, NULL, &fd);
+	store_all(base, size, 1);
+	check(stat_of(NULL).write_bytes > 0);
+	check(stat_of(NULL).tier_bytes[0] > free_bytes / 2);
+	check(statvfs(dax_folder, &fs) == 0);
+	for (size_t at = 0; at < size; at += SEG)
+		check_bytes(base + at, SEG, at, 1);
+	check(umunmap(base, 1) == 0);
+	check_file(fd, 0, size, 0, 1);
+	/* The file system gets its space back. */
+	for (int i = 0; i < 6000 && fs.f_bfree * fs.f_frsize + 64 * SEG < free_bytes; i++) {
+		usleep(10000);
+		check(statvfs(dax_folder, &fs) == 0);
+	}
+	check(fs.f_bfree * fs.f_frsize + 64 * SEG >= free_bytes);
+}
+
+static void hold_share(void *arg)
+{
+	const int *ends = arg;
+	int fd;
+	char byte;
+	uint8_t *base = map_tiers(MIB, NULL, &fd);
+
+	store_all(base, MIB, 3);
+	check(read(ends[0], &byte, 1) == 1);
+	check(umunmap(base, 0) == 0);
+}
+
+/* A process whose budget falls moves segments to the file, and does not write them. */
+static void shrink_to_file(void)
+{
+	size_t size = 12 * MIB;
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	int ends[2];
+	void *base;
+	pid_t child;
+
+	set_tiers("fast=node:0,slow=node:0:32M", "lru", "16M");
+	check(pipe(ends) == 0);
+	attr.seg_size = SEG;
+	check(ummap_open("mem:12M", size, 0, READ_WRITE, &attr, &base) == 0);
+	store_all(base, size, 1);
+	child = start_child(hold_share, ends);
+	for (int i = 0; i < 6000 && stat_of(NULL).held_bytes > 8 * MIB; i++)
+		usleep(10000);
+	check(stat_of(NULL).held_bytes <= 8 * MIB, "%" PRIu64, stat_of(NULL).held_bytes);
+	check(stat_of(NULL).write_bytes == 0, "%" PRIu64, stat_of(NULL).write_bytes);
+	check(write(ends[1], "", 1) == 1);
+	check_exits(wait_child(child), 0);
+	for (size_t at = 0; at < size; at += SEG)
+		check_bytes((uint8_t *)base + at, SEG, at, 1);
+	check(umunmap(base, 0) == 0);
+}
+
+static void refuse_shared(void)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *base;
+
+	set_tiers("fast=node:0,slow=node:0:32M", "lru", "16M");
+	attr.flags = UMMAP_SHARED;
+	attr.tiers = "slow";
+	check_fails(ummap_open("mem:1M", MIB, 0, READ_WRITE, &attr, &base), EINVAL);
+	attr.tiers = NULL;
+	check(ummap_open("mem:1M", MIB, 0, READ_WRITE, &attr, &base) == 0);
+	store_all(base, MIB, 1);
+	check(!is_in_file(base));
+	check(umunmap(base, 0) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_part parts[] = {
 		{ "values", refuse_values }, { "names", refuse_names },
 		{ "none", refuse_without_tiers }, { "demote", demote_dirty },
 		{ "overflow", overflow }, { "promote", promote_used }, { "policy", load_policy },
+		{ "bound", bound_promotions },
 		{ "static", stay_static },
 		{ "ranges", keep_ranges }, { "fork", fork_child }, { "kill", kill_while_moving },
 		{ "count", count_while_moving }, { "stress", stress },
+		{ "memory", exceed_memory }, { "full", fill_file_system },
+		{ "shrink", shrink_to_file }, { "shared", refuse_shared },
 	};
+	size_t n = sizeof(parts) / sizeof(*parts);
 
 	set_group();
 	unsetenv("UMMAP_ENGINE");
-	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
-		if (argc == 1 || strcmp(argv[1], parts[i].name) == 0)
-			run_test_part(&parts[i]);
+	for (int round = 0; round < 2; round++) {
+		for (size_t i = 0; i < (dax_folder ? n : n - DAX_PARTS); i++) {
+			if (argc == 1 || strcmp(argv[1], parts[i].name) == 0)
+				run_test_part(&parts[i]);
+		}
+		dax_folder = getenv("UMMAP_TEST_DAX");
+		if (!dax_folder)
+			break;
 	}
 	return 0;
 }

@@ -5,6 +5,7 @@
  */
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/uio.h>
 
 #include "common.h"
@@ -50,7 +51,12 @@ static bool falls_to(uint64_t most)
 Test(pool, next_mapping_has_it)
 {
 	uint64_t first;
+	cpu_set_t here;
 
+	/* Each NUMA node has free frames of its own. */
+	CPU_ZERO(&here);
+	CPU_SET((unsigned)sched_getcpu(), &here);
+	check(sched_setaffinity(0, sizeof(here), &here) == 0);
 	set_budget(BUDGET);
 	use_once(SIZE, 1);
 	first = held();

@@ -13,7 +13,7 @@
 #include "cuts.h"
 
 #define CAP (120 * KIB) /* of the store */
-#define START (90 * KIB + 300)
+#define START (is_tailed ? 3 * KIB + 300 : 90 * KIB + 300)
 #define COMMITS 10
 
 /* The contents of a store at a moment. */
@@ -42,6 +42,7 @@ struct world {
 
 static struct world world;
 static bool is_small; /* whether logs are small */
+static bool is_tailed; /* whether the tail of the store is written */
 
 static int try_open(struct handle *h, int oflags, const char *keys)
 {
@@ -110,7 +111,8 @@ static void store_some(struct handle *h, struct image *image)
 
 static void flush_store(struct handle *h, unsigned commit)
 {
-	if (next_random(&seed) % 8 == 0) {
+	/* A failed flush of the tail breaks the handle. */
+	if (!is_tailed && next_random(&seed) % 8 == 0) {
 		power_bad_flushes = 1;
 		check(h->driver.flush(h->wal, 0, UINT64_MAX) == EIO,
 		      "a flush that failed has lost nothing");
@@ -129,6 +131,8 @@ static void run_workload(unsigned keep)
 	void *store;
 	struct ummap_geom geom;
 
+	is_tailed = next_random(&seed) % 2;
+	overlay_tail_bytes = is_tailed ? 4096 : SIZE_MAX;
 	power_erase();
 	memset(&world, 0, sizeof(world));
 	world.keep = keep;

@@ -21,13 +21,21 @@ struct progress {
 struct way {
 	const char *uri;          /* NULL: the default driver of HDF5 */
 	bool latest;              /* the newest format */
+	bool is_swmr;             /* written as SWMR */
 };
 
 /* Seconds after which no more rounds begin: a busy machine has fewer of them. */
 #define MAX_SECONDS 200
+/* Changes of one writer, which then waits for its end: the datasets of SWMR have limited space. */
+#define MAX_CHANGES 300
 
 static const char *program;
 static struct progress *progress;
+
+static const char *format_of(const struct way *way)
+{
+	return way->is_swmr ? "swmr" : way->latest ? "latest" : "earliest";
+}
 
 static hid_t access_of(const struct way *way)
 {
@@ -42,14 +50,6 @@ static hid_t access_of(const struct way *way)
 
 /* ---- Children, which are programs of their own: a fork would inherit HDF5 ---- */
 
-static hid_t open_again(const char *path, hid_t fapl, hid_t file)
-{
-	check(H5Fclose(file) >= 0);
-	file = H5Fopen(path, H5F_ACC_RDWR, fapl);
-	check(file >= 0);
-	return file;
-}
-
 /* Writes until it is killed. Some changes become durable by a flush, others because the file is
  * closed. */
 static void write_file(const struct way *way, const char *path, uint64_t seed, unsigned first)
@@ -57,23 +57,23 @@ static void write_file(const struct way *way, const char *path, uint64_t seed, u
 	static struct model m;
 	hid_t fapl = access_of(way), file;
 
-	model_begin(&m, seed);
+	model_begin(&m, seed, way->is_swmr);
 	while (m.step < first)
 		model_step(&m, -1);
-	if (first == 0)
-		file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
-	else
-		file = H5Fopen(path, H5F_ACC_RDWR, fapl);
-	check(file >= 0);
-	for (;;) {
+	file = first == 0 ? model_create(&m, path, fapl) : model_open(&m, path, fapl);
+	while (m.step < first + MAX_CHANGES) {
 		model_step(&m, file);
 		progress->begun = m.step;
-		if (m.step % 5 == 0)
-			file = open_again(path, fapl, file);
-		else
-			check(H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0);
+		if (m.step % 5 == 0) {
+			check(H5Fclose(file) >= 0);
+			file = model_open(&m, path, fapl);
+		} else {
+			model_flush(&m, file);
+		}
 		progress->flushed = m.step;
 	}
+	for (;;)
+		pause();
 }
 
 static int read_file(const struct way *way, const char *path, uint64_t seed, bool write)
@@ -82,7 +82,7 @@ static int read_file(const struct way *way, const char *path, uint64_t seed, boo
 	hid_t file = H5Fopen(path, write ? H5F_ACC_RDWR : H5F_ACC_RDONLY, fapl);
 	unsigned step;
 
-	if (file < 0 || !file_is_whole(file, seed, &step))
+	if (file < 0 || !file_is_whole(file, seed, way->is_swmr, &step))
 		return 1;
 	progress->found = step;
 	return H5Fclose(file) < 0;
@@ -94,7 +94,7 @@ static pid_t start(const char *task, const struct way *way, const char *path, ui
 	char numbers[2][32];
 	char *args[] = { (char *)(uintptr_t)program, (char *)(uintptr_t)task,
 			 (char *)(uintptr_t)(way->uri ? way->uri : "-"),
-			 (char *)(uintptr_t)(way->latest ? "latest" : "earliest"),
+			 (char *)(uintptr_t)format_of(way),
 			 (char *)(uintptr_t)path, numbers[0], numbers[1], NULL };
 	pid_t pid;
 
@@ -115,7 +115,7 @@ static pid_t start(const char *task, const struct way *way, const char *path, ui
 static int run_task(char **args)
 {
 	struct way way = { strcmp(args[2], "-") == 0 ? NULL : args[2],
-			   strcmp(args[3], "latest") == 0 };
+			   strcmp(args[3], "earliest") != 0, strcmp(args[3], "swmr") == 0 };
 	uint64_t seed = strtoull(args[5], NULL, 10);
 	unsigned first = (unsigned)strtoul(args[6], NULL, 10);
 
@@ -183,7 +183,7 @@ static unsigned run_rounds(const struct way *way, unsigned rounds, double end, u
 		kill_writer(way, path, seed, first, chance);
 		check(is_whole(way, path, seed, round % 2), "%s, %s, round %u, seed %" PRIu64
 		      ": flushed %u, begun %u, found %u", way->uri,
-		      way->latest ? "latest" : "earliest", round, seed, progress->flushed,
+		      format_of(way), round, seed, progress->flushed,
 		      progress->begun, progress->found);
 		first = progress->found;
 	}
@@ -191,9 +191,9 @@ static unsigned run_rounds(const struct way *way, unsigned rounds, double end, u
 	return round;
 }
 
-static void count_plain(unsigned rounds, bool latest, uint64_t *chance)
+static void count_plain(unsigned rounds, bool latest, bool is_swmr, uint64_t *chance)
 {
-	struct way way = { NULL, latest };
+	struct way way = { NULL, latest, is_swmr };
 	const char *path = in_dir("plain.h5");
 	unsigned broken = 0;
 
@@ -207,7 +207,7 @@ static void count_plain(unsigned rounds, bool latest, uint64_t *chance)
 	}
 	remove_file(path);
 	printf("the default driver, %s: %u of %u files are broken\n",
-	       latest ? "latest" : "earliest", broken, rounds);
+	       format_of(&way), broken, rounds);
 }
 
 static void share_progress(void)
@@ -229,11 +229,13 @@ static void share_progress(void)
 int main(int argc, char **argv)
 {
 	static const struct way ways[] = {
-		{ "wal+posix:", false }, { "wal+posix:", true },
-		{ "wal+uring:", false }, { "wal+uring:", true },
+		{ "wal+posix:", false, false }, { "wal+posix:", true, false },
+		{ "wal+posix:", true, true },
+		{ "wal+uring:", false, false }, { "wal+uring:", true, false },
+		{ "wal+uring:", true, true },
 	};
 	unsigned rounds = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : by_time(60, 1000);
-	unsigned nways = has_driver("uring") ? 4 : 2, done = 0;
+	unsigned nways = has_driver("uring") ? 6 : 3, done = 0;
 	uint64_t chance = (uint64_t)time(NULL);
 
 	program = "/proc/self/exe";
@@ -246,8 +248,9 @@ int main(int argc, char **argv)
 	set_group();
 	printf("seed %" PRIu64 "\n", chance);
 	if (argc > 2) {
-		count_plain(rounds / 2, false, &chance);
-		count_plain(rounds / 2, true, &chance);
+		count_plain(rounds / 3, false, false, &chance);
+		count_plain(rounds / 3, true, false, &chance);
+		count_plain(rounds / 3, true, true, &chance);
 		return 0;
 	}
 	for (unsigned i = 0; i < nways; i++)

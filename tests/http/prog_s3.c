@@ -3,81 +3,9 @@
  * prog_s3 - mappings of objects of S3, from the server s3-server: credentials of the environment
  * and of profiles, names, refusals, an object that changes, and a near file.
  */
-#include "nginx.h"
-#include "objects.h"
-#include "plugins.h"
+#include "s3.h"
 
-#define SECRET "testsecret/+%"
-
-static char folder[300], uri[500];
-static int port;
-
-/* ---- The server ---- */
-
-static void start_server(void)
-{
-	int pipes[2];
-	char text[20] = "";
-	const char *const command[] = { HTTP_TESTS "/s3-server", folder, NULL };
-
-	check(pipe(pipes) == 0);
-	if (fork() == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		dup2(pipes[1], 1);
-		execv(command[0], (char **)command);
-		_exit(127);
-	}
-	close(pipes[1]);
-	check(read(pipes[0], text, sizeof(text) - 1) > 0, "s3-server does not start");
-	port = atoi(text);
-	check(port > 0);
-	close(pipes[0]);
-}
-
-/* Changes the server; see the head of s3-server. */
-__attribute__((format(printf, 1, 2)))
-static void control(const char *format, ...)
-{
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	char request[900], answer[200];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(answer, sizeof(answer), format, args);
-	va_end(args);
-	snprintf(request, sizeof(request), "GET /control?%s HTTP/1.0\r\n\r\n", answer);
-	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	check(connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0);
-	check(write(fd, request, strlen(request)) == (ssize_t)strlen(request));
-	check(read(fd, answer, sizeof(answer)) > 12 && memcmp(answer + 9, "200", 3) == 0);
-	close(fd);
-}
-
-/* Stores an object; path: its name in a URL. */
-static void write_object(const char *path, uint64_t seed)
-{
-	int fd = open(in_dir("source"), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-
-	check(fd >= 0);
-	file_fill(fd, 0, SIZE, 0, seed);
-	close(fd);
-	control("as=%s&load=%s", path, in_dir("source"));
-}
-
-/* The number of requests of the log that have the text. */
-static int count_requests(const char *text)
-{
-	char line[400];
-	int n = 0;
-	FILE *f = fopen(in_dir("log"), "r");
-
-	while (f && fgets(line, sizeof(line), f))
-		n += strstr(line, text) != NULL;
-	if (f)
-		fclose(f);
-	return n;
-}
+static char uri[500];
 
 /* ---- Mappings ---- */
 
@@ -121,12 +49,6 @@ static void write_file(const char *name, const char *format, ...)
 	vfprintf(f, format, args);
 	va_end(args);
 	fclose(f);
-}
-
-static void set_credentials(void)
-{
-	set_env("AWS_ACCESS_KEY_ID", "TESTKEY");
-	set_env("AWS_SECRET_ACCESS_KEY", SECRET);
 }
 
 static void check_variables(void)
@@ -214,8 +136,6 @@ static void check_write(void)
 	uint8_t *bytes;
 	void *addr;
 
-	check(ummap_open("s3:bucket/object", SIZE, 0, READ_WRITE, &attr, &addr) == -1 &&
-	      errno == EACCES);
 	snprintf(uri, sizeof(uri), "cow+s3:bucket/object?cow.path=%s", in_dir("changes"));
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
 	bytes = addr;
@@ -248,21 +168,8 @@ static void check_cache(void)
 
 int main(void)
 {
-	char at[60];
-
-	if (shell("python3 -c 'import ctypes' 2> /dev/null") != 0)
+	if (!set_up_s3())
 		return 77;
-	snprintf(folder, sizeof(folder), "%s", temp_dir());
-	use_plugins();
-	set_env("HOME", "/nonexistent");
-	for (const char *const *name = (const char *const[]){ "AWS_SESSION_TOKEN", "AWS_REGION",
-	     "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_CONFIG_FILE",
-	     "AWS_SHARED_CREDENTIALS_FILE", NULL }; *name; name++)
-		unsetenv(*name);
-	start_server();
-	snprintf(at, sizeof(at), "http://127.0.0.1:%d", port);
-	set_env("AWS_ENDPOINT_URL", at);
-	set_credentials();
 	write_object("bucket/object", SEED);
 	write_object("public/object", SEED);
 	write_object("far/object", SEED);

@@ -4,9 +4,12 @@
 # UMMAP_TEST_FOLDER.
 folder=${UMMAP_TEST_FOLDER:?}
 for ms in 0 $((RANDOM % 50)) $((RANDOM % 200)); do
-	if "$@" "$folder" "$ms" > "$folder/out" 2>&1 || grep -q '\] failed:' "$folder/out"; then
+	# The job cannot end by itself, and the launcher of MPICH 4.2 sometimes returns 0 for a job
+	# that was killed.
+	"$@" "$folder" "$ms" > "$folder/out" 2>&1
+	if grep -q '\] failed:' "$folder/out"; then
 		cat "$folder/out"
-		echo "wal.sh: the job ended or failed before it was killed after $ms ms"
+		echo "wal.sh: a check failed before the job was killed after $ms ms"
 		exit 1
 	fi
 done

@@ -43,6 +43,11 @@ static inline bool test_rados(void)
 	return !test_folders() && strncmp(getenv("OBJECT_STORE"), "rados:", 6) == 0;
 }
 
+static inline bool test_s3(void)
+{
+	return !test_folders() && strncmp(getenv("OBJECT_STORE"), "s3:", 3) == 0;
+}
+
 /* Number of the container of this test. */
 static unsigned box_number;
 
@@ -123,6 +128,20 @@ static inline const char *rados_command(void)
 	return text;
 }
 
+/* The answer of the server s3-server to a command for the container; see its head. */
+static inline const char *control_s3(const char *command, const char *rest)
+{
+	char format[300];
+	const char *at = strstr(getenv("OBJECT_STORE"), "endpoint=");
+
+	check(at);
+	at += strlen("endpoint=");
+	snprintf(format, sizeof(format), "curl -sg '%.*s/control?%s=%%s%%s'",
+		 (int)strcspn(at, "&"), at, command);
+	return output_of(format, strcmp(command, "find") == 0 || strcmp(command, "count") == 0 ?
+			 bare_box(&at) + strlen("s3:") : "", rest);
+}
+
 #define VERSIONS "live"
 #define CHUNKS "data"
 #define VIEWS "views"
@@ -152,6 +171,9 @@ static inline unsigned count_stored(const char *what)
 		return (unsigned)atoi(output_of("%s ls | grep -c '^%s'", rados_command(),
 						strcmp(what, CHUNKS) == 0 ? "chunk" :
 						strcmp(what, VERSIONS) == 0 ? "version" : "view"));
+	if (test_s3())
+		return (unsigned)atoi(control_s3("count", strcmp(what, CHUNKS) == 0 ? "/c/" :
+						 strcmp(what, VERSIONS) == 0 ? "/v/" : "/w/"));
 	return count_in_memory(what);
 }
 
@@ -170,6 +192,14 @@ static inline void run_rados(const struct stored_thing *t, const char *command)
 	check(system(text) == 0, "%s", text);
 }
 
+static inline void run_s3(const struct stored_thing *t, const char *command, const char *file)
+{
+	char rest[800];
+
+	snprintf(rest, sizeof(rest), "%s&%s=%s", t->oid, file, t->path);
+	control_s3(command, rest);
+}
+
 /* Finds the first version, or the first chunk of this number. */
 static inline void take_thing(struct stored_thing *t, int chunk)
 {
@@ -182,18 +212,27 @@ static inline void take_thing(struct stored_thing *t, int chunk)
 		check(*t->path);
 		return;
 	}
+	strcpy(t->path, in_dir("thing"));
+	if (test_s3()) {
+		snprintf(pattern, sizeof(pattern), chunk < 0 ? "/v/" : "/c/.*[.]%d$", chunk);
+		snprintf(t->oid, sizeof(t->oid), "%.120s", control_s3("find", pattern));
+		check(*t->oid);
+		run_s3(t, "take", "to");
+		return;
+	}
 	snprintf(pattern, sizeof(pattern), chunk < 0 ? "^version" : "^chunk.*\\.%d$", chunk);
 	snprintf(t->oid, sizeof(t->oid), "%.120s", output_of("%s ls | grep '%s' | head -n 1",
 							     rados_command(), pattern));
 	check(*t->oid);
-	strcpy(t->path, in_dir("thing"));
 	run_rados(t, t->version ? "getomapval" : "get");
 }
 
 /* Stores the contents of the file in the container. */
 static inline void put_thing(const struct stored_thing *t)
 {
-	if (!test_folders())
+	if (test_s3())
+		run_s3(t, "give", "from");
+	else if (!test_folders())
 		run_rados(t, t->version ? "setomapval" : "put");
 }
 
@@ -201,6 +240,8 @@ static inline void remove_thing(const struct stored_thing *t)
 {
 	if (test_folders()) {
 		check(unlink(t->path) == 0);
+	} else if (test_s3()) {
+		control_s3("remove", t->oid);
 	} else {
 		char text[700];
 

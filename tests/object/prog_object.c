@@ -389,7 +389,7 @@ static void test_check_of_kept_versions(void *unused)
 	complaints = 0;
 	check(umobject_check_container(c, NULL, UMOBJECT_REPAIR, complain_of_name, "") == 0);
 	/* The test cannot damage chunks of the back end `memory`. */
-	if (test_folders() || test_rados()) {
+	if (test_folders() || test_rados() || test_s3()) {
 		take_thing(&t, 1);
 		check(truncate(t.path, 900) == 0);
 		put_thing(&t);
@@ -797,7 +797,8 @@ static void run_all(void)
 	size_t i;
 
 	for (i = 0; i < sizeof(all) / sizeof(*all); i++, box_number++)
-		if (test_folders() || (!all[i].folders && (test_rados() || !all[i].bytes)))
+		if (test_folders() || (!all[i].folders && (test_rados() || test_s3() ||
+							   !all[i].bytes)))
 			check_exits(run_child(all[i].run, NULL), 0);
 }
 

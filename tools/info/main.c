@@ -7,8 +7,10 @@
 #include <dirent.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <mntent.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/utsname.h>
@@ -465,7 +467,34 @@ static void print_memory(void)
 	print_registry(path);
 }
 
-/* The nodes of which UMMAP_TIERS can make tiers, with the attributes that the firmware tells. */
+/* Whether a file system maps the persistent memory of all of its files. */
+static bool has_dax(const struct mntent *m)
+{
+	const char *option = hasmntopt(m, "dax");
+
+	return option && (option[3] != '=' || strncmp(option, "dax=always", 10) == 0);
+}
+
+static void print_dax(void)
+{
+	FILE *mounts = setmntent("/proc/self/mounts", "r");
+	struct mntent *m;
+	struct statvfs fs;
+	char name[MAX_VALUE];
+
+	while (mounts && (m = getmntent(mounts))) {
+		if (!has_dax(m) || statvfs(m->mnt_dir, &fs) < 0)
+			continue;
+		snprintf(name, sizeof(name), "dax:%s", m->mnt_dir);
+		print_item(name, "persistent memory, %" PRIu64 " bytes, %" PRIu64 " free",
+			   (uint64_t)fs.f_blocks * fs.f_frsize,
+			   (uint64_t)fs.f_bavail * fs.f_frsize);
+	}
+	if (mounts)
+		endmntent(mounts);
+}
+
+/* The memory of which UMMAP_TIERS can make tiers, with the attributes that the firmware tells. */
 static void print_tiers(void)
 {
 	struct memory_node nodes[MAX_NODES];
@@ -482,6 +511,7 @@ static void print_tiers(void)
 			   "%s, %" PRIu64 " bytes, bandwidth and latency unknown", nodes[i].kind,
 			   nodes[i].bytes, nodes[i].bandwidth, nodes[i].latency);
 	}
+	print_dax();
 }
 
 static bool is_of_libummap(const char *variable)
@@ -517,7 +547,7 @@ static bool print_environment(void)
 static bool find_library(const char *name, char path[PATH_MAX])
 {
 	static const char *const places[] = { "..", "../../lib", "../../lib64",
-					      "../../lib/" MULTIARCH };
+					      ("../../lib/" MULTIARCH) };
 	char folder[PATH_MAX];
 	ssize_t len = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
 

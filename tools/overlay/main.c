@@ -71,7 +71,7 @@ static void print_text(const struct job *job, struct overlay *o)
 	printf("%s: overlay of %s+, version 1\n", job->file, filter_of(o));
 	printf("  store    '%s', %" PRIu64 " bytes%s%s\n", o->head.store.name, o->head.store.size,
 	       *o->head.uri ? ", " : "", o->head.uri);
-	if (o->head.flags & ~(uint64_t)OVERLAY_TOUCHED)
+	if (o->head.flags & (OVERLAY_APPLYING | OVERLAY_MIXED))
 		printf("  state    %s\n", o->head.flags & OVERLAY_APPLYING ?
 		       "a commit to the store was interrupted" :
 		       "the store has a part of the changes");

@@ -23,6 +23,7 @@ static const struct command {
 	{ "Run programs", "run", "run a program with its file mappings paged by libummap",
 	  "umrun" },
 	{ NULL, "cafrun", "run a coarray program and restart it after a crash", NULL },
+	{ NULL, "ioranks", "run a program whose output I/O processes of the machine write", NULL },
 	{ NULL, "wordcount", "count words on all ranks of an MPI job", NULL },
 	{ "Observe", "top", "show the processes that share this node's memory", "umtop" },
 	{ NULL, "trace", "summarize or draw a trace of the filter trace+", NULL },

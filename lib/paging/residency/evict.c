@@ -702,7 +702,8 @@ bool evict_shrink(struct mapping *map, size_t least, unsigned frames)
 		r.charged = !account_exceeds_limit(mine, map->member.least);
 		if (r.charged && !budget_excess(least))
 			break;
-		if (!frame_shrink(NULL, 0) && !evict_step(&r))
+		if (!frame_shrink(NULL, 0) && !(r.charged && tiering_shrink(map)) &&
+		    !evict_step(&r))
 			return false;
 	}
 	return true;

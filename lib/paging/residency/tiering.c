@@ -29,6 +29,17 @@ static uint32_t now_ms(void)
 	return (uint32_t)sys_now() | 1;
 }
 
+static int64_t thread_time_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (int64_t)t.tv_sec * 1000000 + (int64_t)t.tv_nsec / 1000;
+}
+
+/* Processor time in us that promotions may still take; negative after a long one. */
+static _Atomic int64_t promotion_us = PROMOTION_ROUND_US;
+
 static const struct ummap_tier_policy *policy;
 
 /* Whether segments stay where they were loaded. */
@@ -45,6 +56,17 @@ int tiering_start(const char *name)
 
 /* ---- Tiers of a mapping ---- */
 
+/* Other processes map shared frames, which are in an object of their own. */
+static int leave_files_out(struct mapping *map, const char *names)
+{
+	map->tiers &= ~tiers_with_files();
+	if (!map->tiers && names)
+		return fail(EINVAL, "cannot use the tiers '%.100s' with UMMAP_SHARED: they are "
+			    "files on persistent memory. Try other tiers", names);
+	map->tiers = map->tiers ? map->tiers : 1u << tier_count;
+	return 0;
+}
+
 int tiering_begin(struct mapping *map, const char *names)
 {
 	int err = 0;
@@ -58,6 +80,8 @@ int tiering_begin(struct mapping *map, const char *names)
 				    "UMMAP_KERNEL out", names, map->engine->name) : 0;
 	}
 	err = tiers_find(names, &map->tiers);
+	if (!err && map->shared)
+		err = leave_files_out(map, names);
 	map->member.tiers = is_static() ? 0 : map->tiers;
 	return err;
 }
@@ -267,16 +291,28 @@ void tiering_note_use(struct mapping *map, size_t i, struct seg *s)
 	if (place == fastest_tier(map))
 		return;
 	least = policy->promote(&(struct ummap_tier_use){ 0, use->interval[0], use->interval[1] });
-	if (least != UMMAP_TIER_NEVER)
+	if (least != UMMAP_TIER_NEVER && promotion_us > 0) {
+		int64_t begin = thread_time_us();
+
 		move_to_tier(map, i, s, fastest_tier(map), least);
+		promotion_us -= thread_time_us() - begin;
+	}
 }
 
-static uint64_t thread_time_us(void)
+bool tiering_shrink(struct mapping *map)
 {
-	struct timespec t;
+	unsigned files = tiers_with_files();
+	uint32_t frame, old = FRAME_NONE;
 
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+	if (!(map->tiers & files) || !frames_are_whole(map->frames))
+		return false;
+	frame = frame_take(map->frames, map->tiers & files, SIZE_MAX);
+	for (unsigned tier = 0; frame != FRAME_NONE && tier < tier_count && old == FRAME_NONE;
+	     tier++)
+		old = files >> tier & 1 ? FRAME_NONE : exchange_frame(map->frames, tier, frame, 0);
+	if (frame != FRAME_NONE)
+		frame_free_to_system(old == FRAME_NONE ? frame : old);
+	return old != FRAME_NONE;
 }
 
 /* Samples the next segment of each class in a tier. Returns false if none was found. */
@@ -294,8 +330,10 @@ void tiering_sample(void)
 {
 	if (!tier_count || is_static())
 		return;
+	if (promotion_us < MAX_PROMOTION_US)
+		promotion_us += PROMOTION_ROUND_US;
 	for (unsigned tier = 0; tier < tier_count; tier++) {
-		uint64_t end = thread_time_us() + SAMPLE_ROUND_US / tier_count;
+		int64_t end = thread_time_us() + SAMPLE_ROUND_US / tier_count;
 
 		for (unsigned k = 0; k < MAX_SAMPLES_PER_ROUND && thread_time_us() < end &&
 				     sample_classes(tier); k++)
@@ -357,4 +395,5 @@ void tiering_count(struct umstat *st)
 void tiering_forget(void)
 {
 	memset((void *)counts, 0, sizeof(counts));
+	promotion_us = PROMOTION_ROUND_US;
 }

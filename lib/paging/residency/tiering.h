@@ -40,6 +40,9 @@ static inline void tiering_set_frame(const struct mapping *map, struct seg *s, u
 
 /* Records an access to segment i, which is locked and resident, and may move it. */
 void tiering_note_use(struct mapping *map, size_t i, struct seg *s);
+/* The process exceeds its budget: moves a segment of the class of a mapping to a tier that is a
+ * file, and frees its memory. Returns false if there is none, or those tiers are full. */
+bool tiering_shrink(struct mapping *map);
 /* For the background thread, once a second: takes samples. */
 void tiering_sample(void);
 

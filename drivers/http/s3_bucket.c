@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * libcurl signs the requests. Its versions before 8.2 sign path and query as they are in the URL,
+ * and later ones first bring them into the form that signatures need; a URL that already has this
+ * form is right for both.
+ */
+#include "s3_bucket.h"
+
+#include "../keys.h"
+#include "options.h"
+#include "s3_account.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Hash of no bytes, which a request without a body states. */
+#define EMPTY_HASH "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+/* ---- The URL ---- */
+
+void s3_encode(char *to, const char *text, const char *also)
+{
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+
+		if (c < 0x80 && (isalnum(c) || strchr("-._~", c) || strchr(also, c)))
+			*to++ = (char)c;
+		else
+			to += sprintf(to, "%%%02X", c);
+	}
+	*to = '\0';
+}
+
+/* Amazon's server of a bucket has the name of the bucket, unless a certificate cannot have it. */
+static int make_url(char *url, size_t room, const char *endpoint, const char *region,
+		    const char *bucket)
+{
+	const char *end = strncmp(region, "cn-", 3) == 0 ? ".cn" : "";
+	size_t len = strlen(endpoint);
+
+	while (len > 0 && endpoint[len - 1] == '/')
+		len--;
+	if (len > 0)
+		return snprintf(url, room, "%.*s/%s/", (int)len, endpoint, bucket);
+	if (strchr(bucket, '.'))
+		return snprintf(url, room, "https://s3.%s.amazonaws.com%s/%s/", region, end,
+				bucket);
+	return snprintf(url, room, "https://%s.s3.%s.amazonaws.com%s/", bucket, region, end);
+}
+
+static int set_url(struct remote *remote, const struct ummap_uri *uri, const char *endpoint,
+		   const char *region, struct ummap_geom *geom)
+{
+	const char *path = strncmp(uri->path, "//", 2) == 0 ? uri->path + 2 : uri->path;
+	size_t bucket_len = strcspn(path, "/"), room = strlen(endpoint) + 200 + 3 * strlen(path);
+	char bucket[80];
+	int len;
+
+	if (bucket_len == 0 || bucket_len >= sizeof(bucket) || !path[bucket_len] ||
+	    !path[bucket_len + 1])
+		return keys_refuse(geom, EINVAL, "cannot open 's3:%.200s': it has no bucket or no "
+				   "key. Try s3:BUCKET/KEY", path);
+	snprintf(bucket, sizeof(bucket), "%.*s", (int)bucket_len, path);
+	for (const char *c = bucket; *c; c++) {
+		if ((unsigned char)*c >= 0x80 || !(isalnum((unsigned char)*c) || strchr("-._", *c)))
+			return keys_refuse(geom, EINVAL, "cannot open 's3:%.200s': the name of a "
+					   "bucket has letters, digits, '-', '.' and '_' only",
+					   path);
+	}
+	remote->url = malloc(room);
+	if (!remote->url || asprintf(&remote->shown, "s3:%s", path) < 0)
+		return -ENOMEM;
+	len = make_url(remote->url, room, endpoint, region, bucket);
+	remote->bucket_len = (size_t)len;
+	s3_encode(remote->url + len, path + bucket_len + 1, "/");
+	remote->scheme = strncmp(remote->url, "http:", 5) == 0 ? "http" : "https";
+	return 0;
+}
+
+/* ---- The signature ---- */
+
+static int set_signer(struct remote *remote, const struct s3_account *account, const char *region,
+		      struct ummap_geom *geom)
+{
+	struct signer *s = &remote->signer;
+
+	if (!*account->user || !*account->secret)
+		return keys_refuse(geom, EACCES, "cannot open '%.150s': there are no credentials. "
+				   "Try AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile in "
+				   "~/.aws/credentials, or credentials=none", remote->shown);
+	s->user = strdup(account->user);
+	s->secret = strdup(account->secret);
+	s->token = strdup(account->token);
+	if (!s->user || !s->secret || !s->token ||
+	    asprintf(&s->scheme, "aws:amz:%s:s3", region) < 0)
+		return -ENOMEM;
+	return 0;
+}
+
+static int set_account(struct remote *remote, const struct ummap_uri *uri,
+		       const struct s3_account *account, struct ummap_geom *geom)
+{
+	const struct http_keys *keys = &remote->keys;
+	const char *endpoint = keys->endpoint ? keys->endpoint : account->endpoint;
+	const char *region = keys->region ? keys->region : account->region;
+	int err;
+
+	if (!*region)
+		region = "us-east-1";
+	if (!options_is_region(region))
+		return keys_refuse(geom, EINVAL, "cannot use the region '%.100s' of AWS_REGION or "
+				   "~/.aws/config: it must have letters, digits and '-' only",
+				   region);
+	if (*endpoint && !options_is_endpoint(endpoint))
+		return keys_refuse(geom, EINVAL, "cannot use AWS_ENDPOINT_URL or endpoint_url in "
+				   "~/.aws/config: it must be http(s)://HOST without user and "
+				   "query");
+	err = set_url(remote, uri, endpoint, region, geom);
+	if (err || keys->is_anonymous)
+		return err;
+	return set_signer(remote, account, region, geom);
+}
+
+int s3_set_up(struct remote *remote, const struct ummap_uri *uri, struct ummap_geom *geom)
+{
+	struct s3_account account;
+	int err = options_parse_keys(uri, &remote->keys, geom);
+
+	remote->is_s3 = true;
+	if (err)
+		return err;
+	s3_account_find(&account, remote->keys.profile);
+	err = set_account(remote, uri, &account, geom);
+	explicit_bzero(&account, sizeof(account));
+	return err;
+}
+
+int s3_add_signature(struct curl_slist **lines, const struct signer *signer, bool has_body)
+{
+	int err;
+
+	if (!signer->scheme)
+		return 0;
+	err = options_add_line(lines, "x-amz-content-sha256",
+			  has_body ? "UNSIGNED-PAYLOAD" : EMPTY_HASH);
+	if (!err && *signer->token)
+		err = options_add_line(lines, "x-amz-security-token", signer->token);
+	return err;
+}

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * An I/O process. In each round, it takes all requests that have come, which is at most one of a
+ * connection; copies the data of the writes from the memory of their senders; writes them in the
+ * order of their offsets, the adjacent ones together; makes the files durable whose senders have
+ * asked for it; and replies. Requests that come meanwhile wait for the next round, so the rounds
+ * become larger if storage is slow.
+ *
+ * The senders are the processes that lose data if the I/O process makes an error, so it carries
+ * out nothing in doubt: a sender that gets an error does the work itself.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "../../drivers/file.h"
+#include "../../drivers/ioranks.h"
+#include "common/process.h"
+#include "server.h"
+
+#define MAX_CLIENTS 1024
+#define MAX_JOINED 64                                 /* writes of one call */
+#define STAGING_BYTES (2 * IORANKS_MAX_BYTES + 4096)  /* memory for the data of a round */
+
+/* A file, which all of its clients share. */
+struct target {
+	dev_t device;          /* device and number of the file */
+	ino_t number;
+	struct file *file;     /* handle of the driver posix */
+	unsigned clients;      /* number of clients; 0: the entry is free */
+	unsigned failures;     /* number of flushes that have failed */
+	int error;             /* error of the last of them */
+};
+
+struct client {
+	int socket;            /* connection */
+	struct process_id process;
+	int fd;                /* sender's descriptor, whose locks it keeps; negative: none */
+	struct target *target; /* file; NULL: none */
+	unsigned failures;     /* number of the file's failures that the client knows */
+	bool asked;            /* whether `request` is valid */
+	int reply;             /* reply to it */
+	char *data;            /* copy of the data of a write */
+	size_t len;            /* bytes of it */
+	struct ioranks_request request;
+};
+
+static struct target targets[MAX_CLIENTS];
+static struct client *clients[MAX_CLIENTS];
+static int n_clients;
+static char *staging;
+static size_t staging_used;
+
+/* ---- Files ---- */
+
+static void close_target(struct client *c)
+{
+	if (c->target && --c->target->clients == 0)
+		file_close(c->target->file);
+	if (c->fd >= 0)
+		close(c->fd);
+	c->target = NULL;
+	c->fd = -1;
+}
+
+static struct target *find_target(const struct stat *st)
+{
+	struct target *unused = NULL;
+
+	for (struct target *t = targets; t < targets + MAX_CLIENTS; t++) {
+		if (t->clients && t->device == st->st_dev && t->number == st->st_ino)
+			return t;
+		if (!t->clients && !unused)
+			unused = t;
+	}
+	return unused;
+}
+
+/* Opens the file of the descriptor that the client has sent. */
+static int open_target(struct client *c)
+{
+	static const struct ummap_uri uri = { .scheme = "posix", .path = "" };
+	struct ummap_geom geom = { 0 };
+	struct target *t;
+	struct stat st;
+	int err;
+
+	if (c->fd < 0 || c->target)
+		return -EBADF;
+	if (fstat(c->fd, &st) < 0)
+		return -errno;
+	t = find_target(&st);
+	if (!t->clients) {
+		*t = (struct target){ .device = st.st_dev, .number = st.st_ino };
+		err = file_open_fd(&uri, c->fd, UMMAP_O_WRITE, S_IFBLK, &t->file, &geom);
+		if (err)
+			return err;
+	}
+	t->clients++;
+	c->target = t;
+	c->failures = t->failures;
+	return 0;
+}
+
+/* ---- Clients ---- */
+
+static void drop_client(int i)
+{
+	struct client *c = clients[i];
+
+	close_target(c);
+	close(c->socket);
+	free(c);
+	clients[i] = clients[--n_clients];
+}
+
+static void accept_client(int listener)
+{
+	int socket = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	struct client *c = n_clients < MAX_CLIENTS ? calloc(1, sizeof(*c)) : NULL;
+	socklen_t len = sizeof(struct ucred);
+	struct ucred peer;
+
+	if (socket < 0 || !c || getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 ||
+	    peer.uid != geteuid()) {
+		if (socket >= 0)
+			close(socket);
+		free(c);
+		return;
+	}
+	c->socket = socket;
+	c->process = process_identify(peer.pid);
+	c->fd = -1;
+	clients[n_clients++] = c;
+}
+
+/* Takes the descriptor of a message. */
+static void take_fd(struct client *c, struct msghdr *message)
+{
+	struct cmsghdr *head = CMSG_FIRSTHDR(message);
+
+	if (!head || head->cmsg_type != SCM_RIGHTS)
+		return;
+	close_target(c);
+	memcpy(&c->fd, CMSG_DATA(head), sizeof(c->fd));
+}
+
+/* Receives the request of a client. Returns false if the connection has ended. */
+static bool receive(struct client *c)
+{
+	char control[CMSG_SPACE(sizeof(int))];
+	struct iovec iov = { &c->request, sizeof(c->request) };
+	struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+				  .msg_controllen = sizeof(control) };
+	ssize_t n = recvmsg(c->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return true;
+	if (n < (ssize_t)IORANKS_REQUEST_BYTES(0) || c->request.pieces > IORANKS_MAX_PIECES ||
+	    n != (ssize_t)IORANKS_REQUEST_BYTES(c->request.pieces))
+		return false;
+	take_fd(c, &message);
+	c->asked = true;
+	return true;
+}
+
+/* ---- Requests ---- */
+
+/*
+ * Copies the data of a write. The client waits for the reply, so they do not change. If it was
+ * killed, another process may have its ID, so the client must be alive after the copy was made.
+ */
+static int copy_data(struct client *c, char *to)
+{
+	struct iovec iov = { to, c->len };
+	ssize_t n = process_vm_readv(c->process.pid, &iov, 1, c->request.piece, c->request.pieces,
+				     0);
+
+	if (n != (ssize_t)c->len)
+		return n < 0 ? -errno : -EFAULT;
+	return is_alive(c->process) ? 0 : -ESRCH;
+}
+
+static int greet(struct client *c)
+{
+	uint64_t word = 0;
+
+	c->len = sizeof(word);
+	if (c->request.pieces != 1 || c->request.piece[0].iov_len != sizeof(word))
+		return -EINVAL;
+	c->reply = copy_data(c, (char *)&word);
+	return !c->reply && word != c->request.off ? -ESRCH : c->reply;
+}
+
+static bool is_write(const struct client *c)
+{
+	return c->asked && c->request.op == IORANKS_WRITE;
+}
+
+/* Copies the data of all writes for which the round has room, and collects these clients. The
+ * others wait for the next round, which begins with the first of them. */
+static int copy_writes(struct client *list[MAX_CLIENTS])
+{
+	static int first;
+	int n = 0, begin = n_clients ? first % n_clients : 0;
+
+	staging_used = 0;
+	for (int i = 0; i < n_clients; i++) {
+		struct client *c = clients[(begin + i) % n_clients];
+		size_t skip = c->request.off % 4096;
+
+		if (!is_write(c))
+			continue;
+		c->len = 0;
+		for (uint32_t k = 0; k < c->request.pieces; k++)
+			c->len += c->request.piece[k].iov_len;
+		c->reply = !c->target ? -EBADF : c->len > IORANKS_MAX_BYTES ? -EMSGSIZE : 0;
+		if (c->reply)
+			continue;
+		/* Direct transfers need memory that is aligned as the file is. */
+		staging_used = (staging_used + 4095) / 4096 * 4096 + skip;
+		if (staging_used + c->len > STAGING_BYTES) {
+			c->reply = -EINPROGRESS;
+			first = begin + i;
+			break;
+		}
+		c->data = staging + staging_used;
+		c->reply = copy_data(c, c->data);
+		staging_used += c->len;
+		if (!c->reply)
+			list[n++] = c;
+	}
+	return n;
+}
+
+static int compare_places(const void *one, const void *other)
+{
+	const struct client *a = *(struct client *const *)one, *b = *(struct client *const *)other;
+
+	if (a->target != b->target)
+		return a->target < b->target ? -1 : 1;
+	return a->request.off < b->request.off ? -1 : a->request.off > b->request.off;
+}
+
+/* Writes those of n sorted writes that follow each other without a gap. Returns their number. */
+static int write_joined(struct client **list, int n)
+{
+	struct iovec iov[MAX_JOINED];
+	uint64_t end = list[0]->request.off;
+	int k = 0, err;
+
+	for (; k < n && k < MAX_JOINED && list[k]->target == list[0]->target &&
+	       list[k]->request.off == end; k++) {
+		iov[k] = (struct iovec){ list[k]->data, list[k]->len };
+		end += list[k]->len;
+	}
+	err = file_writev(list[0]->target->file, iov, k, list[0]->request.off);
+	for (int i = 0; i < k; i++)
+		list[i]->reply = err;
+	return k;
+}
+
+static void carry_out_writes(void)
+{
+	static struct client *list[MAX_CLIENTS];
+	int n = copy_writes(list);
+
+	qsort(list, (size_t)n, sizeof(*list), compare_places);
+	for (int i = 0; i < n;)
+		i += write_joined(list + i, n - i);
+}
+
+/*
+ * Flushes the files of all clients that have asked for it, each file once. A flush that fails is an
+ * error of all writes before it, so each client of the file learns of it by its next flush.
+ */
+static void carry_out_flushes(void)
+{
+	static bool flushed[MAX_CLIENTS];
+
+	memset(flushed, 0, sizeof(flushed));
+	for (int i = 0; i < n_clients; i++) {
+		struct client *c = clients[i];
+		struct target *t = c->target;
+
+		if (!c->asked || c->request.op != IORANKS_FLUSH)
+			continue;
+		if (t && !flushed[t - targets]) {
+			int err = file_flush(t->file, 0, 0);
+
+			flushed[t - targets] = true;
+			t->failures += err != 0;
+			t->error = err ? err : t->error;
+		}
+		c->reply = !t ? -EBADF : c->failures != t->failures ? t->error : 0;
+		c->failures = t ? t->failures : 0;
+	}
+}
+
+static void carry_out_others(struct client *c)
+{
+	switch (c->request.op) {
+	case IORANKS_HELLO:
+		c->reply = greet(c);
+		break;
+	case IORANKS_OPEN:
+		c->reply = open_target(c);
+		break;
+	case IORANKS_CLOSE:
+		close_target(c);
+		c->reply = 0;
+		break;
+	case IORANKS_WRITE:
+	case IORANKS_FLUSH:
+		break;
+	default:
+		c->reply = -EINVAL;
+	}
+}
+
+/* Replies to all requests but the writes that wait for the next round. */
+static void reply_all(void)
+{
+	for (int i = 0; i < n_clients; i++) {
+		struct client *c = clients[i];
+
+		if (!c->asked || (is_write(c) && c->reply == -EINPROGRESS))
+			continue;
+		c->asked = false;
+		/* A client that does not take the reply has died, which `receive` notices. */
+		send(c->socket, &c->reply, sizeof(c->reply), MSG_NOSIGNAL | MSG_DONTWAIT);
+	}
+}
+
+/* One round. Connections that have ended are closed before any reply: see ioranks.c. */
+static void run_round(void)
+{
+	for (int i = n_clients; i-- > 0;) {
+		if (!clients[i]->asked && !receive(clients[i]))
+			drop_client(i);
+	}
+	for (int i = 0; i < n_clients; i++)
+		clients[i]->reply = -EINPROGRESS;
+	carry_out_writes();
+	carry_out_flushes();
+	for (int i = 0; i < n_clients; i++) {
+		if (clients[i]->asked)
+			carry_out_others(clients[i]);
+	}
+	reply_all();
+}
+
+/* Waits for requests and connections. Returns whether there are new connections. */
+static bool wait_for_work(int listener)
+{
+	static struct pollfd polled[MAX_CLIENTS + 1];
+	bool waiting = false;
+
+	polled[0] = (struct pollfd){ listener, POLLIN, 0 };
+	for (int i = 0; i < n_clients; i++) {
+		polled[i + 1] = (struct pollfd){ clients[i]->socket, POLLIN, 0 };
+		waiting |= clients[i]->asked;
+	}
+	poll(polled, (nfds_t)n_clients + 1, waiting ? 0 : -1);
+	return polled[0].revents;
+}
+
+void serve(int listener)
+{
+	staging = mmap(NULL, STAGING_BYTES, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (staging == MAP_FAILED)
+		return;
+	do {
+		bool any_new = wait_for_work(listener);
+
+		run_round();
+		if (any_new)
+			accept_client(listener);
+	} while (n_clients > 0);
+}
