@@ -19,7 +19,7 @@
 #define POLICY_BITS (64 * POLICY_WORDS)
 
 unsigned place_count = 1;
-struct place all_places[MAX_PLACES] = { { .file = -1 } };
+struct place all_places[MAX_PLACES] = { [0 ... MAX_PLACES - 1] = { .file = -1 } };
 uint64_t place_file_bytes;
 static uint8_t place_of_node[MAX_NODES];  /* without tiers */
 static bool are_tiers;
