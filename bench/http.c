@@ -6,6 +6,7 @@
  * and 64 KiB at random places, all named by umprefetch(3), against faults one by one.
  */
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
@@ -22,6 +23,7 @@
 #include <unistd.h>
 
 #include "kit/common.h"
+#include "ummap-driver.h"
 #include "ummap.h"
 
 #define CURL_RANGES 16
@@ -31,7 +33,7 @@
 static const char help[] =
 "usage: http [OPTION ...]\n"
 "Times the driver http and curl over a server that delays its answers; CSV on stdout.\n"
-"UMMAP_DRIVER_PATH must name the folder of the driver.\n"
+"UMMAP_DRIVER_PATH must name one folder, that of the driver.\n"
 "  --dir DIR        for the object (.)\n"
 "  --size SIZE      of the object (1G)\n"
 "  --seg SIZE       of segments, in order (2M)\n"
@@ -141,6 +143,23 @@ static void start_server(void)
 }
 
 /* ---- Figures: seconds ---- */
+
+/* An installed driver would come before that of the variable. */
+static void use_driver(void)
+{
+	const char *folder = getenv("UMMAP_DRIVER_PATH");
+	const struct ummap_driver *driver;
+	char path[PATH_MAX];
+	void *library;
+
+	snprintf(path, sizeof(path), "%s/ummap-driver-http.so", folder ? folder : ".");
+	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	driver = library ? dlsym(library, "ummap_driver") : NULL;
+	if (!driver)
+		die("cannot load the driver: %s", dlerror());
+	if (ummap_driver_register(driver))
+		die("%s", umerrormsg());
+}
 
 static void *map_object(const struct options *o, size_t seg)
 {
@@ -287,6 +306,7 @@ int main(int argc, char *argv[])
 		default: fputs(help, c == 'h' ? stdout : stderr); return c == 'h' ? 0 : 2;
 		}
 	}
+	use_driver();
 	make_object(&o);
 	start_server();
 	run(&o);
