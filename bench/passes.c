@@ -43,7 +43,9 @@ static const char help[] =
 	"deep32),\n"
 	"                     or willneed: mmap that is told of each segment before it is read, "
 	"or\n"
-	"                     listed: fresh, told of 5000 segments at a time\n"
+	"                     listed: fresh, told of 5000 segments at a time; or auto: fresh, "
+	"with\n"
+	"                     UMMAP_SEG_AUTO and without advice\n"
 	"  --patterns LIST    seq,rand (stride: every 4th segment; zipf: few often, 16 accesses a "
 	"segment)\n"
 	"  --ops LIST         read,write (modify: read and written)\n"
@@ -425,8 +427,8 @@ static void check_options(struct options *o)
 	unsigned s, t;
 
 	check_list("methods", o->methods,
-		   "ummap,fresh,listed,floor,mmap,willneed,inplace,deep,deep1,deep2,deep4,deep8,"
-		   "deep16,deep32");
+		   "ummap,fresh,auto,listed,floor,mmap,willneed,inplace,deep,deep1,deep2,deep4,"
+		   "deep8,deep16,deep32");
 	check_list("patterns", o->patterns, "seq,rand,stride,zipf");
 	check_list("ops", o->ops, "read,write,modify");
 	check_list("engines", o->engines, "auto,segv,uffd,sigbus");

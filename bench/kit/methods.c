@@ -22,14 +22,14 @@ static void sync_file(struct pass *p)
 		die("%s: %s", p->path, strerror(errno));
 }
 
-static void ummap_open_uri(struct pass *p, int prot)
+static void ummap_open_uri(struct pass *p, size_t seg, int prot)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	size_t scheme = strcspn(p->driver, "?");
 	char *uri;
 	void *addr = NULL;
 
-	attr.seg_size = p->seg;
+	attr.seg_size = seg;
 	attr.ptype = p->ptype;
 	attr.flags = reads(p) ? 0 : UMMAP_BLANK;
 	if (asprintf(&uri, "%.*s:%s%s", (int)scheme, p->driver, p->path, p->driver + scheme) < 0)
@@ -69,18 +69,30 @@ static void fill_budget(struct pass *p)
 	close(fd);
 }
 
-static void fresh_begin(struct pass *p)
+/* Maps the file in segments of seg bytes. */
+static void ummap_file(struct pass *p, size_t seg)
 {
 	int prot = p->write ? PROT_READ | PROT_WRITE : PROT_READ;
 	void *addr = NULL;
 
 	if (p->driver) {
-		ummap_open_uri(p, prot);
+		ummap_open_uri(p, seg, prot);
 	} else {
-		if (ummap(p->size, p->seg, prot, p->fd, 0, -1, reads(p), p->ptype, &addr))
+		if (ummap(p->size, seg, prot, p->fd, 0, -1, reads(p), p->ptype, &addr))
 			die("ummap: %s", umerrormsg());
 		p->view = addr;
 	}
+}
+
+/* The library is told nothing of the accesses. */
+static void auto_begin(struct pass *p)
+{
+	ummap_file(p, UMMAP_SEG_AUTO);
+}
+
+static void fresh_begin(struct pass *p)
+{
+	ummap_file(p, p->seg);
 	if (p->random && umadvise(p->view, p->size, UMMAP_ADV_RANDOM))
 		die("umadvise: %s", umerrormsg());
 }
@@ -284,6 +296,7 @@ static void inplace_finish_worker(struct worker *w)
 const struct method methods[METHODS] = {
 	{ "ummap", ummap_begin, NULL, view_enter, NULL, NULL, ummap_finish, 0, true, false },
 	{ "fresh", fresh_begin, NULL, view_enter, NULL, NULL, ummap_finish, 0, true, false },
+	{ "auto", auto_begin, NULL, view_enter, NULL, NULL, ummap_finish, 0, true, false },
 	{ "listed", fresh_begin, NULL, listed_enter, NULL, NULL, ummap_finish, 0, true, false },
 	{ "floor", NULL, floor_begin_worker, floor_enter, floor_leave, NULL, sync_file, 0, false,
 	  false },

@@ -3,13 +3,15 @@
  * The methods of going over a file segment by segment that bench/passes compares:
  *
  * ummap    the library. The budget (UMMAP_MEM_LIMIT) is full of another mapping's segments, so that
- * each segment evicts another one, in memory that was used before, as with the floor fresh    the
- * library with an empty budget, so that the kernel zeroes memory during the pass listed   fresh
- * with umprefetch(3): lists of 5000 segments, each one list ahead floor    pread and pwrite with
- * O_DIRECT between file and huge pages, one request at a time deepN    the same with N requests in
- * flight, by io_uring, ahead of the turns (deep.h) mmap     the kernel's mmap, in a memory cgroup
- * with the budget as its limit inplace  the method of the reference implementation: SIGSEGV,
- * mprotect, pread in place, MADV_DONTNEED
+ *          each segment evicts another one, in memory that was used before, as with the floor
+ * fresh    the library with an empty budget, so that the kernel zeroes memory during the pass
+ * auto     fresh with UMMAP_SEG_AUTO and without advice
+ * listed   fresh with umprefetch(3): lists of 5000 segments, each one list ahead
+ * floor    pread and pwrite with O_DIRECT between file and huge pages, one request at a time
+ * deepN    the same with N requests in flight, by io_uring, ahead of the turns (deep.h)
+ * mmap     the kernel's mmap, in a memory cgroup with the budget as its limit
+ * inplace  the method of the reference implementation: SIGSEGV, mprotect, pread in place,
+ *          MADV_DONTNEED
  */
 #ifndef BENCH_METHODS_H
 #define BENCH_METHODS_H
@@ -70,7 +72,7 @@ struct method {
 /* Whether the pass reads the file's contents. */
 bool reads(const struct pass *p);
 
-enum { METHODS = 13 };
+enum { METHODS = 14 };
 extern const struct method methods[METHODS];
 
 #endif

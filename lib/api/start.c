@@ -22,6 +22,7 @@
 #include "paging/mapping/lookup.h"
 #include "paging/mapping/shared_copy.h"
 #include "paging/residency/pagecache.h"
+#include "paging/residency/huge_blocks.h"
 #include "paging/residency/tiering.h"
 #include "budget/share.h"
 #include "node/node.h"
@@ -107,6 +108,7 @@ static void forget_in_child(void)
 	pagecache_forget_all();
 	group_fork_child();
 	cache_fork_child();
+	huge_blocks_forget();
 	frame_forget();
 	io_forget();
 	plugin_forget();

@@ -669,6 +669,38 @@ unsigned cache_take_victims(struct account *account, const struct member *wanted
 	return k;
 }
 
+/* Under the lock: locks segment s if it is resident, clean and can be evicted. */
+static bool lock_clean(const struct search *search, struct seg *s)
+{
+	if (!seg_has(s, SEG_VALID) || !seg_trylock(s))
+		return false;
+	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_INACTIVE) && is_evictable(search, s))
+		return true;
+	seg_unlock(s);
+	return false;
+}
+
+bool cache_take_block(struct account *account, const struct member *wanted, struct member *from,
+	struct seg *segs, size_t n, const struct seg *taken)
+{
+	struct search search = { account, wanted, CACHE_RESIDENT_CLEAN };
+	size_t locked = 0;
+
+	futex_lock(&lock);
+	while (locked < n && (segs + locked == taken || lock_clean(&search, segs + locked)))
+		locked++;
+	for (size_t k = 0; k < locked; k++) {
+		if (segs + k == taken)
+			continue;
+		if (locked == n)
+			remove_resident(from, segs + k);
+		else
+			seg_unlock(segs + k);
+	}
+	futex_unlock(&lock);
+	return locked == n;
+}
+
 /* Under the lock. */
 static struct seg *lock_dirty_inactive(struct member *m, uint64_t now)
 {

@@ -64,6 +64,7 @@ const struct engine engine_sigbus = {
 	.best_up_to = (size_t)16 << 10,
 	.start = start, .forget = forget,
 	.prepare = paged_prepare, .map = paged_map, .copy_in = paged_copy_in,
+	.move_in = paged_move_in, .move_out = paged_move_out,
 	.protect = paged_protect, .unmap = paged_unmap, .discard = discard_place,
 	.end_pagecache = engine_reset, .share = share, .fill = fill,
 };

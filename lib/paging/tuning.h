@@ -194,6 +194,9 @@
 #define REQUEST_NS 45000
 #define BYTES_PER_NS 4
 #define RETURN_NS 4000
+/* Time of the load of a block on a huge page, in percent of that of as many small pages. A pass
+ * over 1 GiB took half the processor time. */
+#define HUGE_LOAD_PERCENT 75
 /* log2 of the bytes of the first transfers: 64 KiB, where latency is the larger part of a load. */
 #define FIRST_TRANSFER_SHIFT 16
 /* Part of memory that one load fills at most. */
@@ -207,6 +210,16 @@
 #define MIN_STREAM_BLOCKS 3
 /* Bytes of a block that is worth waking a worker. Not measured. */
 #define MIN_BACKGROUND_BLOCK_BYTES ((size_t)64 << 10)
+/* Blocks on huge pages that are loaded together in the background, at most, and the part of memory
+ * that bounds them. The access to the first one lets the worker continue, so that one is not on a
+ * huge page. Other values were not measured. */
+#define MAX_STREAM_BLOCKS 8
+#define STREAM_MEMORY_PART 8
+/* Blocks that are loaded without a huge page after the kernel has refused one, or has taken more
+ * than these ns of processor time to move one, because it has split the page. A huge page takes
+ * about 10 us, and small pages take 500 us or more. */
+#define REFUSED_HUGE_BLOCKS 32
+#define MAX_HUGE_MOVE_NS 250000
 /* Part of an account's frames that neighbors may have which were not accessed. */
 #define MAX_AHEAD_PART 8
 /* Accesses to the sample between two decisions; and misses of the current level in the sample after

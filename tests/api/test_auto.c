@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 
 #include "common.h"
+#include "huge.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -411,4 +412,130 @@ Test(automatic, threads)
 	for (size_t at = 0; at < SIZE; at += PAGE)
 		sum += *(uint64_t *)(m + at) - pattern_word(at, 1);
 	check(sum == 4 * 20000, "%" PRIu64, sum);
+}
+
+/* ---- Blocks on huge pages ---- */
+
+/* Maps the file for reading in order, so that blocks of 2 MiB come as a whole. */
+static uint8_t *map_in_order(void)
+{
+	uint8_t *m;
+
+	set_budget(2 * BUDGET);
+	m = map_auto(filled_file(SIZE, 1), PROT_READ);
+	check(umadvise(m, SIZE, UMMAP_ADV_SEQUENTIAL) == 0);
+	return m;
+}
+
+/* Whole blocks are on huge pages, within the budget; also after they were evicted. */
+Test(automatic, huge_pages)
+{
+	uint8_t *m = map_in_order();
+	struct umstat st;
+
+	check_bytes(m, 2 * MIB, 0, 1);
+	if (!huge_bytes(m, SIZE))
+		cr_skip("no huge pages, or no UFFDIO_MOVE");
+	for (unsigned pass = 0; pass < 3; pass++) {
+		check_bytes(m, SIZE, 0, 1);
+		check(huge_bytes(m, SIZE) >= 2 * MIB, "%zu", huge_bytes(m, SIZE));
+		st = stat_of(m);
+		check(st.resident_bytes + st.inactive_bytes <= 2 * BUDGET);
+	}
+	check(umsync(m, 1) == 0);
+	check(stat_of(m).resident_bytes == 0 && huge_bytes(m, SIZE) == 0);
+	check_bytes(m, SIZE, 0, 1);
+}
+
+/* Stores to such a block fail, as to any other read-only memory. */
+Test(automatic, huge_pages_are_read_only, .signal = SIGSEGV)
+{
+	uint8_t *m = map_in_order();
+
+	check_bytes(m, 8 * MIB, 0, 1);
+	*(volatile uint8_t *)(m + 4 * MIB) = 1;
+}
+
+/* Segments of a block leave alone, and stay when the rest of it is evicted. */
+Test(automatic, parts_of_huge_pages)
+{
+	uint8_t *m = map_in_order();
+	uint64_t read;
+
+	check_bytes(m, 8 * MIB, 0, 1);
+	check(umpin(m + 4 * MIB + PAGE, PAGE, PROT_READ) == 0);
+	check(umsync_range(m + 2 * MIB + 3 * PAGE, 5 * PAGE, UMMAP_EVICT) == 0);
+	check_bytes(m + 2 * MIB, 2 * MIB, 2 * MIB, 1);
+	for (unsigned pass = 0; pass < 2; pass++)
+		check_bytes(m + 8 * MIB, SIZE - 8 * MIB, 8 * MIB, 1);
+	check(umadvise(m, SIZE, UMMAP_ADV_RANDOM) == 0);
+	read = stat_of(m).read_bytes;
+	check_bytes(m + 4 * MIB + PAGE, PAGE, 4 * MIB + PAGE, 1);
+	check(stat_of(m).read_bytes == read);
+	check_bytes(m + 4 * MIB, 2 * MIB, 4 * MIB, 1);
+	check(umunpin(m + 4 * MIB + PAGE, PAGE) == 0);
+	check(umadvise(m, SIZE, UMMAP_ADV_SEQUENTIAL) == 0);
+	for (unsigned pass = 0; pass < 2; pass++)
+		check_bytes(m, SIZE, 0, 1);
+}
+
+/* Loads pages in order or at random, pins and evicts some. */
+static void *read_pages(void *arg)
+{
+	struct part *p = arg;
+	size_t at = next_random(&p->random) % (SIZE / PAGE) * PAGE;
+
+	for (size_t k = 0; k < 4 * SIZE / PAGE; k++) {
+		at = k % 4096 > 3500 ? next_random(&p->random) % (SIZE / PAGE) * PAGE :
+		     (at + PAGE) % SIZE;
+		check(p->m[at + k % PAGE] == pattern(at + k % PAGE, 1));
+		if (k % 1024 == 0 && umpin(p->m + at, PAGE, PROT_READ) == 0) {
+			check_bytes(p->m + at, PAGE, at, 1);
+			check(umunpin(p->m + at, PAGE) == 0);
+		}
+		if (k % 8192 == 7)
+			check(umsync_range(p->m + at, PAGE, UMMAP_EVICT) == 0);
+		if (k % 16384 == 9)
+			check(umadvise(p->m, SIZE, k & 16384 ? UMMAP_ADV_NORMAL :
+				       UMMAP_ADV_SEQUENTIAL) == 0);
+	}
+	return NULL;
+}
+
+Test(automatic, threads_and_huge_pages)
+{
+	uint8_t *m = map_in_order();
+	struct part part[4];
+	pthread_t thread[4];
+
+	for (unsigned k = 0; k < 4; k++) {
+		part[k] = (struct part){ m, k + 1 };
+		check(pthread_create(&thread[k], NULL, read_pages, &part[k]) == 0);
+	}
+	for (unsigned k = 0; k < 4; k++)
+		check(pthread_join(thread[k], NULL) == 0);
+	check_bytes(m, SIZE, 0, 1);
+}
+
+/* A child has no buffers of its parent. */
+Test(automatic, huge_pages_and_fork)
+{
+	uint8_t *m = map_in_order();
+	int status;
+	pid_t pid;
+
+	check_bytes(m, SIZE, 0, 1);
+	/* Single pages take memory of blocks, whose huge pages stay in the buffers. */
+	check(umadvise(m, SIZE, UMMAP_ADV_RANDOM) == 0);
+	for (size_t at = 0; at < 12 * MIB; at += PAGE)
+		check(m[at] == pattern(at, 1));
+	pid = fork();
+	if (pid == 0) {
+		uint8_t *own = map_in_order();
+
+		check_bytes(own, SIZE, 0, 1);
+		_exit(0);
+	}
+	check_bytes(m, SIZE, 0, 1);
+	check(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }

@@ -7,6 +7,7 @@
  */
 #include "paging/fault/segment.h"
 
+#include "paging/residency/huge_blocks.h"
 #include "paging/residency/neighbors.h"
 #include "paging/residency/readahead.h"
 #include "paging/residency/recycle.h"
@@ -189,6 +190,10 @@ static int upgrade_segment(struct mapping *map, size_t i, struct seg *s, bool wr
 	if (write && !seg_has(s, SEG_WRITABLE))
 		return allow_stores(map, i, s, &map->stat.upgrade_faults);
 	add(map->stat.spurious_faults, 1);
+	/* Nothing removes rights of a mapping to which the program cannot store, and a call would
+	 * split a huge page. */
+	if (neighbors_come(map) && !map->writable)
+		return 0;
 	/* The rights are restored, because a call that failed may have removed some. */
 	return protect_slot(map, i, s, seg_has(s, SEG_WRITABLE));
 }
@@ -282,6 +287,7 @@ int seg_unmap(struct mapping *map, size_t i, struct seg **list, unsigned n)
 	size_t len = map_slots_len(map, i, n);
 	int err = n == 1 || map->engine->is_one(map_slot(map, i), len) ? 0 : -EFAULT;
 
+	huge_blocks_note_single(map, list[0]);
 	if (!err)
 		err = map->engine->unmap(map->engine, map_slot(map, i), frame_addr(list[0]->frame),
 					 len, writable, seg_has(list[0], SEG_EXPOSED));

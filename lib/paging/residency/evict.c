@@ -7,6 +7,7 @@
  */
 #include "paging/residency/evict.h"
 
+#include "paging/residency/huge_blocks.h"
 #include "paging/residency/neighbors.h"
 #include "paging/residency/readahead.h"
 #include "budget/budget.h"
@@ -50,6 +51,7 @@ static uint32_t release_frame(struct mapping *map, struct seg *s)
 
 	if (ahead)
 		readahead_note_waste(map);
+	huge_blocks_note_single(map, s);
 	map_await(map, s);
 	flush_leaves(map, s);
 	if (map->writers)
@@ -341,16 +343,13 @@ static int deactivate_list(struct seg **list, struct member **from, unsigned n,
 	return done;
 }
 
-/* Deactivates resident segments of `bytes`, at most n, and the rest of the last one's cluster.
- * Returns what deactivate_list returns. */
-static int deactivate_batch(struct mapping *wanted, struct account *giver, size_t bytes, unsigned n,
-	bool drop)
+/* Deactivates n segments of a list by one batch, and unlocks them. Returns what deactivate_list
+ * returns. */
+static int deactivate_victims(struct mapping *wanted, struct account *giver, struct seg **list,
+	struct member **from, unsigned n, bool drop)
 {
-	struct member *from[MAX_EVICTION_BATCH];
-	struct seg *list[MAX_EVICTION_BATCH];
 	int done;
 
-	n = cache_take_victims(giver, &wanted->member, bytes, list, from, n, MAX_EVICTION_BATCH);
 	discard_batch_begin(budget_batch_bytes(wanted->member.least));
 	done = deactivate_list(list, from, n, giver, drop);
 	discard_batch_end();
@@ -359,6 +358,18 @@ static int deactivate_batch(struct mapping *wanted, struct account *giver, size_
 		seg_unlock(list[n]);
 	}
 	return done;
+}
+
+/* Deactivates resident segments of `bytes`, at most n, and the rest of the last one's cluster.
+ * Returns what deactivate_list returns. */
+static int deactivate_batch(struct mapping *wanted, struct account *giver, size_t bytes, unsigned n,
+	bool drop)
+{
+	struct member *from[MAX_EVICTION_BATCH];
+	struct seg *list[MAX_EVICTION_BATCH];
+
+	n = cache_take_victims(giver, &wanted->member, bytes, list, from, n, MAX_EVICTION_BATCH);
+	return deactivate_victims(wanted, giver, list, from, n, drop);
 }
 
 /* Deactivates up to n segments. Returns 1, also if the supply is full; 0: there are none; or
@@ -385,12 +396,80 @@ static void expire_inactive(struct mapping *wanted, struct account *giver, size_
 	}
 }
 
+/* Drops all segments of a block, which are locked and in no list. */
+static bool drop_locked_block(struct mapping *map, size_t first)
+{
+	size_t n = HUGE_PAGE >> map->shift;
+	bool done = huge_blocks_unmap(map, first) == 0;
+
+	for (size_t i = first; i < first + n; i++) {
+		struct seg *s = map_seg(map, i);
+
+		if (done)
+			frame_free(evict_release_frame(map, s));
+		else
+			seg_put_back(map, s);
+		map_unlock(map, i, s);
+	}
+	add(map->stat.evictions, done ? n : 0);
+	return done;
+}
+
+bool evict_drop_block(struct mapping *map, size_t first)
+{
+	return huge_blocks_lock_at(map, first) && drop_locked_block(map, first);
+}
+
+/* Takes victims as cache_take_victims does, up to the first one whose block is on a huge page. All
+ * segments of that block are taken, too: *block is its mapping, and *first its first segment. */
+static unsigned take_victims_before_block(struct mapping *wanted, struct account *giver,
+	size_t bytes, struct seg **list, struct member **from, struct mapping **block,
+	size_t *first)
+{
+	size_t got = 0;
+	unsigned n = 0;
+
+	while (n < DROP_BATCH && got < bytes) {
+		struct seg *s = cache_take_segment(giver, CACHE_RESIDENT, &wanted->member,
+						   &from[n]);
+
+		if (!s)
+			break;
+		*first = seg_has(s, SEG_DIRTY) || seg_label(s) ? SIZE_MAX :
+			 huge_blocks_lock(map_of(from[n]), s, giver, wanted);
+		if (*first != SIZE_MAX) {
+			*block = map_of(from[n]);
+			break;
+		}
+		got += from[n]->len;
+		list[n++] = s;
+	}
+	return n;
+}
+
+/* Drops clean segments one by one, up to a block on a huge page, and that block as a whole. Returns
+ * what deactivate_list returns. */
+static int drop_batch_and_block(struct mapping *wanted, struct account *giver, size_t bytes)
+{
+	struct member *from[DROP_BATCH];
+	struct seg *list[DROP_BATCH];
+	struct mapping *block = NULL;
+	size_t first;
+	unsigned n = take_victims_before_block(wanted, giver, bytes, list, from, &block, &first);
+	int done = deactivate_victims(wanted, giver, list, from, n, true);
+
+	return block && drop_locked_block(block, first) ? 1 : done;
+}
+
 /* Drops clean segments, so that the next faults find free frames. Returns 1 or -errno; 0: there are
  * none. */
 static int drop_batch(struct mapping *wanted, struct account *giver)
 {
 	size_t bytes = min_size(account_frames(giver) / DROP_PART, MAX_DROP_BYTES);
-	int done = deactivate_batch(wanted, giver, bytes, DROP_BATCH, true);
+	int done;
+
+	done = huge_blocks_come(wanted) ? drop_batch_and_block(wanted, giver, bytes) :
+	       deactivate_batch(wanted, giver, bytes, DROP_BATCH, true);
 
 	expire_inactive(wanted, giver, min_size(bytes / wanted->seg_size, DROP_BATCH));
 	return done;

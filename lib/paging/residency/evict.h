@@ -23,6 +23,9 @@ bool evict_shrink(struct mapping *map, size_t least, unsigned frames);
 /* Makes a segment absent that is locked and in no list. Returns its frame, which is not charged any
  * more. */
 uint32_t evict_release_frame(struct mapping *map, struct seg *s);
+/* Drops a whole block (huge_blocks.h) that is resident and clean. Returns whether it could be
+ * dropped now. */
+bool evict_drop_block(struct mapping *map, size_t first);
 /* Deactivates up to n segments if few are inactive, without I/O. The caller may hold locks of other
  * segments. */
 void evict_replenish(struct mapping *map, unsigned n);

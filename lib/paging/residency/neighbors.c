@@ -18,8 +18,10 @@
 #include "engine/engine.h"
 #include "paging/fault/segment.h"
 #include "paging/residency/evict.h"
+#include "paging/residency/huge_blocks.h"
 #include "paging/residency/pagecache.h"
 #include "paging/residency/readahead.h"
+#include "paging/residency/recycle.h"
 #include "paging/sync/guess.h"
 
 #include <string.h>
@@ -49,6 +51,8 @@ int neighbors_begin(struct mapping *map)
 	raw_madvise(stamps, len, MADV_DONTFORK);
 	guess_start();
 	transfer_begin(&map->residency.transfer, stamps, map->segs, map->shift, count_memory(map));
+	huge_blocks_begin(map);
+	map->residency.transfer.huge = huge_blocks_come(map);
 	return 0;
 }
 
@@ -59,6 +63,7 @@ void neighbors_end(struct mapping *map)
 	if (t->stamps)
 		raw_munmap(t->stamps, transfer_stamps_len(t->segs, map->shift));
 	t->stamps = NULL;
+	huge_blocks_end(map);
 }
 
 void neighbors_grow(struct mapping *map)
@@ -157,6 +162,7 @@ static bool take_absent(struct run *run, size_t i, struct seg *s)
 	if (!readahead_needs_load(run->map, i) ||
 	    seg_backing(s) != seg_backing(map_seg(run->map, run->at)))
 		return false;
+	recycle_note_load(run->map, s);
 	s->frame = evict_take_spare(run->map);
 	return s->frame != FRAME_NONE;
 }
@@ -198,10 +204,48 @@ static void empty_frames(const struct run *run, size_t first, size_t end)
 	}
 }
 
+/* The memory into which a run is read. */
+struct buffer {
+	char *addr;
+	size_t len;
+	bool huge;       /* whether it is on a huge page, which can move to the mapped range */
+	bool moved;      /* whether that has moved */
+};
+
+static bool take_buffer(const struct run *run, bool whole, struct buffer *b)
+{
+	*b = (struct buffer){ .len = (run->end - run->first) << run->map->shift };
+	if (whole && huge_blocks_fit(run->map, run->first, run->end))
+		b->addr = huge_blocks_take_buffer(run->map);
+	b->huge = b->addr;
+	if (!b->addr)
+		b->addr = scratch_take(b->len, &errno);
+	return b->addr;
+}
+
+static void give_buffer(const struct buffer *b)
+{
+	if (b->moved)
+		return;
+	if (b->huge)
+		huge_blocks_give_buffer(b->addr);
+	else
+		scratch_give(b->len, &errno, b->addr);
+}
+
+/* Gives segments [first, end), which are absent, their contents. */
+static int fill_slots(struct mapping *map, size_t first, size_t end, char *at, struct buffer *b)
+{
+	b->moved = b->huge && huge_blocks_map(map, first, at) == 0;
+	return b->moved ? 0 : map->engine->copy_in(map->engine, map_slot(map, first), at,
+				map_slots_len(map, first, (unsigned)(end - first)), false);
+}
+
 /* Makes segments [first, end) of the run, which no list has, resident by one call. Only the segment
  * at which the fault was has been accessed. */
-static int map_run(const struct run *run, size_t first, size_t end, const char *buf)
+static int map_run(const struct run *run, size_t first, size_t end, struct buffer *b)
 {
+	char *at = b->addr + ((first - run->first) << run->map->shift);
 	struct mapping *map = run->map;
 	int err;
 
@@ -213,8 +257,7 @@ static int map_run(const struct run *run, size_t first, size_t end, const char *
 		map_touch(map, i);
 		cache_insert(&map->member, s, i == run->at ? UMMAP_EV_READ : UMMAP_EV_AHEAD);
 	}
-	err = map->engine->copy_in(map->engine, map_slot(map, first), buf,
-				   map_slots_len(map, first, (unsigned)(end - first)), false);
+	err = fill_slots(map, first, end, at, b);
 	for (size_t i = first; i < end && err; i++) {
 		cache_remove(&map->member, map_seg(map, i));
 		map_await(map, map_seg(map, i));
@@ -243,25 +286,41 @@ static void keep_run(const struct run *run, size_t first, size_t end, const char
 /* Reads the run, and maps [first, end) of it, which may be empty. The rest becomes inactive. */
 static int fill_run(const struct run *run, size_t first, size_t end)
 {
-	size_t bytes = (run->end - run->first) << run->map->shift;
-	char *buf = scratch_take(bytes, &errno);
-	int err = buf ? read_run(run, buf) : -ENOMEM;
+	struct buffer b;
+	int err;
 
+	if (!take_buffer(run, first == run->first && end == run->end, &b))
+		return -ENOMEM;
+	err = read_run(run, b.addr);
 	if (!err && first < end)
-		err = map_run(run, first, end, buf + ((first - run->first) << run->map->shift));
+		err = map_run(run, first, end, &b);
 	if (!err) {
-		keep_run(run, run->first, first, buf);
-		keep_run(run, end, run->end, buf + ((end - run->first) << run->map->shift));
+		keep_run(run, run->first, first, b.addr);
+		keep_run(run, end, run->end, b.addr + ((end - run->first) << run->map->shift));
 	}
-	if (buf)
-		scratch_give(bytes, &errno, buf);
+	give_buffer(&b);
 	return err;
 }
 
-/* ---- Loading the next block ---- */
+/* ---- Loading the next blocks ---- */
 
-/* Loads the absent segments of the block of n segments from `first` on. */
-static void load_block(struct mapping *map, size_t first, size_t n)
+/* The number of blocks of n segments that a worker loads together. With more than one, only the
+ * first of them reports its first access. */
+static size_t stream_blocks(const struct mapping *map, size_t n)
+{
+	size_t k = 1;
+
+	if (!huge_blocks_come(map) || n << map->shift < HUGE_PAGE)
+		return 1;
+	while (k < MAX_STREAM_BLOCKS &&
+	       2 * k * n * STREAM_MEMORY_PART <= map->residency.transfer.memory)
+		k *= 2;
+	return k;
+}
+
+/* Loads the absent segments of the block of n segments from `first` on. reports: whether its first
+ * access is reported. */
+static void load_block(struct mapping *map, size_t first, size_t n, bool reports)
 {
 	struct run run = { map, first, first, first + 1, take_absent };
 	struct seg *s = map_seg(map, first);
@@ -272,7 +331,7 @@ static void load_block(struct mapping *map, size_t first, size_t n)
 	if (take_absent(&run, first, s)) {
 		extend_run(&run, n);
 		transfer_count_load(&map->residency.transfer, run.end - run.first);
-		mapped = is_sampled(map, first) ? run.end : first + 1;
+		mapped = is_sampled(map, first) ? run.end : first + reports;
 		if (fill_run(&run, mapped, run.end) < 0) {
 			evict_return_frame(map, s->frame);
 			return_frames(&run);
@@ -282,28 +341,46 @@ static void load_block(struct mapping *map, size_t first, size_t n)
 	map_unlock(map, first, s);
 }
 
-static void load_block_job(void *arg, uint64_t first, uint64_t n)
+/* Loads the blocks of n segments from `first` on: the rest of those that are loaded together, and
+ * the next ones, if the first one is not the first of them. */
+static void load_blocks_job(void *arg, uint64_t first, uint64_t n)
 {
 	struct mapping *map = arg;
+	size_t span = n * stream_blocks(map, n);
+	size_t end = min_size(round_up(first, span) + span, map->segs);
+	/* The reader is at most two spans behind. */
+	size_t behind = round_up(RECYCLE_DISTANCE_BYTES >> map->shift, n) + 2 * span;
+	bool recycles = span > n && recycle_is_wanted(map);
 
-	/* Segments that can be mapped from the page cache need no frame. */
-	if (!map_is_frozen(map) &&
-	    !(pagecache_may(map) && pagecache_has(map, first, min_size(first + n, map->segs))))
-		load_block(map, first, n);
+	for (size_t i = first; i < end && !map_is_frozen(map); i += n) {
+		if (recycles && i >= behind)
+			recycle_drop_block(map, i - behind);
+		/* Segments that can be mapped from the page cache need no frame. */
+		if (!(pagecache_may(map) && pagecache_has(map, i, min_size(i + n, map->segs))))
+			load_block(map, i, n, i % span == 0);
+	}
 	map_leave(map);
 }
 
+static bool needs_load(const struct mapping *map, size_t i)
+{
+	return i < map->segs && readahead_needs_load(map, i);
+}
+
 /* The block of n segments around segment i is accessed in a stream: lets a worker load the next
- * one. */
+ * ones. */
 static void post_next_block(struct mapping *map, size_t i, size_t n)
 {
 	size_t next = i - i % n + n;
 
-	if (n << map->shift < MIN_BACKGROUND_BLOCK_BYTES || next >= map->segs ||
-	    !readahead_is_wanted(map) || !readahead_needs_load(map, next))
+	if (n << map->shift < MIN_BACKGROUND_BLOCK_BYTES || !readahead_is_wanted(map))
+		return;
+	if (!needs_load(map, next))
+		next = round_up(next, n * stream_blocks(map, n));
+	if (!needs_load(map, next))
 		return;
 	map_use(map);
-	if (!worker_post(load_block_job, map, next, n))
+	if (!worker_post(load_blocks_job, map, next, n))
 		map_leave(map);
 }
 
@@ -313,12 +390,13 @@ static void post_next_block(struct mapping *map, size_t i, size_t n)
 static bool continues_stream(struct mapping *map, size_t i, size_t n)
 {
 	struct stream *streams = map->residency.streams, *r = streams;
+	size_t span = n * stream_blocks(map, n);
 	bool found = false;
 
 	if (!futex_trylock(&map->residency.stream_lock))
 		return false;
 	for (unsigned k = 0; k < MAX_STREAMS && !found; k++) {
-		found = streams[k].used && i >= streams[k].until && i - streams[k].until < n;
+		found = streams[k].used && i >= streams[k].until && i - streams[k].until < span;
 		if (found || streams[k].used < r->used)
 			r = &streams[k];
 	}
@@ -353,6 +431,7 @@ bool neighbors_load(struct mapping *map, size_t i, struct seg *s, uint32_t frame
 		report_access(map, i);
 	if (seg_has(s, SEG_PAGECACHE) || !map_reads(map, s))
 		return false;
+	recycle_note_load(map, s);
 	s->frame = frame;
 	extend_run(&run, n);
 	transfer_count_load(&map->residency.transfer, run.end - run.first);

@@ -15,6 +15,7 @@
 #include "budget/budget.h"
 #include "paging/fault/segment.h"
 #include "paging/residency/evict.h"
+#include "paging/residency/huge_blocks.h"
 
 /* Returns how many segments of this mapping the budget holds. */
 static uint64_t count_budget_segs(const struct mapping *map)
@@ -22,10 +23,12 @@ static uint64_t count_budget_segs(const struct mapping *map)
 	return account_budget(map_account(map)) >> map->shift;
 }
 
-/* If frames do not move as a whole, a dropped segment gives no frame that needs no clearing. */
+/* If frames do not move as a whole, only a block on a huge page gives memory that needs no
+ * clearing. */
 bool recycle_is_wanted(const struct mapping *map)
 {
-	return frames_are_whole(map->frames) && map->residency.advice == UMMAP_ADV_NORMAL &&
+	return (frames_are_whole(map->frames) || huge_blocks_come(map)) &&
+	       map->residency.advice == UMMAP_ADV_NORMAL &&
 	       map_account(map)->arrivals >= map->residency.wanted_until;
 }
 
@@ -172,4 +175,15 @@ void recycle_drop_behind(struct mapping *map, size_t i, size_t cluster, bool all
 		if (!drop_range(map, i - k * cluster, cluster, all) && k == LAST_DROPPED_BEHIND)
 			note_missed(map, i - k * cluster);
 	}
+}
+
+void recycle_drop_block(struct mapping *map, size_t first)
+{
+	struct seg *s = map_seg(map, first);
+
+	if (!evict_drop_block(map, first) || !seg_trylock(s))
+		return;
+	if (!seg_has(s, SEG_VALID))
+		note_drop(map, s);
+	map_unlock(map, first, s);
 }

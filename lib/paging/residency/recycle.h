@@ -13,6 +13,9 @@ bool recycle_is_far(const struct mapping *map, const struct stream *r, size_t i)
  * `all`, only the segments of which their policy expects no other use. Their frames are the next to
  * be taken. */
 void recycle_drop_behind(struct mapping *map, size_t i, size_t cluster, bool all);
+/* Drops the block of 2 MiB from segment `first` on, which lies behind a sequential run, if it is
+ * resident, clean and not locked (huge_blocks.h). */
+void recycle_drop_block(struct mapping *map, size_t first);
 /* An absent segment, which the caller has locked, is going to be loaded: notes whether it was
  * dropped behind a run not long ago. */
 void recycle_note_return(struct mapping *map, struct seg *s);

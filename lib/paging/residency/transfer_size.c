@@ -64,7 +64,10 @@ bool transfer_is_sampled(const struct transfer_size *t, size_t i)
 /* Nanoseconds of the load of n segments. */
 static uint64_t load_time(const struct transfer_size *t, size_t n)
 {
-	return REQUEST_NS + ((uint64_t)n << (TRANSFER_AREA_SHIFT - t->levels + 1)) / BYTES_PER_NS;
+	uint64_t ns = REQUEST_NS +
+		      ((uint64_t)n << (TRANSFER_AREA_SHIFT - t->levels + 1)) / BYTES_PER_NS;
+
+	return t->huge && n >> (t->levels - 1) ? ns * HUGE_LOAD_PERCENT / 100 : ns;
 }
 
 void transfer_count_load(struct transfer_size *t, size_t n)

@@ -38,6 +38,8 @@ struct transfer_size {
 	uint32_t *stamps;          /* for each block of an area, the time in loads of its level when
 				      it was loaded last; an area has 2^levels stamps */
 	unsigned levels;           /* number of levels: an area has 2^(levels - 1) segments */
+	bool huge;                 /* whether blocks of the last level are on huge pages, which
+				      makes their loads cheaper */
 	size_t segs;               /* segments of the mapping that may be sampled */
 	_Atomic uint32_t level;    /* log2 of the segments that a fault brings in */
 	_Atomic uint32_t resolution; /* log2 of the segments that an access in a sampled area makes
