@@ -36,10 +36,18 @@ static const struct registry_head head = {
 	sizeof(struct registry_page), { 0 },
 };
 
+static size_t begin_path(char path[REGISTRY_PATH_LEN])
+{
+	return (size_t)snprintf(path, REGISTRY_PATH_LEN, SHM_FOLDER "/ummap-%u-",
+				(unsigned)geteuid());
+}
+
 /* The name contains the namespace, because process IDs of other namespaces have no meaning here. */
 void registry_path(const char *group, char path[REGISTRY_PATH_LEN])
 {
-	snprintf(path, REGISTRY_PATH_LEN, SHM_FOLDER "/ummap-%u-%llu%s%s", (unsigned)geteuid(),
+	size_t len = begin_path(path);
+
+	snprintf(path + len, REGISTRY_PATH_LEN - len, "%llu%s%s",
 		 (unsigned long long)process_namespace(), group ? "-" : "", group ? group : "");
 }
 
@@ -166,15 +174,13 @@ void registry_remove(const char *path)
 	close(fd);
 }
 
-/* Removes registries of all groups of this user, but not those of a user whose number has this
- * user's number as a prefix. */
+/* Removes registries of all groups and PID namespaces of this user, but not those of a user whose
+ * number has this user's number as a prefix. */
 void registry_sweep(void)
 {
-	char begin[REGISTRY_PATH_LEN], named[REGISTRY_PATH_LEN];
+	char begin[REGISTRY_PATH_LEN];
 
-	registry_path(NULL, begin);
-	registry_path("", named);
-	registry_remove(begin);
-	shm_each_file(named, registry_remove);
+	begin_path(begin);
+	shm_each_file(begin, registry_remove);
 	fail_clear();
 }

@@ -2,7 +2,10 @@
 /*
  * The holders of node copies. Locks: flock(2) on the file of holders while a process joins or
  * leaves; a lock on the byte of its number, for as long as a process is a holder. The kernel
- * releases both when a process ends.
+ * releases both when a process ends or calls execve(2). It may release them later than the process
+ * has ended: a program that reads /proc/PID/smaps, for example, keeps the memory of the process
+ * meanwhile, and so the file and its locks. Therefore the lock of a process that does not exist any
+ * more counts as released.
  */
 #include "nodecopy/nodecopy.h"
 
@@ -14,6 +17,7 @@
 #include "common/try_lock.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -134,12 +138,44 @@ static int map_file(struct nodecopy *c)
 
 /* ---- Holders ---- */
 
-/* Whether another holder has one of n places from place k on: it has the lock of a byte. */
-static bool is_held(int control, unsigned k, unsigned n)
+/* Whether a process has the locks of some of n places from place k on. */
+static bool is_locked(int control, unsigned k, unsigned n)
 {
 	struct flock bytes = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = k, .l_len = n };
 
 	return fcntl(control, F_OFD_GETLK, &bytes) < 0 || bytes.l_type != F_UNLCK;
+}
+
+/* Whether the process that took place k last is gone, with all of its threads. A zombie may have
+ * threads that still run. Numbers of another PID namespace say nothing here. */
+static bool has_ended(int control, unsigned k)
+{
+	off_t at = (off_t)(offsetof(struct directory, holders) + k * sizeof(struct holder));
+	struct holder h;
+	uint64_t pids;
+
+	return pread(control, &h, sizeof(h), at) == sizeof(h) && h.pid > 0 &&
+	       kill(h.pid, 0) < 0 && errno == ESRCH &&
+	       pread(control, &pids, sizeof(pids), offsetof(struct directory, pids)) ==
+		       sizeof(pids) && pids == process_namespace();
+}
+
+/* Whether another holder has place k. */
+static bool is_held(int control, unsigned k)
+{
+	return is_locked(control, k, 1) && !has_ended(control, k);
+}
+
+/* Whether there are other holders. */
+static bool has_holders(int control)
+{
+	bool locked = is_locked(control, 0, NODECOPY_HOLDERS);
+
+	for (unsigned k = 0; locked && k < NODECOPY_HOLDERS; k++) {
+		if (is_held(control, k))
+			return true;
+	}
+	return false;
 }
 
 static bool lives(const struct nodecopy_view *view, uint64_t owner)
@@ -148,7 +184,7 @@ static bool lives(const struct nodecopy_view *view, uint64_t owner)
 	unsigned k = owner & (NODECOPY_HOLDERS - 1);
 
 	return c->directory->holders[k].generation == owner >> HOLDER_BITS &&
-	       is_held(c->control, k, 1);
+	       is_held(c->control, k);
 }
 
 static int take_place(struct nodecopy *c)
@@ -177,7 +213,7 @@ static int take_place(struct nodecopy *c)
 /* Whether another holder has place k, or this one. */
 static bool is_holder(const struct nodecopy *c, unsigned k)
 {
-	return c->directory->holders[k].pid && (k == c->holder || is_held(c->control, k, 1));
+	return c->directory->holders[k].pid && (k == c->holder || is_held(c->control, k));
 }
 
 unsigned nodecopy_holders(const struct nodecopy *c)
@@ -284,7 +320,7 @@ static int find_memory(struct nodecopy *c, uint64_t segments, size_t seg_size)
 	for (unsigned k = 0; k < NODECOPY_HOLDERS && !found; k++) {
 		const struct holder *h = &c->directory->holders[k];
 
-		if (!h->pid || !is_held(c->control, k, 1))
+		if (!h->pid || !is_held(c->control, k))
 			continue;
 		if (c->directory->pids != process_namespace())
 			return fail(EXDEV, "cannot join the node copy '%s': it belongs to "
@@ -324,7 +360,7 @@ static void remove_unheld(const char *path)
 		return;
 	/* With this lock, no process joins. */
 	if (try_lock_file(fd, LOCK_EX) == 0 && file_has_name(fd, AT_FDCWD, path) &&
-	    !is_held(fd, 0, NODECOPY_HOLDERS))
+	    !has_holders(fd))
 		unlink(path);
 	close(fd);
 }
@@ -383,7 +419,7 @@ void nodecopy_leave(struct nodecopy *c)
 {
 	if (lock_file(c->control, c->path) == 0) {
 		c->directory->holders[c->holder].pid = 0;
-		if (!is_held(c->control, 0, NODECOPY_HOLDERS))
+		if (!has_holders(c->control))
 			unlink(c->path);
 	}
 	let_go(c);

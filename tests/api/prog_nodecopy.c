@@ -63,6 +63,12 @@ static size_t count_files(void)
 	return n;
 }
 
+static void kill_child(pid_t child)
+{
+	check(kill(child, SIGKILL) == 0);
+	check_killed(wait_child(child), SIGKILL);
+}
+
 /* ---- Reading ---- */
 
 /* Counters of all processes, in memory that they share. */
@@ -161,48 +167,75 @@ static void test_change(void)
 	close(fd);
 }
 
+/* Pages whose first access by the kernel waits for this program. */
+struct slow_pages {
+	int uffd;
+	uint8_t *at;
+};
+
+#define SLOW_BYTES (4 * SEG)
+
+static bool make_slow_pages(struct slow_pages *p)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+
+	p->uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+	if (p->uffd < 0)
+		return false;
+	p->at = mmap(NULL, SLOW_BYTES, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	check(p->at != MAP_FAILED);
+	reg.range.start = (uintptr_t)p->at;
+	reg.range.len = SLOW_BYTES;
+	check(ioctl(p->uffd, UFFDIO_API, &api) == 0);
+	check(ioctl(p->uffd, UFFDIO_REGISTER, &reg) == 0);
+	return true;
+}
+
+static void await_access(const struct slow_pages *p)
+{
+	struct uffd_msg event;
+
+	check(read(p->uffd, &event, sizeof(event)) == sizeof(event));
+}
+
+static void fill_slow_pages(const struct slow_pages *p)
+{
+	static uint8_t bytes[SLOW_BYTES] __attribute__((aligned(4096)));
+	struct uffdio_copy copy = { .dst = (uintptr_t)p->at, .src = (uintptr_t)bytes,
+				    .len = sizeof(bytes) };
+
+	fill(bytes, sizeof(bytes), 0, 2);
+	check(ioctl(p->uffd, UFFDIO_COPY, &copy) == 0);
+}
+
+static void drop_slow_pages(const struct slow_pages *p)
+{
+	check(munmap(p->at, SLOW_BYTES) == 0);
+	close(p->uffd);
+}
+
 /* A write that takes long, because its pages come from this program. */
 struct slow_write {
-	int fd, uffd;
-	uint8_t *pages;
+	int fd;
+	struct slow_pages pages;
 };
 
 static void *write_pages(void *arg)
 {
 	struct slow_write *w = arg;
 
-	check(pwrite(w->fd, w->pages, 4 * SEG, 0) == 4 * SEG);
+	check(pwrite(w->fd, w->pages.at, SLOW_BYTES, 0) == SLOW_BYTES);
 	return NULL;
 }
 
 static void *give_pages(void *arg)
 {
-	static uint8_t bytes[4 * SEG] __attribute__((aligned(4096)));
-	struct slow_write *w = arg;
-	struct uffdio_copy copy = { .dst = (uintptr_t)w->pages, .src = (uintptr_t)bytes,
-				    .len = sizeof(bytes) };
+	const struct slow_write *w = arg;
 
-	fill(bytes, sizeof(bytes), 0, 2);
 	usleep(200000);
-	check(ioctl(w->uffd, UFFDIO_COPY, &copy) == 0);
+	fill_slow_pages(&w->pages);
 	return NULL;
-}
-
-static bool make_slow_write(struct slow_write *w)
-{
-	struct uffdio_api api = { .api = UFFD_API };
-	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
-
-	w->uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
-	if (w->uffd < 0)
-		return false;
-	w->pages = mmap(NULL, 4 * SEG, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	check(w->pages != MAP_FAILED);
-	reg.range.start = (uintptr_t)w->pages;
-	reg.range.len = 4 * SEG;
-	check(ioctl(w->uffd, UFFDIO_API, &api) == 0);
-	check(ioctl(w->uffd, UFFDIO_REGISTER, &reg) == 0);
-	return true;
 }
 
 /* The time stamp of a file changes when a write begins. A process that opens the file before the
@@ -212,28 +245,26 @@ static void test_write_in_progress(void)
 	char file[320], uri[400];
 	struct slow_write w = { .fd = temp_named("written", 0, file) };
 	pthread_t writer, giver;
-	struct uffd_msg event;
 	uint8_t *during, *after;
 
 	snprintf(uri, sizeof(uri), "posix:%s", file);
-	file_fill(w.fd, 0, 4 * SEG, 0, 1);
-	if (!make_slow_write(&w)) {
+	file_fill(w.fd, 0, SLOW_BYTES, 0, 1);
+	if (!make_slow_pages(&w.pages)) {
 		printf("prog_nodecopy: no right to userfaultfd, so no write in progress\n");
 		return;
 	}
 	check(pthread_create(&writer, NULL, write_pages, &w) == 0);
-	check(read(w.uffd, &event, sizeof(event)) == sizeof(event));
+	await_access(&w.pages);
 	check(pthread_create(&giver, NULL, give_pages, &w) == 0);
-	during = map_path(uri, 4 * SEG, BUDGET);
+	during = map_path(uri, SLOW_BYTES, BUDGET);
 	for (size_t s = 0; s < 4; s++)
 		(void)*(volatile uint8_t *)(during + s * SEG);
 	check(pthread_join(giver, NULL) == 0 && pthread_join(writer, NULL) == 0);
-	after = map_path(uri, 4 * SEG, BUDGET);
-	check_bytes(after, 4 * SEG, 0, 2);
+	after = map_path(uri, SLOW_BYTES, BUDGET);
+	check_bytes(after, SLOW_BYTES, 0, 2);
 	check(umunmap(during, 0) == 0);
 	check(umunmap(after, 0) == 0);
-	check(munmap(w.pages, 4 * SEG) == 0);
-	close(w.uffd);
+	drop_slow_pages(&w.pages);
 	close(w.fd);
 }
 
@@ -400,6 +431,66 @@ static void test_pins(void)
 	check(umunmap(addr, 0) == 0);
 }
 
+/* ---- A process that is killed while another one reads its memory ---- */
+
+struct slow_read {
+	int memory;
+	struct slow_pages pages;
+};
+
+static void *read_memory(void *arg)
+{
+	const struct slow_read *r = arg;
+
+	check(pread(r->memory, r->pages.at, 1, (off_t)(uintptr_t)path) == 1);
+	return NULL;
+}
+
+static void pin_and_wait(void *arg)
+{
+	uint8_t *addr = map_path(path, SIZE, BUDGET);
+
+	(void)arg;
+	check(umpin(addr + BUDGET, BUDGET / 2, PROT_READ) == 0);
+	report->done++;
+	for (;;)
+		pause();
+}
+
+/* The kernel frees the memory of the killed process, and the locks of mapped files, only when the
+ * read ends. Its pins and its place have no effect even before. */
+static void test_memory_in_use(void)
+{
+	char file[32];
+	struct slow_read r;
+	pthread_t reader;
+	uint8_t *addr;
+	pid_t child;
+
+	if (!make_slow_pages(&r.pages)) {
+		printf("prog_nodecopy: no right to userfaultfd, so no read of memory\n");
+		return;
+	}
+	memset(report, 0, sizeof(*report));
+	child = start_child(pin_and_wait, NULL);
+	await(1);
+	snprintf(file, sizeof(file), "/proc/%d/mem", (int)child);
+	r.memory = open(file, O_RDONLY | O_CLOEXEC);
+	check(r.memory >= 0);
+	addr = map_path(path, SIZE, BUDGET);
+	check(pthread_create(&reader, NULL, read_memory, &r) == 0);
+	await_access(&r.pages);
+	kill_child(child);
+	check(umpin(addr + BUDGET, BUDGET / 2, PROT_READ) == 0);
+	check(umunpin(addr + BUDGET, BUDGET / 2) == 0);
+	check(umunmap(addr, 0) == 0);
+	check(count_files() == 0);
+	fill_slow_pages(&r.pages);
+	check(pthread_join(reader, NULL) == 0);
+	drop_slow_pages(&r.pages);
+	close(r.memory);
+}
+
 /* ---- The limit of the memory group ---- */
 
 #define LIMIT (32 * SEG)
@@ -517,8 +608,7 @@ static void test_fork(void)
 	again = map_path(path, SIZE, BUDGET);
 	check_bytes(again, SIZE, 0, SEED);
 	check(umunmap(again, 0) == 0);
-	check(kill(child, SIGKILL) == 0);
-	check_killed(wait_child(child), SIGKILL);
+	kill_child(child);
 }
 
 /* ---- Exec ---- */
@@ -544,8 +634,7 @@ static void test_exec(void)
 
 		check(umunmap(addr, 0) == 0);
 	}
-	check(kill(child, SIGKILL) == 0);
-	check_killed(wait_child(child), SIGKILL);
+	kill_child(child);
 }
 
 /* ---- Borders: users, namespaces, a full /dev/shm ---- */
@@ -706,12 +795,6 @@ static void read_at_random(void *arg)
 	}
 }
 
-static void kill_child(pid_t child)
-{
-	check(kill(child, SIGKILL) == 0);
-	check_killed(wait_child(child), SIGKILL);
-}
-
 static void kill_at_random(unsigned rounds, uint64_t random)
 {
 	pid_t children[MAX_KILLED] = { 0 };
@@ -776,6 +859,7 @@ int main(int argc, char **argv)
 	test_borders();
 	test_prefetch();
 	test_pins();
+	test_memory_in_use();
 	test_crowd(seed);
 	kill_at_random(rounds, seed);
 	printf("prog_nodecopy: %u processes killed\n", rounds);
