@@ -10,7 +10,6 @@
 #include "node/registry.h"
 
 #include "base/log.h"
-#include "common/fd_path.h"
 #include "common/try_lock.h"
 #include "common/process.h"
 #include "common/shm_files.h"
@@ -18,7 +17,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -107,8 +105,6 @@ int registry_open(const char *path)
 /* Allocates memory for all slots, because a store without memory would raise SIGBUS. */
 static int fill_file(int fd)
 {
-	if (fchmod(fd, 0600) < 0 || ftruncate(fd, sizeof(struct registry)) < 0)
-		return -errno;
 	if (fallocate(fd, 0, 0, offsetof(struct registry, page)) < 0)
 		return -errno;
 	return pwrite(fd, &head, sizeof(head), 0) == sizeof(head) ? 0 : -ENOSPC;
@@ -116,22 +112,17 @@ static int fill_file(int fd)
 
 int registry_create(const char *path)
 {
-	struct rlimit most;
-	char self[FD_PATH_BYTES];
-	int fd, err;
+	int fd = shm_make_file(sizeof(struct registry)), err;
 
-	/* A larger file would raise SIGXFSZ. */
-	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < sizeof(struct registry))
+	if (fd == -EFBIG)
 		return fail(ENOTSUP, "cannot create '%s': its size, %zu bytes, exceeds "
 			    "RLIMIT_FSIZE (ulimit -f). Try a larger limit", path,
 			    sizeof(struct registry));
-	fd = open(SHM_FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return fail(ENOTSUP, "cannot create a file in " SHM_FOLDER ": %s", strerror(errno));
+		return fail(ENOTSUP, "cannot create a file in " SHM_FOLDER ": %s", strerror(-fd));
 	err = fill_file(fd);
-	fd_path(self, fd);
-	if (!err && linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
-		err = -errno;
+	if (!err)
+		err = shm_name_file(fd, path);
 	if (!err)
 		return fd;
 	close(fd);

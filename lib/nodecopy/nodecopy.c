@@ -74,6 +74,9 @@ static int check_file(int fd, const char *path)
 	    (st.st_mode & 07777) != 0600)
 		return fail(EACCES, "cannot use '%s': it is not a regular file of this user with "
 			    "the permissions 0600. Try to remove it", path);
+	if (st.st_size != sizeof(struct directory))
+		return fail(EINVAL, "cannot use '%s': it is damaged, or of another version of the "
+			    "library. Try to end the programs that use it", path);
 	return 0;
 }
 
@@ -90,19 +93,46 @@ static int lock_file(int fd, const char *path)
 
 static int open_away(const char *path, int flags)
 {
-	int fd = open(path, flags | O_RDWR | O_CLOEXEC, 0600);
+	int fd = open(path, flags | O_RDWR | O_CLOEXEC);
 
 	return fd < 0 ? -errno : sys_move_fd(fd);
+}
+
+/* Memory is allocated now, because a store without memory would raise SIGBUS. */
+static int make_file(const char *path)
+{
+	int fd = shm_make_file(sizeof(struct directory)), err;
+
+	if (fd == -EFBIG)
+		return fail(EFBIG, "cannot make '%s': its size, %zu bytes, exceeds RLIMIT_FSIZE "
+			    "(ulimit -f). Try a larger limit", path, sizeof(struct directory));
+	err = fd < 0 ? fd : 0;
+	if (!err && fallocate(fd, 0, 0, sizeof(struct directory)) < 0)
+		err = -errno;
+	if (!err)
+		err = shm_name_file(fd, path);
+	if (!err)
+		return sys_move_fd(fd);
+	if (fd >= 0)
+		close(fd);
+	return err == -EEXIST ? err : fail(-err, "cannot make '%s': %s. Try to make room in "
+					   SHM_FOLDER, path, strerror(-err));
 }
 
 /* Opens and locks the file of holders, and makes it if it is missing. */
 static int open_file(const char *path)
 {
 	for (int i = 0; i < JOIN_TRIES; i++) {
-		int fd = open_away(path, O_CREAT | O_NOFOLLOW), err;
+		int fd = open_away(path, O_NOFOLLOW | O_NONBLOCK), err;
 
-		if (fd < 0)
+		if (fd == -ENOENT)
+			fd = make_file(path);
+		else if (fd < 0)
 			return fail(-fd, "cannot open '%s': %s", path, strerror(-fd));
+		if (fd == -EEXIST)
+			continue;
+		if (fd < 0)
+			return fd;
 		err = check_file(fd, path);
 		if (!err)
 			err = lock_file(fd, path);
@@ -115,20 +145,11 @@ static int open_file(const char *path)
 	return fail(EAGAIN, "cannot join '%s': other processes remove it again and again", path);
 }
 
-/* Memory is allocated now, because a store without memory would raise SIGBUS. */
 static int map_file(struct nodecopy *c)
 {
-	struct stat st;
-	void *p;
+	void *p = sys_map(sizeof(struct directory), PROT_READ | PROT_WRITE, MAP_SHARED, c->control,
+			  0);
 
-	if (fstat(c->control, &st) < 0)
-		return -errno;
-	if (st.st_size != sizeof(struct directory) &&
-	    (ftruncate(c->control, 0) < 0 ||
-	     fallocate(c->control, 0, 0, sizeof(struct directory)) < 0))
-		return fail(errno, "cannot make '%s': %s. Try to make room in " SHM_FOLDER, c->path,
-			    strerror(errno));
-	p = sys_map(sizeof(struct directory), PROT_READ | PROT_WRITE, MAP_SHARED, c->control, 0);
 	if (p == MAP_FAILED)
 		return fail(ENOMEM, "cannot map '%s'", c->path);
 	raw_madvise(p, sizeof(struct directory), MADV_DONTFORK);
@@ -313,11 +334,11 @@ static int open_memory(struct nodecopy *c, const struct holder *h)
 static int find_memory(struct nodecopy *c, uint64_t segments, size_t seg_size)
 {
 	struct nodecopy_table head;
-	int found = 0, err;
+	int found = 0, err = 0;
 
 	if (c->directory->magic != MAGIC)
 		return 0;
-	for (unsigned k = 0; k < NODECOPY_HOLDERS && !found; k++) {
+	for (unsigned k = 0; k < NODECOPY_HOLDERS && found <= 0; k++) {
 		const struct holder *h = &c->directory->holders[k];
 
 		if (!h->pid || !is_held(c->control, k))
@@ -327,9 +348,10 @@ static int find_memory(struct nodecopy *c, uint64_t segments, size_t seg_size)
 				    "processes of another PID namespace (container). Try to start "
 				    "all processes in one, or not to use UMMAP_NODE", c->path);
 		found = open_memory(c, h);
+		err = found < 0 ? found : err;
 	}
 	if (found <= 0)
-		return found;
+		return err;
 	if (pread(c->memory, &head, sizeof(head), 0) != sizeof(head) || head.magic != MAGIC ||
 	    head.segments != segments || head.seg_size != seg_size)
 		return fail(EINVAL, "cannot join the node copy '%s': it is damaged, or of another "

@@ -6,7 +6,7 @@
  *
  *	prog_nodecopy [ROUNDS [SEED]]
  */
-#include "common.h"
+#include "small_fs.h"
 
 #include <glob.h>
 #include <linux/userfaultfd.h>
@@ -165,6 +165,31 @@ static void test_change(void)
 	check(umunmap(new, 0) == 0);
 	check(count_files() == 0);
 	close(fd);
+}
+
+/* Writes that follow one another have the same time stamp if stamps are whole seconds. */
+static void test_coarse_stamps(void)
+{
+	char image[320], uri[64];
+	int file = temp_named("coarse", 8 * MIB, image);
+	int root = file_system_in(image, file, "-I 128 -O ^has_journal"), fd;
+	uint8_t *old, *new;
+
+	if (root < 0) {
+		printf("prog_nodecopy: no file system with stamps of whole seconds\n");
+		return;
+	}
+	fd = create(root, "data");
+	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", fd);
+	file_fill(fd, 0, 4 * SEG, 0, 1);
+	old = map_path(uri, 4 * SEG, BUDGET);
+	check_bytes(old, 4 * SEG, 0, 1);
+	file_fill(fd, 0, 4 * SEG, 0, 2);
+	new = map_path(uri, 4 * SEG, BUDGET);
+	check_bytes(new, 4 * SEG, 0, 2);
+	check(umunmap(old, 0) == 0 && umunmap(new, 0) == 0);
+	close(fd);
+	close(root);
 }
 
 /* Pages whose first access by the kernel waits for this program. */
@@ -649,6 +674,19 @@ static void read_alone(void)
 	check(umunmap(addr, 0) == 0);
 }
 
+/* Reads the file from the copy, and stays unless it is the second one. */
+static void read_shared(void *arg)
+{
+	uint8_t *addr = map_path(path, BUDGET, BUDGET);
+
+	(void)arg;
+	check_bytes(addr, BUDGET, 0, SEED);
+	check(stat_of(addr).read_bytes == 0);
+	for (report->done++; report->done == 1; )
+		pause_ms(1);
+	check(umunmap(addr, 0) == 0);
+}
+
 static void read_as_nobody(void *arg)
 {
 	(void)arg;
@@ -676,6 +714,26 @@ static void read_in_container(void *arg)
 		_exit(0);
 	}
 	check_exits(wait_child(child), 0);
+}
+
+/* A process whose memory may not be opened does not keep others from the copy. */
+static void join_as_nobody(void *arg)
+{
+	uint8_t *first;
+	pid_t child;
+
+	(void)arg;
+	check(setgid(65534) == 0 && setuid(65534) == 0);
+	check(prctl(PR_SET_DUMPABLE, 1) == 0);
+	memset(report, 0, sizeof(*report));
+	first = map_path(path, BUDGET, BUDGET);
+	check_bytes(first, BUDGET, 0, SEED);
+	child = start_child(read_shared, NULL);
+	await(1);
+	check(prctl(PR_SET_DUMPABLE, 0) == 0);
+	check_exits(run_child(read_shared, NULL), 0);
+	check_exits(wait_child(child), 0);
+	check(umunmap(first, 0) == 0);
 }
 
 /* The flag fails, and the setting is no error. */
@@ -713,8 +771,36 @@ static void test_borders(void)
 	addr = map_path(path, BUDGET, BUDGET);
 	check_bytes(addr, BUDGET, 0, SEED);
 	check_exits(run_child(read_as_nobody, NULL), 0);
+	check_exits(run_child(join_as_nobody, NULL), 0);
 	check_exits(run_child(read_in_container, NULL), 0);
 	check(umunmap(addr, 0) == 0);
+}
+
+/* The file of holders has its permissions whatever the umask is, and exceeds no limit. */
+static void read_with_umask(void *arg)
+{
+	(void)arg;
+	umask(0777);
+	read_alone();
+	check(count_files() == 0);
+	umask(022);
+	read_alone();
+}
+
+static void read_with_small_files(void *arg)
+{
+	struct rlimit limit = { 8 * KIB, 8 * KIB };
+
+	(void)arg;
+	check(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+	check_fails(try_size(BUDGET), EFBIG);
+	check(strstr(umerrormsg(), "RLIMIT_FSIZE"), "%s", umerrormsg());
+}
+
+static void test_file_rights(void)
+{
+	check_exits(run_child(read_with_umask, NULL), 0);
+	check_exits(run_child(read_with_small_files, NULL), 0);
 }
 
 /* ---- More readers than memory ---- */
@@ -818,8 +904,10 @@ static void kill_at_random(unsigned rounds, uint64_t random)
 	addr = map_path(path, SIZE, BUDGET);
 	check_bytes(addr, SIZE, 0, SEED);
 	check(stat_of(addr).resident_bytes <= BUDGET);
-	for (unsigned k = 0; k < MAX_KILLED; k++)
-		kill_child(children[k]);
+	for (unsigned k = 0; k < MAX_KILLED; k++) {
+		if (children[k])
+			kill_child(children[k]);
+	}
 	check_bytes(addr, SIZE, 0, SEED);
 	check(umunmap(addr, 0) == 0);
 	check(count_files() == 0);
@@ -852,11 +940,13 @@ int main(int argc, char **argv)
 	test_small();
 	test_in_order();
 	test_change();
+	test_coarse_stamps();
 	test_write_in_progress();
 	test_refusals();
 	test_fork();
 	test_exec();
 	test_borders();
+	test_file_rights();
 	test_prefetch();
 	test_pins();
 	test_memory_in_use();
