@@ -109,6 +109,7 @@ struct keys {
 	bool goes_back;                /* to `commit` */
 	bool keeps;                    /* whether the contents of a mapping continue */
 	bool verifies;
+	bool has_end;                  /* whether no other log decides where the store ends */
 };
 
 static const struct key_type types[] = { WAL_KEYS(KEY_TYPE) KEY_TYPES_END };
@@ -164,6 +165,9 @@ static int choose_path(struct keys *k, const struct ummap_uri *uri, int fd,
 		stat(uri->path, &st);
 	k->keeps = lock_group_find_offer(&st) == UMMAP_HANDOVER_KEEP;
 	k->mode = S_ISREG(st.st_mode) ? st.st_mode & 0666 : 0600;
+	/* Logs with other paths are for parts of a file, which all of them make longer. */
+	k->has_end = !*k->path || (fd < 0 && !S_ISREG(st.st_mode)) ||
+		     overlay_is_beside(k->path, uri->path, WAL_SUFFIX);
 	if (*k->path)
 		return 0;
 	if (!S_ISREG(st.st_mode))
@@ -330,7 +334,7 @@ static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, in
 		geom->size = o->newest.size;
 	o->size = geom->size;
 	o->tail = o->size;
-	o->uses_tail = can_use_tail(o);
+	o->uses_tail = k->has_end && can_use_tail(o);
 	if (!err && o->writable)
 		err = background_start(o, k->size, geom);
 	if (err)
