@@ -43,7 +43,8 @@
  *
  * THE TAIL of the store begins behind the end that the store has at every commit, also at one that
  * is under way. The policy wal writes long runs of blocks that the file lacks to the tail, not to
- * the file.
+ * the file. A store has no tail for a file that is not beside it: there may be several such files,
+ * each for a part of the store, and the end at a commit of one of them is not that of the others.
  *	15. OVERLAY_TAIL is durable in the header before the first write to the tail.
  *	16. The store is flushed after the last write to the tail that belongs to a commit, and
  *	    before its commit record is written. If that flush fails, the overlay is broken, because

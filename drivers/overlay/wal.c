@@ -99,6 +99,7 @@ struct keys {
 	bool goes_back;                /* to `commit` */
 	bool keeps;                    /* whether the contents of a mapping continue */
 	bool verifies;
+	bool has_end;                  /* whether no other log decides where the store ends */
 };
 
 static const struct key_type types[] = { WAL_KEYS(KEY_TYPE) KEY_TYPES_END };
@@ -154,6 +155,9 @@ static int choose_path(struct keys *k, const struct ummap_uri *uri, int fd,
 		stat(uri->path, &st);
 	k->keeps = lock_group_find_offer(&st) == UMMAP_HANDOVER_KEEP;
 	k->mode = S_ISREG(st.st_mode) ? st.st_mode & 0666 : 0600;
+	/* Logs with other paths are for parts of a file, which all of them make longer. */
+	k->has_end = !*k->path || (fd < 0 && !S_ISREG(st.st_mode)) ||
+		     overlay_is_beside(k->path, uri->path, WAL_SUFFIX);
 	if (*k->path)
 		return 0;
 	if (!S_ISREG(st.st_mode))
@@ -287,7 +291,8 @@ static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, in
 	if (o->file.h && o->newest.number > o->head.home && o->newest.size > geom->size)
 		geom->size = o->newest.size;
 	o->size = geom->size;
-	overlay_use_tail(o);
+	if (k->has_end)
+		overlay_use_tail(o);
 	if (!err && o->writable)
 		err = background_start(o, k->size, geom);
 	if (err)
