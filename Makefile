@@ -38,8 +38,8 @@ JEMALLOC := $(filter /%,$(shell $(CC) -print-file-name=libjemalloc_pic.a))
 # Whether the libraries that libummap-object needs are there. The rule for all tests uses this.
 OBJECT := $(if $(URING),$(and $(shell pkg-config --exists hdf5-serial libprotobuf-c 2> /dev/null \
 	&& echo yes),$(shell command -v protoc-c)))
-# Whether the library that the drivers http and https need is there. They are plug-ins.
-CURL := $(shell pkg-config --exists 'libcurl >= 7.85' 2> /dev/null && echo libcurl)
+# Whether the libraries that the drivers http, https and s3 need are there. They are plug-ins.
+CURL := $(shell pkg-config --exists 'libcurl >= 7.85' libcrypto 2> /dev/null && echo libcurl)
 # The package of HDF5, for libummap-hdf5.
 HDF5 := $(shell for name in hdf5-serial hdf5; do pkg-config --exists $$name 2> /dev/null && \
 	echo $$name && break; done)

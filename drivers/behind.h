@@ -57,4 +57,18 @@ int behind_reap(struct behind *b, struct ummap_io **done, unsigned max, unsigned
 int behind_lock(struct behind *b, uint64_t off, uint64_t len, int how, char why[160]);
 int behind_hand_over(struct behind *b, struct ummap_handover *to);
 
+/* The calls NAME_open and NAME_open_fd of a filter, by a function that opens the store behind it by
+ * a URI, or by a descriptor that is not negative. */
+#define OPENING_CALLS(name, open_either)                                                           \
+	static int name##_open(const struct ummap_uri *uri, int oflags, void **h,                  \
+			       struct ummap_geom *geom)                                            \
+	{                                                                                          \
+		return open_either(uri, -1, oflags, h, geom);                                      \
+	}                                                                                          \
+	static int name##_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,       \
+				  struct ummap_geom *geom)                                         \
+	{                                                                                          \
+		return open_either(uri, fd, oflags, h, geom);                                      \
+	}
+
 #endif

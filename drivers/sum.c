@@ -10,7 +10,6 @@
 #include "common/minmax.h"
 
 #include <errno.h>
-#include <string.h>
 
 #define RUN (SUM_WINDOW / SUM_BLOCK)       /* blocks of a window */
 
@@ -125,25 +124,13 @@ static struct part take_part(struct sum *s, const struct cursor *c)
 	return p;
 }
 
-/* Copies between the pieces of memory and the draft. */
-static void copy_part(const struct part *p, struct cursor *c, bool writes)
-{
-	for (size_t at = p->from, n; at < p->end; at += n) {
-		char *piece = (char *)c->piece->iov_base + c->skip;
-
-		n = min_size(c->piece->iov_len - c->skip, p->end - at);
-		memcpy(writes ? p->d->bytes + at : piece, writes ? piece : p->d->bytes + at, n);
-		cursor_advance(c, n);
-	}
-}
-
 static int read_part(struct sum *s, struct cursor *c)
 {
 	struct part p = take_part(s, c);
 	int err = read_blocks(s, p.d->bytes + p.first, p.last - p.first, p.at);
 
 	if (!err)
-		copy_part(&p, c, false);
+		cursor_copy(c, p.d->bytes + p.from, p.end - p.from, true);
 	sum_release_draft(s, p.d);
 	return err;
 }
@@ -161,7 +148,7 @@ static int fill_draft(struct sum *s, const struct part *p, struct cursor *c)
 	if (!err && p->end < p->last && !(reads_first && last == p->first))
 		err = read_blocks(s, bytes + last, SUM_BLOCK, p->at + last - p->first);
 	if (!err)
-		copy_part(p, c, true);
+		cursor_copy(c, bytes + p->from, p->end - p->from, false);
 	return err;
 }
 

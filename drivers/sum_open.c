@@ -290,16 +290,7 @@ static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h,
 	return 0;
 }
 
-static int sum_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
-{
-	return open_both(uri, -1, oflags, h, geom);
-}
-
-static int sum_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
-		       struct ummap_geom *geom)
-{
-	return open_both(uri, fd, oflags, h, geom);
-}
+OPENING_CALLS(sum, open_both)
 
 /* If the flush fails, the regions stay in doubt. */
 static int sum_close(void *h)

@@ -44,23 +44,30 @@ static bool can_step_less(struct hdf5_store *s)
 	return true;
 }
 
-static int reserve(struct hdf5_store *s, uint64_t end)
+/* Maps the bytes before `end`, or makes the mapping that long. geom, attr: of a new mapping. */
+static int map_bytes(struct hdf5_store *s, uint64_t end, const struct ummap_geom *geom,
+		     const struct ummap_attr *attr)
 {
+	int prot = s->writable ? PROT_READ | PROT_WRITE : PROT_READ, err;
 	void *base = s->base;
 	uint64_t size;
-	int err;
 
-	if (end <= s->reserved)
-		return 0;
 	do {
 		size = size_for(s, end);
-		err = umremap(s->base, size, -1, -1, 0, &base);
+		err = geom ? ummap_open_handle(&s->driver, s->handle, geom, size, 0, prot, attr,
+					       &base)
+			   : umremap(s->base, size, -1, -1, 0, &base);
 	} while (err && can_step_less(s));
 	if (err)
 		return -1;
 	s->base = base;
 	s->reserved = size;
 	return 0;
+}
+
+static int reserve(struct hdf5_store *s, uint64_t end)
+{
+	return end <= s->reserved ? 0 : map_bytes(s, end, NULL, NULL);
 }
 
 /* ---- Opening ---- */
@@ -93,24 +100,6 @@ static int open_handle(const char *uri, unsigned how, struct ummap_driver *drive
 	return ummap_driver_open(uri, oflags, driver, h, geom);
 }
 
-static int map_handle(struct hdf5_store *s, const struct ummap_geom *geom,
-		      const struct ummap_attr *attr)
-{
-	int prot = s->writable ? PROT_READ | PROT_WRITE : PROT_READ, err;
-	uint64_t size;
-	void *base;
-
-	do {
-		size = size_for(s, geom->size);
-		err = ummap_open_handle(&s->driver, s->handle, geom, size, 0, prot, attr, &base);
-	} while (err && can_step_less(s));
-	if (err)
-		return -1;
-	s->base = base;
-	s->reserved = size;
-	return 0;
-}
-
 static int open_store(struct hdf5_store *s, unsigned how, const struct ummap_attr *attr)
 {
 	uint64_t oldest, newest;
@@ -123,7 +112,7 @@ static int open_store(struct hdf5_store *s, unsigned how, const struct ummap_att
 	s->step = RESERVE_STEP;
 	s->grows = s->writable && geom.caps & UMMAP_CAP_GROW;
 	s->stored = geom.size;
-	if (map_handle(s, &geom, attr) == -1) {
+	if (map_bytes(s, geom.size, &geom, attr) == -1) {
 		error = errno;
 		s->driver.close(s->handle);
 		errno = error;

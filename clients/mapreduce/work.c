@@ -69,7 +69,8 @@ int work_open_storage(ummr_job *job)
 	if (!w->folder)
 		return set_error(ENOMEM, "cannot use the storage folder: no memory for its name");
 	if (check_folder(w->folder) < 0 || lock_take(&w->lock, w->folder, job->rank) < 0 ||
-	    record_find(&w->record, w->folder, job->rank, work_is_durable(job)) < 0)
+	    record_find(&w->record, w->folder, job->rank,
+			job->config.sync_tasks != UMMR_SYNC_NEVER) < 0)
 		return -1;
 	return job->rank > 0 ? 0 : record_remove_stale(&w->record, w->folder, job->ranks);
 }
@@ -128,11 +129,6 @@ void work_close(ummr_job *job, bool removes_files)
 
 /* ---- Syncs ---- */
 
-bool work_is_durable(const ummr_job *job)
-{
-	return job->work->folder && job->config.sync_tasks != UMMR_SYNC_NEVER;
-}
-
 void work_start_sync_clock(struct work *w)
 {
 	w->tasks_since_sync = 0;
@@ -144,7 +140,7 @@ bool work_is_sync_due(const ummr_job *job)
 {
 	const struct work *w = job->work;
 
-	if (!work_is_durable(job))
+	if (!w->record.is_durable)
 		return false;
 	if (job->config.sync_tasks > 0)
 		return w->tasks_since_sync >= job->config.sync_tasks;
@@ -155,7 +151,7 @@ int work_start_sync(ummr_job *job, double start)
 {
 	struct work *w = job->work;
 
-	if (!work_is_durable(job))
+	if (!w->record.is_durable)
 		return 0;
 	for (int i = 0; i < job->ranks; i++)
 		if (stream_start_write(&w->buckets[i]) < 0)
@@ -205,7 +201,7 @@ int work_acknowledge_run(ummr_job *job)
 {
 	struct work *w = job->work;
 
-	if (!work_is_durable(job))
+	if (!w->record.is_durable)
 		return 0;
 	if (window_sync(&w->runs) < 0)
 		return -1;

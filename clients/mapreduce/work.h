@@ -42,9 +42,6 @@ int work_open_windows(ummr_job *job);
 /* removes_files: the files of the job in the folder are removed. Collective. */
 void work_close(ummr_job *job, bool removes_files);
 
-/* Returns whether acknowledged work is made durable. */
-bool work_is_durable(const ummr_job *job);
-
 /* Begins the measurement of time between syncs, at the beginning of Map. */
 void work_start_sync_clock(struct work *w);
 bool work_is_sync_due(const ummr_job *job);

@@ -17,8 +17,8 @@ OBJECT_RADOS = $(if $(RADOS),$B/plugins/ummap-object-rados.so)
 # The back end for S3 makes its requests by the code of the driver s3.
 OBJECT_S3_OBJ = $(patsubst %.c,$B/%.o,$(wildcard clients/object/s3*.c))
 OBJECT_S3 = $(if $(OBJECT),$(if $(CURL),$B/plugins/ummap-object-s3.so))
-OBJECT_S3_HTTP = $(patsubst %,$B/drivers/http/%.o,s3_account s3_bucket s3_calls answer options \
-	sockets) $B/drivers/keys.o
+OBJECT_S3_HTTP = $(patsubst %,$B/drivers/http/%.o,s3_account s3_bucket s3_calls s3_sign answer \
+	options sockets) $B/drivers/keys.o
 LINK_OBJECT = -L$B -lummap-object -lummap
 OBJECT_ALL = $(if $(OBJECT),$(OBJECT_SO) $(OBJECT_DRIVER) $(OBJECT_RADOS) $(OBJECT_S3) \
 	$(OBJECT_TOOL) $B/umobject)
@@ -63,7 +63,7 @@ $B/plugins/ummap-object-s3.so: $(OBJECT_S3_OBJ) $(OBJECT_S3_HTTP) $B/clients/obj
 	$(COMMON) $(OBJECT_SO)
 	@mkdir -p $(@D)
 	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(filter %.o,$^) $(COMMON) $(LINK_OBJECT) \
-		$(shell pkg-config --libs libcurl) $(PLUGIN_RPATH)
+		$(shell pkg-config --libs libcurl libcrypto) $(PLUGIN_RPATH)
 
 $(OBJECT_TOOL_OBJ): override CPPFLAGS += -Iclients
 $(OBJECT_TOOL): $(OBJECT_TOOL_OBJ) $B/clients/object/shape.o $(COMMON) $(OBJECT_SO)

@@ -99,14 +99,10 @@ int store_put(struct bucket *c, const char *key, const struct bytes *body, const
 	      struct reply *reply)
 {
 	struct iovec iov = { body->data, body->size };
-	struct s3_call call = { .method = "PUT", .key = key, .body = &iov, .nbody = 1 };
-	int err = 0;
+	struct s3_call call = { .method = "PUT", .key = key, .body = &iov, .nbody = 1,
+				.etag = condition };
+	int err = make_call(c, &call, reply);
 
-	if (condition)
-		err = options_add_line(&call.lines, *condition ? "If-Match" : "If-None-Match",
-				       *condition ? condition : "*");
-	if (!err)
-		err = make_call(c, &call, reply);
 	if (condition && err == -ENOENT)
 		err = -ESTALE;
 	if (err == -ESTALE && call.tries > 1 && has_bytes(c, key, body, reply))

@@ -52,7 +52,6 @@ static inline struct bucket *bucket_of(struct backend *b)
 /* The facts of an answer. */
 struct reply {
 	char etag[MAX_ETAG_BYTES];     /* "": there is no object */
-	uint64_t total;                /* bytes of the object, if a part was read */
 	time_t now, modified;          /* time of the server, and of the object's last change */
 	char why[200];                 /* reason of an error */
 };
@@ -88,7 +87,6 @@ extern const struct version_ops s3_versions;
 /* Starts and ends the lease of the process. */
 int start_lease(struct bucket *c);
 void stop_lease(struct bucket *c);
-int renew_lease(struct bucket *c, struct reply *reply);
 /* Holds a version. -ENOENT: it is gone or claimed. */
 int hold_id(struct bucket *c, const struct umobject_id *id, struct lease **lease,
 	    struct reply *reply);

@@ -121,7 +121,7 @@ static int copy_record(const struct stored_version *v, struct bytes *record)
 
 /* ---- The lease of the process ---- */
 
-int renew_lease(struct bucket *c, struct reply *reply)
+static int renew_lease(struct bucket *c, struct reply *reply)
 {
 	struct bytes body = { (char[]){ "lease" }, 5 };
 	char key[KEY_BYTES];

@@ -10,7 +10,7 @@
 
 #include <ummap.h>
 
-bool is_in_library(const void *buf, size_t len)
+static bool is_in_library(const void *buf, size_t len)
 {
 	if (!region_count || !len || list_is_locked_here())
 		return false;

@@ -20,9 +20,7 @@ struct pins {
 	void *copy;              /* memory in place of the range, or NULL */
 };
 
-/* Whether the range has memory of the library; and memory that the kernel cannot access by
- * itself. */
-bool is_in_library(const void *buf, size_t len);
+/* Whether the range has memory of the library that the kernel cannot access by itself. */
 bool is_held(const void *buf, size_t len);
 bool has_held_part(const struct iovec *iov, size_t count);
 /* Length of the part that a call may transfer, if the range is held. */

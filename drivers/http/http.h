@@ -35,7 +35,7 @@ struct http_keys {
 
 /* The signature of requests for S3. The strings are copies. */
 struct signer {
-	char *scheme;                  /* argument of CURLOPT_AWS_SIGV4; NULL: no signature */
+	char *region;                  /* region of the bucket; NULL: no signature */
 	char *user, *secret;           /* access key */
 	char *token;                   /* session token; "": none */
 };
@@ -58,7 +58,10 @@ struct remote {
 	_Atomic bool is_replacing;     /* whether the handle may be replacing the object just now */
 	_Atomic uint64_t total;        /* length of the object */
 	char *current_url;             /* URL after redirects; NULL: unknown */
-	struct curl_slist *lines;      /* lines of each request, besides the validator */
+	/* Appends the signature to the header of a request (s3_sign.h); NULL: the server needs
+	 * none. Returns 0 or -ENOMEM. */
+	int (*sign)(struct curl_slist **lines, const struct signer *signer, const char *method,
+		    const char *url, bool has_body);
 	struct transfer *idle;         /* transfers without a request */
 	unsigned active;               /* number of transfers with a request */
 	bool has_changed;              /* whether the object is another one than at opening */

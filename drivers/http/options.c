@@ -188,7 +188,7 @@ void options_free(struct remote *remote)
 		free(text);
 	}
 	free(signer->user);
-	free(signer->scheme);
+	free(signer->region);
 	free(remote->shown);
 	free(remote->url);
 }
@@ -257,16 +257,11 @@ static void set_certificates(CURL *easy)
 }
 
 /* A signature is valid for one host only, so there are no redirects. */
-static void set_s3(CURL *easy, const struct signer *signer)
+static void set_s3(CURL *easy)
 {
 	curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
 	curl_easy_setopt(easy, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
 	curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
-	if (!signer->scheme)
-		return;
-	curl_easy_setopt(easy, CURLOPT_AWS_SIGV4, signer->scheme);
-	curl_easy_setopt(easy, CURLOPT_USERNAME, signer->user);
-	curl_easy_setopt(easy, CURLOPT_PASSWORD, signer->secret);
 }
 
 void options_set(CURL *easy, const struct remote *remote)
@@ -292,5 +287,5 @@ void options_set(CURL *easy, const struct remote *remote)
 	curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, stall);
 	set_certificates(easy);
 	if (remote->is_s3)
-		set_s3(easy, &remote->signer);
+		set_s3(easy);
 }

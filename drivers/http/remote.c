@@ -80,7 +80,6 @@ static int look_at_object(struct remote *remote, struct ummap_geom *geom)
 static void free_remote(struct remote *remote)
 {
 	transfer_free(remote);
-	curl_slist_free_all(remote->lines);
 	if (remote->fd >= 0)
 		close(remote->fd);
 	free(remote->current_url);

@@ -5,7 +5,7 @@
 HTTP_SCHEMES = $(if $(CURL),http https)
 HTTP_DRIVERS = $(if $(CURL),$(patsubst %,$B/plugins/ummap-driver-%.so,$(HTTP_SCHEMES) s3))
 S3_SRC = drivers/http/s3.c drivers/http/s3_account.c drivers/http/s3_bucket.c \
-	drivers/http/s3_calls.c drivers/http/s3_changes.c
+	drivers/http/s3_calls.c drivers/http/s3_changes.c drivers/http/s3_sign.c
 HTTP_SRC = $(filter-out %/http.c $(S3_SRC),$(wildcard drivers/http/*.c))
 S3_OBJ = $(S3_SRC:%.c=$B/%.o)
 HTTP_OBJ = $(HTTP_SRC:%.c=$B/%.o) $B/drivers/keys.o
@@ -21,7 +21,7 @@ $B/plugins/ummap-driver-s3.so: $(S3_OBJ) $B/drivers/blockmap.o
 $(HTTP_DRIVERS): $(HTTP_OBJ) $(COMMON)
 	@mkdir -p $(@D)
 	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(filter %.o,$^) $(COMMON) \
-		$(shell pkg-config --libs libcurl)
+		-Wl,--as-needed $(shell pkg-config --libs libcurl libcrypto)
 
 HTTP_TESTS = $(if $(CURL),$(patsubst tests/http/%.c,$B/tests/%,$(wildcard \
 	tests/http/prog_*.c)))

@@ -6,6 +6,7 @@
 #include "remote.h"
 #include "s3_bucket.h"
 #include "s3_changes.h"
+#include "s3_sign.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -34,8 +35,7 @@ static int open_remote(const struct ummap_uri *uri, int oflags, struct remote **
 		return -ENOMEM;
 	r->may_create = (oflags & UMMAP_O_WRITE) && (oflags & UMMAP_O_CREATE);
 	err = s3_set_up(r, uri, geom);
-	if (!err)
-		err = s3_add_signature(&r->lines, &r->signer, false);
+	r->sign = s3_sign;
 	return remote_open(r, err, (void **)remote, geom);
 }
 

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * libcurl signs the requests. Its versions before 8.2 sign path and query as they are in the URL,
- * and later ones first bring them into the form that signatures need; a URL that already has this
- * form is right for both.
- */
+/* The path of a URL is encoded as signatures need it (s3_sign.h). */
 #include "s3_bucket.h"
 
 #include "../keys.h"
@@ -14,9 +10,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Hash of no bytes, which a request without a body states. */
-#define EMPTY_HASH "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 /* ---- The URL ---- */
 
@@ -93,10 +86,8 @@ static int set_signer(struct remote *remote, const struct s3_account *account, c
 	s->user = strdup(account->user);
 	s->secret = strdup(account->secret);
 	s->token = strdup(account->token);
-	if (!s->user || !s->secret || !s->token ||
-	    asprintf(&s->scheme, "aws:amz:%s:s3", region) < 0)
-		return -ENOMEM;
-	return 0;
+	s->region = strdup(region);
+	return s->user && s->secret && s->token && s->region ? 0 : -ENOMEM;
 }
 
 static int set_account(struct remote *remote, const struct ummap_uri *uri,
@@ -134,18 +125,5 @@ int s3_set_up(struct remote *remote, const struct ummap_uri *uri, struct ummap_g
 	s3_account_find(&account, remote->keys.profile);
 	err = set_account(remote, uri, &account, geom);
 	explicit_bzero(&account, sizeof(account));
-	return err;
-}
-
-int s3_add_signature(struct curl_slist **lines, const struct signer *signer, bool has_body)
-{
-	int err;
-
-	if (!signer->scheme)
-		return 0;
-	err = options_add_line(lines, "x-amz-content-sha256",
-			  has_body ? "UNSIGNED-PAYLOAD" : EMPTY_HASH);
-	if (!err && *signer->token)
-		err = options_add_line(lines, "x-amz-security-token", signer->token);
 	return err;
 }

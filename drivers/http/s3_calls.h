@@ -17,6 +17,8 @@ struct s3_call {
 	bool is_bucket;                /* whether the request is for the bucket */
 	const char *query;             /* encoded and sorted; NULL: none */
 	const char *range;             /* bytes to read, as FIRST-LAST; NULL: all */
+	const char *etag;              /* ETag that the object must have; "": there must be none;
+					  NULL: no condition */
 	struct curl_slist *lines;      /* more lines of the header */
 	const struct iovec *body;      /* body of the request */
 	int nbody;

@@ -300,19 +300,31 @@ static int begin_part(void *arg, struct s3_call *call)
 	return load_body(v, &p->body, p->off, p->len);
 }
 
+/* Finds the ETag in the body of an answer, where some servers leave out the quotes that it has in
+ * headers. Returns false if there is none. */
+static bool find_etag(const struct s3_call *call, char etag[MAX_ETAG_BYTES])
+{
+	const char *at = call->answer;
+	char text[MAX_ETAG_BYTES - 2];
+
+	if (!s3_element(&at, "ETag", text, sizeof(text)) || !*text)
+		return false;
+	snprintf(etag, MAX_ETAG_BYTES, *text == '"' ? "%s" : "\"%s\"", text);
+	return true;
+}
+
 /* The answer to a copy has the ETag in its body. */
 static int end_part(void *arg, struct s3_call *call)
 {
 	struct version *v = arg;
 	struct part *p = &v->parts[call - v->calls];
-	const char *at = call->answer;
 
 	free(p->body.iov_base);
 	p->body.iov_base = NULL;
 	if (!p->is_copy)
 		strcpy(p->etag, call->head.etag);
 	else
-		s3_element(&at, "ETag", p->etag, sizeof(p->etag));
+		find_etag(call, p->etag);
 	if (*p->etag)
 		return 0;
 	snprintf(call->why, sizeof(call->why), "the answer of the server has no ETag");
@@ -326,13 +338,6 @@ static int keep_reason(struct version *v, const struct s3_call *call, int err)
 	if (err && !*v->why)
 		snprintf(v->why, sizeof(v->why), "%s", *call->why ? call->why : strerror(-err));
 	return err;
-}
-
-/* Adds the condition that no other program has changed the object. */
-static int add_base(const struct version *v, struct s3_call *call)
-{
-	return *v->base.etag ? options_add_line(&call->lines, "If-Match", v->base.etag) :
-			       options_add_line(&call->lines, "If-None-Match", "*");
 }
 
 static int lose(struct version *v)
@@ -367,16 +372,19 @@ static int check_base(struct version *v)
 }
 
 /* Decides whether a request that should replace the object has done so. Its answer may be lost, and
- * then a repetition fails because of the success. */
+ * then a repetition fails because of the success. The answer of Ceph's server to the end of an
+ * upload has no ETag. */
 static int judge_replacement(struct version *v, struct s3_call *call, int err)
 {
 	char etag[MAX_ETAG_BYTES];
 	bool is_own;
 
-	if (!err)
+	if (!err && *v->etag)
 		return 0;
-	if (call->head.status && call->tries == 1)
+	if (err && call->head.status && call->tries == 1)
 		return err == -ESTALE ? lose(v) : keep_reason(v, call, err);
+	if (!err)
+		err = -EIO;
 	if (look(v, etag, &is_own) != 0)
 		return keep_reason(v, call, err);
 	if (is_own) {
@@ -390,17 +398,14 @@ static int judge_replacement(struct version *v, struct s3_call *call, int err)
 static int replace(struct version *v, struct s3_call *call)
 {
 	struct remote *remote = v->c->remote;
-	const char *at;
 	int err = check_base(v);
 
-	if (!err)
-		err = add_base(v, call);
 	if (err)
 		return err;
+	call->etag = v->base.etag;
 	remote->is_replacing = true;
 	err = s3_call(v->c->calls, call);
-	at = call->answer;
-	if (!err && !s3_element(&at, "ETag", v->etag, sizeof(v->etag)))
+	if (!err && !find_etag(call, v->etag))
 		strcpy(v->etag, call->head.etag);
 	err = judge_replacement(v, call, err);
 	if (!err) {

@@ -162,32 +162,28 @@ static int add_condition(struct curl_slist **lines, const struct validator *v)
 	return *v->modified ? options_add_line(lines, "If-Unmodified-Since", v->modified) : 0;
 }
 
-/* Takes the version of the object that the answer must be of. */
-static int take_version(struct transfer *t)
+/* Takes the version of the object that the answer must be of, and makes the header. */
+static int make_lines(struct transfer *t, const char *url)
 {
 	struct remote *remote = t->request->remote;
-	int err = 0;
+	int err;
 
-	if (t->version == remote->version)
-		return 0;
 	futex_lock(&remote->lock);
 	t->version = remote->version;
 	t->expected = remote->object;
 	futex_unlock(&remote->lock);
 	curl_slist_free_all(t->lines);
 	t->lines = NULL;
-	for (const struct curl_slist *l = remote->lines; l && !err; l = l->next)
-		err = options_add_line(&t->lines, NULL, l->data);
-	if (!err)
-		err = add_condition(&t->lines, &t->expected);
-	if (err)
-		t->version = 0;
+	err = add_condition(&t->lines, &t->expected);
+	if (!err && remote->sign)
+		err = remote->sign(&t->lines, &remote->signer, "GET", url, false);
 	return err;
 }
 
 int transfer_prepare(struct transfer *t)
 {
 	const struct remote *remote = t->request->remote;
+	const char *url = remote->current_url ? remote->current_url : remote->url;
 	uint64_t first = t->request->off + t->at;
 	int64_t left = t->request->deadline - loop_now();
 	char range[64];
@@ -198,9 +194,7 @@ int transfer_prepare(struct transfer *t)
 	t->got_before = t->got;
 	t->is_judged = false;
 	*t->error = *t->code = '\0';
-	if (take_version(t) != 0 ||
-	    curl_easy_setopt(t->easy, CURLOPT_URL, remote->current_url ? remote->current_url :
-			     remote->url) != CURLE_OK ||
+	if (make_lines(t, url) != 0 || curl_easy_setopt(t->easy, CURLOPT_URL, url) != CURLE_OK ||
 	    curl_easy_setopt(t->easy, CURLOPT_RANGE, range) != CURLE_OK)
 		return -ENOMEM;
 	curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, t->lines);
@@ -280,7 +274,7 @@ static enum outcome refuse_s3(struct transfer *t)
 				 t->answer.status, *region ? ". Try region=" : "", region);
 	if (strcmp(t->code, "RequestTimeTooSkewed") == 0)
 		reason = "the clock of this machine is wrong";
-	else if (!t->request->remote->signer.scheme)
+	else if (!t->request->remote->signer.region)
 		reason = "the server requires credentials. Try credentials=auto";
 	else
 		reason = "the server refuses the access. Try other credentials or another key: "

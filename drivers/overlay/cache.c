@@ -20,8 +20,6 @@
 #define DEFAULT_BLOCK ((uint64_t)64 << 10)
 #define MIN_SLOTS 16
 
-extern const struct ummap_driver ummap_driver_cache;
-
 static const struct overlay_policy policy = {
 	.scheme = "cache", .file = "near file", .id = OVERLAY_CACHE,
 	.has_failed = cache_forget_unflushed, .mend = cache_mend,
@@ -639,17 +637,7 @@ static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h,
 	return err;
 }
 
-static int cache_open_uri(const struct ummap_uri *uri, int oflags, void **h,
-			  struct ummap_geom *geom)
-{
-	return open_both(uri, -1, oflags, h, geom);
-}
-
-static int cache_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
-			 struct ummap_geom *geom)
-{
-	return open_both(uri, fd, oflags, h, geom);
-}
+OPENING_CALLS(cache, open_both)
 
 /* ---- Closing ---- */
 
@@ -699,11 +687,8 @@ static void report_dirty_end(struct cache *c, int err)
 /* Writes all dirty blocks back, and makes all clean ones certain. */
 static int write_all_back(struct cache *c)
 {
-	int err;
+	int err = cache_write_back(c);
 
-	if (c->index.lists[CACHE_DIRTY].count > 1)
-		cache_gather_crew(c);
-	err = cache_write_back(c);
 	return err ? err : cache_settle_far(c);
 }
 
@@ -717,7 +702,6 @@ static int end_handle(struct cache *c)
 	cache_stop(c);
 	if (c->o.writable)
 		err = c->keep ? cache_settle_far(c) : write_all_back(c);
-	cache_dismiss_crew(c);
 	if (c->o.writable && !err)
 		err = ask_far(c, &far);
 	closing = behind_close(&c->o.store);
@@ -734,14 +718,6 @@ static int end_handle(struct cache *c)
 }
 
 /* ---- Handing over (ummap-driver.h) ---- */
-
-/* Whether the other handle may have the same near file. */
-static bool has_cache(const struct ummap_uri *uri)
-{
-	while (uri && strcmp(uri->scheme, ummap_driver_cache.scheme) != 0)
-		uri = uri->next_uri;
-	return uri;
-}
 
 static int prepare_hand_over(struct cache *c, struct ummap_handover *to)
 {
@@ -762,7 +738,7 @@ static int prepare_hand_over(struct cache *c, struct ummap_handover *to)
 	cache_commit(c);
 	if (c->o.writable && ask_far(c, &far) == 0)
 		note_far(c, &far);
-	c->handed_near = has_cache(to->to);
+	c->handed_near = overlay_has_layer(c->o.policy, to->to);
 	c->handed = true;
 	side_hand_over(&c->o.file, to);
 	return 0;
@@ -811,7 +787,6 @@ static int end_handed(struct cache *c)
 	c->stop = true;
 	futex_unlock(&c->stepping);
 	cache_stop(c);
-	cache_dismiss_crew(c);
 	if (!c->lasts && !c->handed_near)
 		side_remove(&c->o.file);
 	return behind_close(&c->o.store);
@@ -839,7 +814,7 @@ const struct ummap_driver ummap_driver_cache = {
 	.help = "cache+URI  a near file in front of a slow store (cache.path, cache.size, "
 		"cache.mode=back|through|read)",
 	.filter = 1,
-	.open = cache_open_uri,
+	.open = cache_open,
 	.open_fd = cache_open_fd,
 	.close = cache_close,
 	.read = cache_read,

@@ -26,8 +26,7 @@ enum cache_mode {
 };
 
 #define CACHE_PIECES 60                /* pieces of memory in one request */
-#define CACHE_BUFFER ((size_t)1 << 20) /* bytes of one request that writes back */
-#define CACHE_SENDERS 7                /* threads that write back besides the caller */
+#define CACHE_BUFFER ((size_t)1 << 20) /* bytes that are read ahead at once */
 #define CACHE_WRITE_BEGINS 1           /* added to cache.past: a write past the near file begins */
 #define CACHE_WRITE_ENDS (((uint64_t)1 << 32) - 1)
 
@@ -43,27 +42,7 @@ enum cache_flushed { CACHE_FLUSHED, CACHE_UNFLUSHED, CACHE_BEING_FLUSHED };
 struct cache_flight {
 	uint64_t block, parts;
 	uint32_t slot;
-	int unread;                    /* error of reading the slot, which stays dirty then */
-};
-
-struct cache_sender {
-	struct cache *cache;
-	pthread_t thread;
-	char *buffer;                  /* CACHE_BUFFER bytes */
-};
-
-/* Threads that write back together with their caller, one flight at a time. */
-struct cache_crew {
-	struct cache_sender senders[CACHE_SENDERS];
-	unsigned nsenders;             /* number of threads; under `homing` */
-	_Atomic uint32_t called;       /* changes when the threads must look for work */
-	_Atomic uint32_t present;      /* number of threads that look for work */
-	_Atomic int places;            /* number of threads that may still join the flight */
-	_Atomic bool dismissed;
-	_Atomic uint32_t lock;         /* around `next` */
-	unsigned slots, next;          /* slots of the flight, and the next one to be written */
-	bool gently;                   /* whether readers of the far store come first */
-	_Atomic int err;               /* first error of the flight */
+	_Atomic int unread;            /* error of reading the slot, which stays dirty then */
 };
 
 struct cache {
@@ -102,7 +81,6 @@ struct cache {
 	_Atomic uint32_t flushing, homing, stepping;
 	struct cache_flight *flight;   /* under `homing` */
 	char *buffer;                  /* CACHE_BUFFER bytes; under `homing` */
-	struct cache_crew crew;        /* under `homing` */
 	/* The thread. */
 	pthread_t thread;
 	bool has_thread;
@@ -211,9 +189,6 @@ int cache_mend(struct overlay *o);
 int cache_start(struct cache *c, struct ummap_geom *geom);
 void cache_stop(struct cache *c);
 void cache_free(struct cache *c);
-/* Starts the threads of the crew. Not in a signal handler, and under `homing` or without thread. */
-void cache_gather_crew(struct cache *c);
-void cache_dismiss_crew(struct cache *c);
 /* Has the thread look for work. */
 void cache_wake(struct cache *c);
 /* Notes that so many bytes were written to the near file. */

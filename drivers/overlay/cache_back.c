@@ -4,27 +4,25 @@
  * file ahead.
  *
  * A flight is a set of dirty slots, the oldest ones. They are noted; a commit says that they are
- * dirty (order 12); their parts go to the far store in its order, neighbors in one request, several
- * requests at a time; the far store is flushed; and slots that were not written meanwhile become
- * clean.
+ * dirty (order 12); their parts go to the far store (send.c); the far store is flushed; and slots
+ * that were not written meanwhile become clean.
  */
 #include "cache.h"
 
 #include "../keys.h"
 #include "../thread.h"
-#include "common/memory_calls.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #define MAX_FLIGHT 1024                /* slots of a flight */
 #define MAX_RESERVE 1024               /* slots that are kept free */
 #define REST_MS 1000
 #define NOTICE_INTERVAL_S 60           /* between two notices of the same trouble */
 #define START_BYTES ((uint64_t)256 << 10) /* written bytes with which storage begins */
-#define GENTLE_SENDERS 1               /* senders of a flight that no caller waits for */
+#define SENDERS 8                      /* requests of a flight at a time */
+#define GENTLE_SENDERS 2               /* the same, if no caller waits for the flight */
 #define MAX_YIELD_NS 100000000         /* for which a request waits for readers */
 
 /* ---- Room ---- */
@@ -97,188 +95,67 @@ static void yield_to_readers(struct cache *c)
 	} while ((c->far_reads != reads || c->far_readers > 0) && now_ns() < until);
 }
 
-/* Consecutive bytes of the far store in a buffer. */
-struct run {
-	char *buffer;
-	uint64_t off;
-	size_t len;
+/* The slots of a flight on their way. */
+struct flight_sending {
+	struct overlay_sending s;
+	unsigned slots;                /* number of slots of the flight */
+	bool gently;                   /* whether readers of the far store come first */
 };
 
-static int send_run(struct cache *c, struct run *run)
+static int write_far(struct overlay_sending *s, const void *buf, size_t len, uint64_t off)
 {
-	uint64_t size = c->o.size;
-	size_t len = run->off < size ? (size_t)min_u64(run->len, size - run->off) : 0;
-	int err = 0;
+	struct cache *c = cache_of(s->o);
+	int err;
 
-	run->len = 0;
-	if (len == 0)
-		return 0;
-	if (c->crew.gently)
+	if (((struct flight_sending *)s)->gently)
 		yield_to_readers(c);
-	err = behind_write(&c->o.store, run->buffer, len, run->off);
+	err = behind_write(s->store, buf, len, off);
 	cache_far_was(c, err);
 	keep_room(c);
 	return err;
 }
 
-/* Adds n consecutive parts of a block to the run. */
-static int collect_parts(struct cache *c, struct cache_flight *f, unsigned first, unsigned n,
-			 struct run *run)
+/* The slot stays dirty. */
+static void skip_slot(struct overlay_sending *s, uint64_t part, int err)
 {
-	uint64_t skip = first * OVERLAY_PART, off = (f->block << c->shift) + skip;
-	size_t bytes = n * OVERLAY_PART;
-	int err = 0;
+	struct cache *c = cache_of(s->o);
+	uint64_t block = part * OVERLAY_PART >> c->shift;
 
-	if (run->len > 0 && (run->off + run->len != off || run->len + bytes > CACHE_BUFFER))
-		err = send_run(c, run);
-	if (err)
-		return err;
-	f->unread = side_read(&c->o.file, run->buffer + run->len, bytes,
-			      overlay_block_at(&c->o, f->slot) + skip);
-	if (f->unread)
-		return 0;
-	if (run->len == 0)
-		run->off = off;
-	run->len += bytes;
-	return 0;
+	for (unsigned i = 0; i < ((struct flight_sending *)s)->slots; i++)
+		if (c->flight[i].block == block)
+			c->flight[i].unread = err;
 }
 
-static int send_block(struct cache *c, struct cache_flight *f, struct run *run)
+static int note_parts(struct cache *c, const struct cache_flight *f, struct blockmap *places)
 {
-	unsigned nparts = (unsigned)(cache_block_bytes(c) / OVERLAY_PART);
-	int err = 0;
+	uint64_t first = (f->block << c->shift) / OVERLAY_PART;
+	int err = blockmap_reserve(places, first, cache_block_bytes(c) / OVERLAY_PART);
 
-	for (unsigned k = 0, n; k < nparts && !err && !f->unread; k += n) {
-		n = cache_run(f->parts, k, nparts - k);
-		if (f->parts >> k & 1)
-			err = collect_parts(c, f, k, n, run);
+	for (uint64_t parts = f->parts; parts && !err; parts &= parts - 1) {
+		unsigned k = (unsigned)__builtin_ctzll(parts);
+
+		blockmap_set(places, first + k,
+			     overlay_block_at(&c->o, f->slot) + k * OVERLAY_PART);
 	}
 	return err;
 }
 
-/* Takes consecutive blocks, as many as one request may have. Returns how many; 0: none is left, or
- * a request has failed. */
-static unsigned take_stretch(struct cache *c, struct cache_flight **first)
-{
-	struct cache_crew *crew = &c->crew;
-	unsigned n = 0, most = (unsigned)(CACHE_BUFFER >> c->shift);
-
-	futex_lock(&crew->lock);
-	*first = c->flight + crew->next;
-	while (!crew->err && n < most && crew->next < crew->slots &&
-	       (n == 0 || (*first)[n].block == (*first)[n - 1].block + 1)) {
-		crew->next++;
-		n++;
-	}
-	futex_unlock(&crew->lock);
-	return n;
-}
-
-static void send_stretches(struct cache *c, char *buffer)
-{
-	struct run run = { buffer, 0, 0 };
-	struct cache_flight *f;
-	unsigned n;
-
-	while ((n = take_stretch(c, &f)) > 0) {
-		int err = 0, none = 0;
-
-		for (; n > 0 && !err; f++, n--)
-			err = send_block(c, f, &run);
-		if (!err)
-			err = send_run(c, &run);
-		if (err)
-			atomic_compare_exchange_strong(&c->crew.err, &none, err);
-	}
-}
-
-/* Sends c->flight, which has n slots. The caller takes back the places that no thread has taken
- * before it waits for the threads that are present. */
+/* Sends c->flight, which has n slots. */
 static int send_flight(struct cache *c, unsigned n, bool gently)
 {
-	unsigned most = gently ? GENTLE_SENDERS : CACHE_SENDERS;
-	unsigned others = n - 1 < most ? n - 1 : most;
-	struct cache_crew *crew = &c->crew;
-	uint32_t present;
+	struct flight_sending f = {
+		.s = { .o = &c->o, .store = &c->o.store, .size = c->o.size, .skip = skip_slot,
+		       .write = write_far, .max_senders = gently ? GENTLE_SENDERS : SENDERS },
+		.slots = n, .gently = gently,
+	};
+	int err = 0;
 
-	crew->slots = n;
-	crew->next = 0;
-	crew->err = 0;
-	crew->gently = gently;
-	if (others > 0 && crew->nsenders > 0) {
-		crew->places = (int)others;
-		crew->called++;
-		futex_wake(&crew->called, (int)others);
-	}
-	send_stretches(c, c->buffer);
-	crew->places = 0;
-	while ((present = crew->present) > 0)
-		futex_wait(&crew->present, present, -1);
-	return crew->err;
-}
-
-static bool take_place(struct cache_crew *crew)
-{
-	int left = crew->places;
-
-	while (left > 0 && !atomic_compare_exchange_weak(&crew->places, &left, left - 1))
-		;
-	return left > 0;
-}
-
-static void *run_sender(void *arg)
-{
-	struct cache_sender *sender = arg;
-	struct cache_crew *crew = &sender->cache->crew;
-	uint32_t seen;
-
-	while (seen = crew->called, !crew->dismissed) {
-		crew->present++;
-		if (take_place(crew))
-			send_stretches(sender->cache, sender->buffer);
-		if (--crew->present == 0)
-			futex_wake(&crew->present, 1);
-		futex_wait(&crew->called, seen, -1);
-	}
-	return NULL;
-}
-
-static char *allocate_buffer(void)
-{
-	char *buffer = mmap(NULL, CACHE_BUFFER, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	return buffer == MAP_FAILED ? NULL : buffer;
-}
-
-/* If a thread cannot be started, a smaller crew does. */
-void cache_gather_crew(struct cache *c)
-{
-	struct cache_crew *crew = &c->crew;
-
-	if (crew->nsenders > 0 || !(c->o.store.caps & UMMAP_CAP_PARALLEL))
-		return;
-	while (crew->nsenders < CACHE_SENDERS) {
-		struct cache_sender *sender = &crew->senders[crew->nsenders];
-
-		sender->cache = c;
-		if (!sender->buffer)
-			sender->buffer = allocate_buffer();
-		if (!sender->buffer || thread_start(&sender->thread, run_sender, sender))
-			break;
-		crew->nsenders++;
-	}
-}
-
-void cache_dismiss_crew(struct cache *c)
-{
-	struct cache_crew *crew = &c->crew;
-
-	crew->dismissed = true;
-	crew->called++;
-	futex_wake(&crew->called, INT_MAX);
-	for (; crew->nsenders > 0; crew->nsenders--)
-		pthread_join(crew->senders[crew->nsenders - 1].thread, NULL);
+	for (unsigned i = 0; i < n && !err; i++)
+		err = note_parts(c, &c->flight[i], &f.s.places);
+	if (!err)
+		err = overlay_send(&f.s);
+	blockmap_free(&f.s.places);
+	return err;
 }
 
 /* ---- A flight ---- */
@@ -301,19 +178,6 @@ static unsigned begin_flight(struct cache *c, uint32_t most)
 	}
 	futex_unlock(&c->o.lock);
 	return n;
-}
-
-/* Sorts a flight by its blocks, by insertion: qsort(3) may allocate, and a flight is short. */
-static void sort_flight(struct cache_flight *f, unsigned n)
-{
-	for (unsigned i = 1; i < n; i++) {
-		struct cache_flight it = f[i];
-		unsigned at = i;
-
-		for (; at > 0 && f[at - 1].block > it.block; at--)
-			f[at] = f[at - 1];
-		f[at] = it;
-	}
 }
 
 /* Adds the parts of a landed slot, which have this sum, to the clean slot that they were copied
@@ -384,7 +248,6 @@ static int write_flight_back(struct cache *c, unsigned n, bool gently, int *unre
 		err = cache_touch_far(c);
 	far_failures = c->far_failures;
 	if (!err) {
-		sort_flight(c->flight, n);
 		err = send_flight(c, n, gently);
 		if (!err)
 			err = cache_flush_far(c, true);
@@ -432,9 +295,7 @@ static int lengthen_far(struct cache *c)
 	if (err)
 		return err;
 	c->far_unflushed = CACHE_UNFLUSHED;
-	err = behind_resize(&c->o.store, size);
-	if (err == -EOPNOTSUPP)
-		err = behind_write(&c->o.store, "", 1, size - 1);
+	err = overlay_lengthen_store(&c->o.store, size);
 	c->far_unflushed = CACHE_UNFLUSHED;
 	return err;
 }
@@ -594,7 +455,6 @@ static bool is_due(struct cache *c)
 static void write_due_back(struct cache *c)
 {
 	futex_lock(&c->homing);
-	cache_gather_crew(c);
 	write_slots_back(c, MAX_FLIGHT, c->index.lists[CACHE_DIRTY].count < c->max_dirty);
 	futex_unlock(&c->homing);
 }
@@ -715,19 +575,15 @@ int cache_start(struct cache *c, struct ummap_geom *geom)
 	int err;
 
 	c->flight = malloc(MAX_FLIGHT * sizeof(*c->flight));
-	c->buffer = allocate_buffer();
+	c->buffer = malloc(CACHE_BUFFER);
 	if (!c->flight || !c->buffer)
 		return -ENOMEM;
-	/* Callers of a flush may be signal handlers, which start no threads. */
-	if (c->flush_far && c->o.writable)
-		cache_gather_crew(c);
+	if (c->o.writable)
+		overlay_gather_crew(&c->o, SENDERS - 1);
 	err = thread_start(&c->thread, run_thread, c);
 	c->has_thread = !err;
-	if (!err)
-		return 0;
-	cache_dismiss_crew(c);
-	return keys_refuse(geom, -err, "cannot start a thread: %s" KEYS_THREAD_LIMITS,
-			   strerror(-err));
+	return err ? keys_refuse(geom, -err, "cannot start a thread: %s" KEYS_THREAD_LIMITS,
+				 strerror(-err)) : 0;
 }
 
 void cache_stop(struct cache *c)
@@ -743,10 +599,6 @@ void cache_stop(struct cache *c)
 void cache_free(struct cache *c)
 {
 	free(c->flight);
-	if (c->buffer)
-		raw_munmap(c->buffer, CACHE_BUFFER);
-	for (int i = 0; i < CACHE_SENDERS; i++)
-		if (c->crew.senders[i].buffer)
-			raw_munmap(c->crew.senders[i].buffer, CACHE_BUFFER);
+	free(c->buffer);
 	free(c);
 }

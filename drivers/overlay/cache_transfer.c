@@ -560,15 +560,6 @@ static void add_parts(struct cache *c, uint32_t s, uint64_t block, uint64_t part
 	futex_unlock(&c->o.lock);
 }
 
-static void gather_bytes(struct cursor *cursor, char *to, size_t bytes)
-{
-	for (size_t len; bytes > 0; bytes -= len, to += len) {
-		len = min_size(cursor->piece->iov_len - cursor->skip, bytes);
-		memcpy(to, (char *)cursor->piece->iov_base + cursor->skip, len);
-		cursor_advance(cursor, len);
-	}
-}
-
 /* Some bytes of one part, which is written as a whole: the other bytes stay as they are. */
 static int write_one_part(struct cache *c, struct cursor *cursor, size_t bytes, uint64_t place)
 {
@@ -584,7 +575,7 @@ static int write_one_part(struct cache *c, struct cursor *cursor, size_t bytes, 
 		err = read_at(c, &rest, false);
 	if (err)
 		return err;
-	gather_bytes(cursor, part + skip, bytes);
+	cursor_copy(cursor, part + skip, bytes, false);
 	err = side_write(&c->o.file, part, sizeof(part), place - skip);
 	if (err)
 		cache_near_failed(c, err);

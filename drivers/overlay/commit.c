@@ -203,22 +203,9 @@ static int flush_blocks(struct overlay *o, struct overlay_commit *c)
 	return err;
 }
 
-/* Flushes what was written to the tail (order 16). */
-static int flush_tail(struct overlay *o)
-{
-	int err = atomic_exchange(&o->tail_due, false) ?
-		  behind_flush(&o->store, 0, UINT64_MAX) : 0;
-
-	if (err)
-		o->tail_due = true;
-	if (err < 0)
-		o->broken = true;
-	return err > 0 ? -err : err;
-}
-
 static int write_commit(struct overlay *o, struct overlay_commit *c)
 {
-	int err = flush_tail(o);
+	int err = overlay_flush_tail(o);
 
 	for (uint32_t next = o->first_taken; next && !err;) {
 		err = write_records(o, next - 1, c->number);
@@ -380,23 +367,6 @@ int overlay_write_head(struct overlay *o)
 	return err;
 }
 
-int overlay_mark_tail(struct overlay *o)
-{
-	int err = 0;
-
-	futex_lock(&o->file_lock);
-	if (!o->tail_marked) {
-		o->head.flags |= OVERLAY_TAIL;
-		err = overlay_write_head(o);
-	}
-	if (err)
-		o->head.flags &= ~(uint64_t)OVERLAY_TAIL;
-	else
-		o->tail_marked = true;
-	futex_unlock(&o->file_lock);
-	return err;
-}
-
 int overlay_forget_commits(struct overlay *o)
 {
 	uint64_t before;
@@ -417,11 +387,20 @@ int overlay_forget_commits(struct overlay *o)
 	return err;
 }
 
-/* Whether the store has all contents, and no reader or writer uses a slot. */
+/* Under the lock. The floor lies between `home` and the newest commit. */
 static bool is_unused(struct overlay *o)
 {
-	return overlay_is_empty(o) && o->newest.number == o->head.home &&
-	       o->newest.floor == o->newest.number;
+	return overlay_is_empty(o) && o->newest.number == o->head.home;
+}
+
+bool overlay_is_unused(struct overlay *o)
+{
+	bool is;
+
+	futex_lock(&o->lock);
+	is = is_unused(o);
+	futex_unlock(&o->lock);
+	return is;
 }
 
 /* The lock is held across the writes, since no slot may be taken with the old salt. */

@@ -16,8 +16,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-extern const struct ummap_driver ummap_driver_cow;
-
 const struct overlay_policy overlay_cow = {
 	.scheme = "cow", .file = "file of cow+", .id = OVERLAY_COW,
 };
@@ -158,19 +156,12 @@ int cow_commit(struct overlay *o, const struct store_facts *now, const struct um
 
 /* ---- Handing over (ummap-driver.h) ---- */
 
-/* Whether a layer of a URI is this filter. */
-static bool has_cow(const struct ummap_uri *uri)
-{
-	while (uri && strcmp(uri->scheme, ummap_driver_cow.scheme) != 0)
-		uri = uri->next_uri;
-	return uri;
-}
-
 /* The store gets the changes if the other handle goes on with the contents and has no file of
  * changes itself. */
 static bool must_commit(const struct cow *c, const struct ummap_handover *to)
 {
-	return to->how == UMMAP_HANDOVER_KEEP && c->o.writable && !has_cow(to->to);
+	return to->how == UMMAP_HANDOVER_KEEP && c->o.writable &&
+	       !overlay_has_layer(c->o.policy, to->to);
 }
 
 static int prepare(struct cow *c, struct ummap_handover *to)
@@ -363,7 +354,7 @@ static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h,
 				   "changes has only one writer");
 	/* Both would have one file of changes, and take each other's writes for those of another
 	 * program. */
-	if (has_cow(uri->next_uri))
+	if (overlay_has_layer(&overlay_cow, uri->next_uri))
 		return keys_refuse(geom, EINVAL, "cannot use cow+ in front of cow+, because all "
 				   "changes of a store are in one file. Try one cow+");
 	c = calloc(1, sizeof(*c));
@@ -390,16 +381,7 @@ static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h,
 	return 0;
 }
 
-static int cow_open_uri(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
-{
-	return open_both(uri, -1, oflags, h, geom);
-}
-
-static int cow_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
-		       struct ummap_geom *geom)
-{
-	return open_both(uri, fd, oflags, h, geom);
-}
+OPENING_CALLS(cow, open_both)
 
 /* Written blocks that no commit has would be missing when the file is opened again. */
 static int cow_close(void *h)
@@ -428,7 +410,7 @@ const struct ummap_driver ummap_driver_cow = {
 	.help = "cow+URI  the store stays as it is, and what is written goes to a file of changes "
 		"(cow.path, cow.verify)",
 	.filter = 1,
-	.open = cow_open_uri,
+	.open = cow_open,
 	.open_fd = cow_open_fd,
 	.close = cow_close,
 	.read = overlay_read,

@@ -98,3 +98,10 @@ const struct ummap_uri *overlay_find_layer(const struct overlay *o, const struct
 		uri = uri->next_uri;
 	return o->file.h ? uri : NULL;
 }
+
+bool overlay_has_layer(const struct overlay_policy *policy, const struct ummap_uri *uri)
+{
+	while (uri && strcmp(uri->scheme, policy->scheme) != 0)
+		uri = uri->next_uri;
+	return uri;
+}

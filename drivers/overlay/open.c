@@ -390,6 +390,7 @@ int overlay_reload(struct overlay *o, bool *changed)
 
 void overlay_close(struct overlay *o)
 {
+	overlay_dismiss_crew(o);
 	overlay_forget_slots(o);
 	if (o->part)
 		raw_munmap(o->drafts->blocks, OVERLAY_DRAFTS * OVERLAY_RUN_BYTES + OVERLAY_BLOCK);

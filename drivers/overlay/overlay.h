@@ -43,7 +43,8 @@
  *
  * THE TAIL of the store begins behind the end that the store has at every commit, also at one that
  * is under way. The policy wal writes long runs of blocks that the file lacks to the tail, not to
- * the file.
+ * the file. A store has no tail for a file that is not beside it: there may be several such files,
+ * each for a part of the store, and the end at a commit of one of them is not that of the others.
  *	15. OVERLAY_TAIL is durable in the header before the first write to the tail.
  *	16. The store is flushed after the last write to the tail that belongs to a commit, and
  *	    before its commit record is written. If that flush fails, the overlay is broken, because
@@ -135,6 +136,7 @@
 #define DRIVERS_OVERLAY_H
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -212,6 +214,25 @@ struct overlay_policy {
 	int (*mend)(struct overlay *o);
 };
 
+#define OVERLAY_SENDERS 7                 /* maximum number of threads of a crew */
+
+struct overlay_sender {
+	struct overlay_crew *crew;
+	char *blocks;              /* OVERLAY_RUN_BYTES */
+	pthread_t thread;
+};
+
+/* Threads that write to the store together with their caller, one pass at a time (send.c). */
+struct overlay_crew {
+	struct overlay_sender senders[OVERLAY_SENDERS];
+	unsigned nsenders;               /* number of threads */
+	struct overlay_sending *sending; /* the pass */
+	_Atomic uint32_t called;         /* changes when the threads must look for work */
+	_Atomic uint32_t present;        /* number of threads that look for work */
+	_Atomic int places;              /* number of threads that may still join the pass */
+	_Atomic bool dismissed;
+};
+
 /* The first member of each policy's handle, so that the calls below serve as calls of a driver. */
 struct overlay {
 	const struct overlay_policy *policy;
@@ -228,6 +249,7 @@ struct overlay {
 	struct overlay_draft drafts[OVERLAY_DRAFTS];
 	struct notice notice;
 	struct held held[HELD_MAX];
+	struct overlay_crew crew;
 
 	/* ---- Commits; changed under both locks, so read under either ---- */
 	struct overlay_commit newest;      /* newest durable commit, with the floor in force */
@@ -336,6 +358,8 @@ bool overlay_is_beside(const char *path, const char *store, const char *suffix);
 void overlay_name_store(const struct ummap_uri *uri, char to[PATH_MAX]);
 /* The value of a key of a layer; NULL: it is not given. */
 const char *overlay_find_key(const struct ummap_uri *uri, const char *name);
+/* Whether a layer of the URI is this filter. */
+bool overlay_has_layer(const struct overlay_policy *policy, const struct ummap_uri *uri);
 /* The layer of the URI that is this filter with this file; NULL: there is none. */
 const struct ummap_uri *overlay_find_layer(const struct overlay *o, const struct ummap_uri *uri,
 					   const char *suffix);
@@ -443,13 +467,63 @@ int overlay_commit(struct overlay *o);
 int overlay_commit_changes(struct overlay *o);
 /* Writes o->head into both slots, durably; under file_lock. */
 int overlay_write_head(struct overlay *o);
-/* Makes OVERLAY_TAIL durable in the header. It stays, because earlier commits end earlier. */
-int overlay_mark_tail(struct overlay *o);
 /* From now on only the newest commit may be opened. */
 int overlay_forget_commits(struct overlay *o);
+/* Whether the store has all contents, and no slot is in use. */
+bool overlay_is_unused(struct overlay *o);
 /* Begins the file anew and makes it shorter, if all blocks are in the store and nothing has
  * changed; otherwise does nothing. */
 int overlay_begin_anew(struct overlay *o);
+
+/* ---- tail.c: the tail of the store ---- */
+
+/* Length of a run that is worth a flush of the store. Tests set it. */
+extern size_t overlay_tail_bytes;
+/* Has writes go to the tail from now on, if the store allows it. */
+void overlay_use_tail(struct overlay *o);
+/* Whether whole blocks are written to the tail. */
+bool overlay_is_for_tail(struct overlay *o, uint64_t off, size_t bytes);
+int overlay_write_tail(struct overlay *o, const struct iovec *iov, int n, uint64_t off,
+		       size_t bytes);
+/* Flushes what was written to the tail (order 16). */
+int overlay_flush_tail(struct overlay *o);
+/* Cuts off what was written to the tail after the newest commit. Then makes the store at least so
+ * long. */
+int overlay_cut_tail(struct overlay *o, uint64_t length);
+/* For a file with OVERLAY_TAIL: cuts off the tail, or hides it if the handle is for reading. All
+ * errors have a message. */
+int overlay_cut_found_tail(struct overlay *o, struct ummap_geom *geom);
+
+/* ---- send.c: requests to the store ---- */
+
+/* Blocks of 4 KiB of the file that are written to a store. */
+struct overlay_sending {
+	struct overlay *o;
+	struct behind *store;
+	uint64_t size;             /* bytes of the store: none behind them is written */
+	unsigned max_senders;      /* requests at a time, if the crew has enough threads */
+	/* Examines n blocks before they are written; NULL: nothing does. */
+	int (*check)(struct overlay_sending *s, uint64_t first, uint64_t n, const char *blocks);
+	/* Notes an error of reading the slot with a block, which is left out; NULL: the error ends
+	 * the call. */
+	void (*skip)(struct overlay_sending *s, uint64_t block, int err);
+	/* Writes to the store; NULL: behind_write does. */
+	int (*write)(struct overlay_sending *s, const void *buf, size_t len, uint64_t off);
+	struct blockmap places;    /* offsets in the file of the blocks of the store */
+	uint64_t next;             /* no block before this one is left; under the lock */
+	_Atomic uint32_t lock;
+	_Atomic int err;           /* first error, after which no request begins */
+};
+
+/* Starts n threads for overlay_send if the store allows several requests at a time. */
+void overlay_gather_crew(struct overlay *o, unsigned n);
+/* Ends the threads, of which a forked child has none. */
+void overlay_dismiss_crew(struct overlay *o);
+/* Writes all blocks, one call at a time. `places` does not change meanwhile. Returns the first
+ * error. */
+int overlay_send(struct overlay_sending *s);
+/* Makes a store at least so long. */
+int overlay_lengthen_store(struct behind *store, uint64_t size);
 
 /* ---- apply.c: writing to the store, by one thread at a time ---- */
 
@@ -475,8 +549,6 @@ int overlay_lock(void *h, uint64_t off, uint64_t len, int how, char why[160]);
 /* Does nothing: changes since the last flush are of no use before the next one. */
 int overlay_push(void *h);
 void overlay_set_notice(void *h, ummap_notice *notice, void *arg);
-/* Length of a run that is worth a flush of the store. Tests set it. */
-extern size_t overlay_tail_bytes;
 /* Makes the store at least so long; takes the lock. */
 void overlay_grow(struct overlay *o, uint64_t end);
 

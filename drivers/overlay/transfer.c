@@ -16,8 +16,6 @@
 #define MAX_PIECES 60    /* pieces of memory in one draft */
 #define START_BLOCKS 2048 /* written blocks with which storage begins before the next flush */
 
-size_t overlay_tail_bytes = (size_t)64 << 10;
-
 /* ---- Reading ---- */
 
 /* Bytes from `off` on, at most len, that are consecutive in one file: at *place, which is the place
@@ -255,39 +253,12 @@ static int write_part(struct overlay *o, struct cursor *c)
 		memset(o->part, 0, OVERLAY_BLOCK);
 	else
 		err = overlay_read(o, o->part, OVERLAY_BLOCK, block * OVERLAY_BLOCK);
-	for (size_t done = 0, n; done < len && !err; done += n) {
-		n = min_size(c->piece->iov_len - c->skip, len - done);
-		memcpy(o->part + from + done, (char *)c->piece->iov_base + c->skip, n);
-		cursor_advance(c, n);
-	}
+	if (!err)
+		cursor_copy(c, o->part + from, len, false);
 	if (!err)
 		err = write_blocks(o, block, 1, &(struct iovec){ o->part, OVERLAY_BLOCK }, 1, end);
 	futex_unlock(&o->parts);
 	return err;
-}
-
-static bool is_for_tail(struct overlay *o, uint64_t off, size_t bytes)
-{
-	uint64_t place, blocks = bytes / OVERLAY_BLOCK;
-
-	return o->uses_tail && off >= o->tail && bytes >= overlay_tail_bytes &&
-	       blockmap_run(&o->index, off / OVERLAY_BLOCK, blocks, OVERLAY_BLOCK, &place) ==
-		       blocks && !place;
-}
-
-/* Writes whole blocks to the tail. A commit that begins before the store counts as longer does not
- * have them. */
-static int write_tail(struct overlay *o, const struct iovec *iov, int n, uint64_t off, size_t bytes)
-{
-	int err = o->broken ? -EIO : o->tail_marked ? 0 : overlay_mark_tail(o);
-
-	if (!err)
-		err = behind_writev(&o->store, iov, n, off);
-	if (err)
-		return err;
-	o->tail_due = true;
-	overlay_grow(o, off + bytes);
-	return 0;
 }
 
 static int write_some(struct overlay *o, struct cursor *c)
@@ -300,8 +271,8 @@ static int write_some(struct overlay *o, struct cursor *c)
 		bytes = slice_blocks(c, iov, &n);
 	if (bytes == 0)
 		return write_part(o, c);
-	if (is_for_tail(o, c->off, bytes))
-		err = write_tail(o, iov, n, c->off, bytes);
+	if (overlay_is_for_tail(o, c->off, bytes))
+		err = overlay_write_tail(o, iov, n, c->off, bytes);
 	else
 		err = write_blocks(o, c->off / OVERLAY_BLOCK, (unsigned)(bytes / OVERLAY_BLOCK),
 				   iov, n, c->off + bytes);

@@ -55,19 +55,9 @@ static int wal_flush(void *h, uint64_t off, uint64_t len)
 	return err;
 }
 
-/* A log without blocks and commits says nothing about the contents of the store. */
-static bool is_empty(struct overlay *o)
-{
-	bool empty;
-
-	futex_lock(&o->lock);
-	empty = overlay_is_empty(o) && o->newest.number == o->head.home;
-	futex_unlock(&o->lock);
-	return empty;
-}
-
 /* The store becomes longer at once, which shows no change of its contents. A store that became
- * shorter would, and the log may have blocks behind its new end. */
+ * shorter would, unless the log says nothing about its contents, and the log may have blocks behind
+ * the new end. */
 static int wal_resize(void *h, uint64_t size)
 {
 	struct overlay *o = h;
@@ -75,7 +65,7 @@ static int wal_resize(void *h, uint64_t size)
 
 	if (size == o->size)
 		return 0;
-	if (!o->grows || (size < o->size && !is_empty(o)))
+	if (!o->grows || (size < o->size && !overlay_is_unused(o)))
 		return -EOPNOTSUPP;
 	err = behind_resize(&o->store, size);
 	if (!err && size < o->size)
@@ -109,6 +99,7 @@ struct keys {
 	bool goes_back;                /* to `commit` */
 	bool keeps;                    /* whether the contents of a mapping continue */
 	bool verifies;
+	bool has_end;                  /* whether no other log decides where the store ends */
 };
 
 static const struct key_type types[] = { WAL_KEYS(KEY_TYPE) KEY_TYPES_END };
@@ -164,6 +155,9 @@ static int choose_path(struct keys *k, const struct ummap_uri *uri, int fd,
 		stat(uri->path, &st);
 	k->keeps = lock_group_find_offer(&st) == UMMAP_HANDOVER_KEEP;
 	k->mode = S_ISREG(st.st_mode) ? st.st_mode & 0666 : 0600;
+	/* Logs with other paths are for parts of a file, which all of them make longer. */
+	k->has_end = !*k->path || (fd < 0 && !S_ISREG(st.st_mode)) ||
+		     overlay_is_beside(k->path, uri->path, WAL_SUFFIX);
 	if (*k->path)
 		return 0;
 	if (!S_ISREG(st.st_mode))
@@ -272,38 +266,6 @@ static int open_log(struct wal *w, const struct keys *k, const struct ummap_uri 
 	return err;
 }
 
-/* Cuts off what was written to the tail after the newest commit (overlay.h). */
-static int cut_tail(struct overlay *o)
-{
-	uint64_t size;
-	int err = behind_size(&o->store, &size);
-
-	if (!err && size > o->newest.size)
-		err = behind_resize(&o->store, o->newest.size);
-	if (!err)
-		err = behind_flush(&o->store, 0, UINT64_MAX);
-	return err > 0 ? -err : err;
-}
-
-static int cut_found_tail(struct overlay *o, struct ummap_geom *geom)
-{
-	int err = o->writable ? cut_tail(o) : 0;
-
-	geom->size = min_u64(geom->size, o->newest.size);
-	o->hides_tail = !o->writable;
-	o->tail_marked = true;
-	return err ? keys_refuse(geom, abs(err), "cannot cut off the bytes of the store that were "
-				 "written after the last commit: %s", strerror(abs(err))) : 0;
-}
-
-/* A flush of a remote store would take too long for a commit, and a filter may need its own order
- * of writes. */
-static bool can_use_tail(const struct overlay *o)
-{
-	return o->writable && o->grows && o->store.driver.resize && !o->store.driver.filter &&
-	       !(o->store.caps & UMMAP_CAP_REMOTE);
-}
-
 static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, int fd,
 		  struct ummap_geom *geom)
 {
@@ -325,12 +287,12 @@ static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, in
 	o->limit = o->writable ? overlay_count_slots(o, k->size) : 0;
 	overlay_name_store(uri, w->store);
 	if (o->file.h && o->head.flags & OVERLAY_TAIL)
-		err = cut_found_tail(o, geom);
+		err = overlay_cut_found_tail(o, geom);
 	if (o->file.h && o->newest.number > o->head.home && o->newest.size > geom->size)
 		geom->size = o->newest.size;
 	o->size = geom->size;
-	o->tail = o->size;
-	o->uses_tail = can_use_tail(o);
+	if (k->has_end)
+		overlay_use_tail(o);
 	if (!err && o->writable)
 		err = background_start(o, k->size, geom);
 	if (err)
@@ -367,16 +329,7 @@ static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h,
 	return err;
 }
 
-static int wal_open_uri(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
-{
-	return open_both(uri, -1, oflags, h, geom);
-}
-
-static int wal_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
-		       struct ummap_geom *geom)
-{
-	return open_both(uri, fd, oflags, h, geom);
-}
+OPENING_CALLS(wal, open_both)
 
 /* ---- Closing ---- */
 
@@ -390,21 +343,6 @@ static int remove_log(struct wal *w)
 	return err;
 }
 
-/* Changes of the tail that have no commit are lost. The store keeps its length. */
-static int drop_tail(struct wal *w)
-{
-	struct overlay *o = &w->o;
-	int err = cut_tail(o);
-
-	if (!err && w->resized > o->newest.size)
-		err = behind_resize(&o->store, w->resized);
-	if (err)
-		notice_give(&o->notice, "wal+: cannot cut off the bytes of the store that were "
-			    "written after the last commit: %s. The next handle of wal+ does it",
-			    strerror(-err));
-	return err;
-}
-
 /* If older commits were found and none was added, they stay open. */
 static int end_log(struct wal *w)
 {
@@ -412,9 +350,14 @@ static int end_log(struct wal *w)
 	int err;
 
 	background_stop(o);
-	err = o->tail_marked && o->size > o->newest.size ? drop_tail(w) : 0;
-	if (err)
+	/* Changes of the tail that have no commit are lost. The store keeps its length. */
+	err = o->tail_marked && o->size > o->newest.size ? overlay_cut_tail(o, w->resized) : 0;
+	if (err) {
+		notice_give(&o->notice, "wal+: cannot cut off the bytes of the store that were "
+			    "written after the last commit: %s. The next handle of wal+ does it",
+			    strerror(-err));
 		return err;
+	}
 	if (o->keep > 1 && !w->committed && o->newest.floor < o->newest.number)
 		return 0;
 	err = background_apply_all(o);
@@ -536,7 +479,7 @@ const struct ummap_driver ummap_driver_wal = {
 	.help = "wal+URI  each sync is atomic (wal.path, wal.size, wal.keep=1..16, wal.commit=N, "
 		"wal.verify=yes)",
 	.filter = 1,
-	.open = wal_open_uri,
+	.open = wal_open,
 	.open_fd = wal_open_fd,
 	.close = wal_close,
 	.read = overlay_read,

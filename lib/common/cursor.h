@@ -5,6 +5,8 @@
 
 #include "common/minmax.h"
 
+#include <stdbool.h>
+#include <string.h>
 #include <sys/uio.h>
 
 struct cursor {
@@ -52,6 +54,18 @@ static inline size_t cursor_slice(const struct cursor *c, size_t max_bytes, stru
 		bytes += len;
 	}
 	return bytes;
+}
+
+/* Copies the next bytes between the pieces and a buffer, and moves forward past them. */
+static inline void cursor_copy(struct cursor *c, char *buf, size_t bytes, bool to_pieces)
+{
+	for (size_t len; bytes > 0; bytes -= len, buf += len) {
+		char *piece = (char *)c->piece->iov_base + c->skip;
+
+		len = min_size(c->piece->iov_len - c->skip, bytes);
+		memcpy(to_pieces ? piece : buf, to_pieces ? buf : piece, len);
+		cursor_advance(c, len);
+	}
 }
 
 #endif

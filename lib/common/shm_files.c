@@ -1,11 +1,44 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "common/shm_files.h"
 
+#include "common/fd_path.h"
+
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define MAX_PATH_BYTES 256
+
+int shm_make_file(size_t size)
+{
+	struct rlimit most;
+	int fd, err;
+
+	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < size)
+		return -EFBIG;
+	fd = open(SHM_FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	/* Against the umask. */
+	if (fchmod(fd, 0600) == 0 && ftruncate(fd, (off_t)size) == 0)
+		return fd;
+	err = -errno;
+	close(fd);
+	return err;
+}
+
+int shm_name_file(int fd, const char *path)
+{
+	char self[FD_PATH_BYTES];
+
+	fd_path(self, fd);
+	return linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
+}
 
 void shm_each_file(const char *begin, void (*found)(const char *path))
 {

@@ -10,7 +10,6 @@
 #include "node/registry.h"
 
 #include "base/log.h"
-#include "common/fd_path.h"
 #include "common/try_lock.h"
 #include "common/process.h"
 #include "common/shm_files.h"
@@ -18,7 +17,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,10 +34,18 @@ static const struct registry_head head = {
 	sizeof(struct registry_page), { 0 },
 };
 
+static size_t begin_path(char path[REGISTRY_PATH_LEN])
+{
+	return (size_t)snprintf(path, REGISTRY_PATH_LEN, SHM_FOLDER "/ummap-%u-",
+				(unsigned)geteuid());
+}
+
 /* The name contains the namespace, because process IDs of other namespaces have no meaning here. */
 void registry_path(const char *group, char path[REGISTRY_PATH_LEN])
 {
-	snprintf(path, REGISTRY_PATH_LEN, SHM_FOLDER "/ummap-%u-%llu%s%s", (unsigned)geteuid(),
+	size_t len = begin_path(path);
+
+	snprintf(path + len, REGISTRY_PATH_LEN - len, "%llu%s%s",
 		 (unsigned long long)process_namespace(), group ? "-" : "", group ? group : "");
 }
 
@@ -99,8 +105,6 @@ int registry_open(const char *path)
 /* Allocates memory for all slots, because a store without memory would raise SIGBUS. */
 static int fill_file(int fd)
 {
-	if (fchmod(fd, 0600) < 0 || ftruncate(fd, sizeof(struct registry)) < 0)
-		return -errno;
 	if (fallocate(fd, 0, 0, offsetof(struct registry, page)) < 0)
 		return -errno;
 	return pwrite(fd, &head, sizeof(head), 0) == sizeof(head) ? 0 : -ENOSPC;
@@ -108,22 +112,17 @@ static int fill_file(int fd)
 
 int registry_create(const char *path)
 {
-	struct rlimit most;
-	char self[FD_PATH_BYTES];
-	int fd, err;
+	int fd = shm_make_file(sizeof(struct registry)), err;
 
-	/* A larger file would raise SIGXFSZ. */
-	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < sizeof(struct registry))
+	if (fd == -EFBIG)
 		return fail(ENOTSUP, "cannot create '%s': its size, %zu bytes, exceeds "
 			    "RLIMIT_FSIZE (ulimit -f). Try a larger limit", path,
 			    sizeof(struct registry));
-	fd = open(SHM_FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return fail(ENOTSUP, "cannot create a file in " SHM_FOLDER ": %s", strerror(errno));
+		return fail(ENOTSUP, "cannot create a file in " SHM_FOLDER ": %s", strerror(-fd));
 	err = fill_file(fd);
-	fd_path(self, fd);
-	if (!err && linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
-		err = -errno;
+	if (!err)
+		err = shm_name_file(fd, path);
 	if (!err)
 		return fd;
 	close(fd);
@@ -166,15 +165,13 @@ void registry_remove(const char *path)
 	close(fd);
 }
 
-/* Removes registries of all groups of this user, but not those of a user whose number has this
- * user's number as a prefix. */
+/* Removes registries of all groups and PID namespaces of this user, but not those of a user whose
+ * number has this user's number as a prefix. */
 void registry_sweep(void)
 {
-	char begin[REGISTRY_PATH_LEN], named[REGISTRY_PATH_LEN];
+	char begin[REGISTRY_PATH_LEN];
 
-	registry_path(NULL, begin);
-	registry_path("", named);
-	registry_remove(begin);
-	shm_each_file(named, registry_remove);
+	begin_path(begin);
+	shm_each_file(begin, registry_remove);
 	fail_clear();
 }

@@ -2,7 +2,10 @@
 /*
  * The holders of node copies. Locks: flock(2) on the file of holders while a process joins or
  * leaves; a lock on the byte of its number, for as long as a process is a holder. The kernel
- * releases both when a process ends.
+ * releases both when a process ends or calls execve(2). It may release them later than the process
+ * has ended: a program that reads /proc/PID/smaps, for example, keeps the memory of the process
+ * meanwhile, and so the file and its locks. Therefore the lock of a process that does not exist any
+ * more counts as released.
  */
 #include "nodecopy/nodecopy.h"
 
@@ -14,6 +17,7 @@
 #include "common/try_lock.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -70,6 +74,9 @@ static int check_file(int fd, const char *path)
 	    (st.st_mode & 07777) != 0600)
 		return fail(EACCES, "cannot use '%s': it is not a regular file of this user with "
 			    "the permissions 0600. Try to remove it", path);
+	if (st.st_size != sizeof(struct directory))
+		return fail(EINVAL, "cannot use '%s': it is damaged, or of another version of the "
+			    "library. Try to end the programs that use it", path);
 	return 0;
 }
 
@@ -86,19 +93,46 @@ static int lock_file(int fd, const char *path)
 
 static int open_away(const char *path, int flags)
 {
-	int fd = open(path, flags | O_RDWR | O_CLOEXEC, 0600);
+	int fd = open(path, flags | O_RDWR | O_CLOEXEC);
 
 	return fd < 0 ? -errno : sys_move_fd(fd);
+}
+
+/* Memory is allocated now, because a store without memory would raise SIGBUS. */
+static int make_file(const char *path)
+{
+	int fd = shm_make_file(sizeof(struct directory)), err;
+
+	if (fd == -EFBIG)
+		return fail(EFBIG, "cannot make '%s': its size, %zu bytes, exceeds RLIMIT_FSIZE "
+			    "(ulimit -f). Try a larger limit", path, sizeof(struct directory));
+	err = fd < 0 ? fd : 0;
+	if (!err && fallocate(fd, 0, 0, sizeof(struct directory)) < 0)
+		err = -errno;
+	if (!err)
+		err = shm_name_file(fd, path);
+	if (!err)
+		return sys_move_fd(fd);
+	if (fd >= 0)
+		close(fd);
+	return err == -EEXIST ? err : fail(-err, "cannot make '%s': %s. Try to make room in "
+					   SHM_FOLDER, path, strerror(-err));
 }
 
 /* Opens and locks the file of holders, and makes it if it is missing. */
 static int open_file(const char *path)
 {
 	for (int i = 0; i < JOIN_TRIES; i++) {
-		int fd = open_away(path, O_CREAT | O_NOFOLLOW), err;
+		int fd = open_away(path, O_NOFOLLOW | O_NONBLOCK), err;
 
-		if (fd < 0)
+		if (fd == -ENOENT)
+			fd = make_file(path);
+		else if (fd < 0)
 			return fail(-fd, "cannot open '%s': %s", path, strerror(-fd));
+		if (fd == -EEXIST)
+			continue;
+		if (fd < 0)
+			return fd;
 		err = check_file(fd, path);
 		if (!err)
 			err = lock_file(fd, path);
@@ -111,20 +145,11 @@ static int open_file(const char *path)
 	return fail(EAGAIN, "cannot join '%s': other processes remove it again and again", path);
 }
 
-/* Memory is allocated now, because a store without memory would raise SIGBUS. */
 static int map_file(struct nodecopy *c)
 {
-	struct stat st;
-	void *p;
+	void *p = sys_map(sizeof(struct directory), PROT_READ | PROT_WRITE, MAP_SHARED, c->control,
+			  0);
 
-	if (fstat(c->control, &st) < 0)
-		return -errno;
-	if (st.st_size != sizeof(struct directory) &&
-	    (ftruncate(c->control, 0) < 0 ||
-	     fallocate(c->control, 0, 0, sizeof(struct directory)) < 0))
-		return fail(errno, "cannot make '%s': %s. Try to make room in " SHM_FOLDER, c->path,
-			    strerror(errno));
-	p = sys_map(sizeof(struct directory), PROT_READ | PROT_WRITE, MAP_SHARED, c->control, 0);
 	if (p == MAP_FAILED)
 		return fail(ENOMEM, "cannot map '%s'", c->path);
 	raw_madvise(p, sizeof(struct directory), MADV_DONTFORK);
@@ -134,12 +159,44 @@ static int map_file(struct nodecopy *c)
 
 /* ---- Holders ---- */
 
-/* Whether another holder has one of n places from place k on: it has the lock of a byte. */
-static bool is_held(int control, unsigned k, unsigned n)
+/* Whether a process has the locks of some of n places from place k on. */
+static bool is_locked(int control, unsigned k, unsigned n)
 {
 	struct flock bytes = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = k, .l_len = n };
 
 	return fcntl(control, F_OFD_GETLK, &bytes) < 0 || bytes.l_type != F_UNLCK;
+}
+
+/* Whether the process that took place k last is gone, with all of its threads. A zombie may have
+ * threads that still run. Numbers of another PID namespace say nothing here. */
+static bool has_ended(int control, unsigned k)
+{
+	off_t at = (off_t)(offsetof(struct directory, holders) + k * sizeof(struct holder));
+	struct holder h;
+	uint64_t pids;
+
+	return pread(control, &h, sizeof(h), at) == sizeof(h) && h.pid > 0 &&
+	       kill(h.pid, 0) < 0 && errno == ESRCH &&
+	       pread(control, &pids, sizeof(pids), offsetof(struct directory, pids)) ==
+		       sizeof(pids) && pids == process_namespace();
+}
+
+/* Whether another holder has place k. */
+static bool is_held(int control, unsigned k)
+{
+	return is_locked(control, k, 1) && !has_ended(control, k);
+}
+
+/* Whether there are other holders. */
+static bool has_holders(int control)
+{
+	bool locked = is_locked(control, 0, NODECOPY_HOLDERS);
+
+	for (unsigned k = 0; locked && k < NODECOPY_HOLDERS; k++) {
+		if (is_held(control, k))
+			return true;
+	}
+	return false;
 }
 
 static bool lives(const struct nodecopy_view *view, uint64_t owner)
@@ -148,7 +205,7 @@ static bool lives(const struct nodecopy_view *view, uint64_t owner)
 	unsigned k = owner & (NODECOPY_HOLDERS - 1);
 
 	return c->directory->holders[k].generation == owner >> HOLDER_BITS &&
-	       is_held(c->control, k, 1);
+	       is_held(c->control, k);
 }
 
 static int take_place(struct nodecopy *c)
@@ -177,7 +234,7 @@ static int take_place(struct nodecopy *c)
 /* Whether another holder has place k, or this one. */
 static bool is_holder(const struct nodecopy *c, unsigned k)
 {
-	return c->directory->holders[k].pid && (k == c->holder || is_held(c->control, k, 1));
+	return c->directory->holders[k].pid && (k == c->holder || is_held(c->control, k));
 }
 
 unsigned nodecopy_holders(const struct nodecopy *c)
@@ -277,23 +334,24 @@ static int open_memory(struct nodecopy *c, const struct holder *h)
 static int find_memory(struct nodecopy *c, uint64_t segments, size_t seg_size)
 {
 	struct nodecopy_table head;
-	int found = 0, err;
+	int found = 0, err = 0;
 
 	if (c->directory->magic != MAGIC)
 		return 0;
-	for (unsigned k = 0; k < NODECOPY_HOLDERS && !found; k++) {
+	for (unsigned k = 0; k < NODECOPY_HOLDERS && found <= 0; k++) {
 		const struct holder *h = &c->directory->holders[k];
 
-		if (!h->pid || !is_held(c->control, k, 1))
+		if (!h->pid || !is_held(c->control, k))
 			continue;
 		if (c->directory->pids != process_namespace())
 			return fail(EXDEV, "cannot join the node copy '%s': it belongs to "
 				    "processes of another PID namespace (container). Try to start "
 				    "all processes in one, or not to use UMMAP_NODE", c->path);
 		found = open_memory(c, h);
+		err = found < 0 ? found : err;
 	}
 	if (found <= 0)
-		return found;
+		return err;
 	if (pread(c->memory, &head, sizeof(head), 0) != sizeof(head) || head.magic != MAGIC ||
 	    head.segments != segments || head.seg_size != seg_size)
 		return fail(EINVAL, "cannot join the node copy '%s': it is damaged, or of another "
@@ -324,7 +382,7 @@ static void remove_unheld(const char *path)
 		return;
 	/* With this lock, no process joins. */
 	if (try_lock_file(fd, LOCK_EX) == 0 && file_has_name(fd, AT_FDCWD, path) &&
-	    !is_held(fd, 0, NODECOPY_HOLDERS))
+	    !has_holders(fd))
 		unlink(path);
 	close(fd);
 }
@@ -383,7 +441,7 @@ void nodecopy_leave(struct nodecopy *c)
 {
 	if (lock_file(c->control, c->path) == 0) {
 		c->directory->holders[c->holder].pid = 0;
-		if (!is_held(c->control, 0, NODECOPY_HOLDERS))
+		if (!has_holders(c->control))
 			unlink(c->path);
 	}
 	let_go(c);

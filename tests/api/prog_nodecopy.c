@@ -6,7 +6,7 @@
  *
  *	prog_nodecopy [ROUNDS [SEED]]
  */
-#include "common.h"
+#include "small_fs.h"
 
 #include <glob.h>
 #include <linux/userfaultfd.h>
@@ -61,6 +61,12 @@ static size_t count_files(void)
 	n = glob(pattern, 0, NULL, &found) == 0 ? found.gl_pathc : 0;
 	globfree(&found);
 	return n;
+}
+
+static void kill_child(pid_t child)
+{
+	check(kill(child, SIGKILL) == 0);
+	check_killed(wait_child(child), SIGKILL);
 }
 
 /* ---- Reading ---- */
@@ -161,48 +167,100 @@ static void test_change(void)
 	close(fd);
 }
 
+/* Writes that follow one another have the same time stamp if stamps are whole seconds. */
+static void test_coarse_stamps(void)
+{
+	char image[320], uri[64];
+	int file = temp_named("coarse", 8 * MIB, image);
+	int root = file_system_in(image, file, "-I 128 -O ^has_journal"), fd;
+	uint8_t *old, *new;
+
+	if (root < 0) {
+		printf("prog_nodecopy: no file system with stamps of whole seconds\n");
+		return;
+	}
+	fd = create(root, "data");
+	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", fd);
+	file_fill(fd, 0, 4 * SEG, 0, 1);
+	old = map_path(uri, 4 * SEG, BUDGET);
+	check_bytes(old, 4 * SEG, 0, 1);
+	file_fill(fd, 0, 4 * SEG, 0, 2);
+	new = map_path(uri, 4 * SEG, BUDGET);
+	check_bytes(new, 4 * SEG, 0, 2);
+	check(umunmap(old, 0) == 0 && umunmap(new, 0) == 0);
+	close(fd);
+	close(root);
+}
+
+/* Pages whose first access by the kernel waits for this program. */
+struct slow_pages {
+	int uffd;
+	uint8_t *at;
+};
+
+#define SLOW_BYTES (4 * SEG)
+
+static bool make_slow_pages(struct slow_pages *p)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+
+	p->uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+	if (p->uffd < 0)
+		return false;
+	p->at = mmap(NULL, SLOW_BYTES, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	check(p->at != MAP_FAILED);
+	reg.range.start = (uintptr_t)p->at;
+	reg.range.len = SLOW_BYTES;
+	check(ioctl(p->uffd, UFFDIO_API, &api) == 0);
+	check(ioctl(p->uffd, UFFDIO_REGISTER, &reg) == 0);
+	return true;
+}
+
+static void await_access(const struct slow_pages *p)
+{
+	struct uffd_msg event;
+
+	check(read(p->uffd, &event, sizeof(event)) == sizeof(event));
+}
+
+static void fill_slow_pages(const struct slow_pages *p)
+{
+	static uint8_t bytes[SLOW_BYTES] __attribute__((aligned(4096)));
+	struct uffdio_copy copy = { .dst = (uintptr_t)p->at, .src = (uintptr_t)bytes,
+				    .len = sizeof(bytes) };
+
+	fill(bytes, sizeof(bytes), 0, 2);
+	check(ioctl(p->uffd, UFFDIO_COPY, &copy) == 0);
+}
+
+static void drop_slow_pages(const struct slow_pages *p)
+{
+	check(munmap(p->at, SLOW_BYTES) == 0);
+	close(p->uffd);
+}
+
 /* A write that takes long, because its pages come from this program. */
 struct slow_write {
-	int fd, uffd;
-	uint8_t *pages;
+	int fd;
+	struct slow_pages pages;
 };
 
 static void *write_pages(void *arg)
 {
 	struct slow_write *w = arg;
 
-	check(pwrite(w->fd, w->pages, 4 * SEG, 0) == 4 * SEG);
+	check(pwrite(w->fd, w->pages.at, SLOW_BYTES, 0) == SLOW_BYTES);
 	return NULL;
 }
 
 static void *give_pages(void *arg)
 {
-	static uint8_t bytes[4 * SEG] __attribute__((aligned(4096)));
-	struct slow_write *w = arg;
-	struct uffdio_copy copy = { .dst = (uintptr_t)w->pages, .src = (uintptr_t)bytes,
-				    .len = sizeof(bytes) };
+	const struct slow_write *w = arg;
 
-	fill(bytes, sizeof(bytes), 0, 2);
 	usleep(200000);
-	check(ioctl(w->uffd, UFFDIO_COPY, &copy) == 0);
+	fill_slow_pages(&w->pages);
 	return NULL;
-}
-
-static bool make_slow_write(struct slow_write *w)
-{
-	struct uffdio_api api = { .api = UFFD_API };
-	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
-
-	w->uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
-	if (w->uffd < 0)
-		return false;
-	w->pages = mmap(NULL, 4 * SEG, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	check(w->pages != MAP_FAILED);
-	reg.range.start = (uintptr_t)w->pages;
-	reg.range.len = 4 * SEG;
-	check(ioctl(w->uffd, UFFDIO_API, &api) == 0);
-	check(ioctl(w->uffd, UFFDIO_REGISTER, &reg) == 0);
-	return true;
 }
 
 /* The time stamp of a file changes when a write begins. A process that opens the file before the
@@ -212,28 +270,26 @@ static void test_write_in_progress(void)
 	char file[320], uri[400];
 	struct slow_write w = { .fd = temp_named("written", 0, file) };
 	pthread_t writer, giver;
-	struct uffd_msg event;
 	uint8_t *during, *after;
 
 	snprintf(uri, sizeof(uri), "posix:%s", file);
-	file_fill(w.fd, 0, 4 * SEG, 0, 1);
-	if (!make_slow_write(&w)) {
+	file_fill(w.fd, 0, SLOW_BYTES, 0, 1);
+	if (!make_slow_pages(&w.pages)) {
 		printf("prog_nodecopy: no right to userfaultfd, so no write in progress\n");
 		return;
 	}
 	check(pthread_create(&writer, NULL, write_pages, &w) == 0);
-	check(read(w.uffd, &event, sizeof(event)) == sizeof(event));
+	await_access(&w.pages);
 	check(pthread_create(&giver, NULL, give_pages, &w) == 0);
-	during = map_path(uri, 4 * SEG, BUDGET);
+	during = map_path(uri, SLOW_BYTES, BUDGET);
 	for (size_t s = 0; s < 4; s++)
 		(void)*(volatile uint8_t *)(during + s * SEG);
 	check(pthread_join(giver, NULL) == 0 && pthread_join(writer, NULL) == 0);
-	after = map_path(uri, 4 * SEG, BUDGET);
-	check_bytes(after, 4 * SEG, 0, 2);
+	after = map_path(uri, SLOW_BYTES, BUDGET);
+	check_bytes(after, SLOW_BYTES, 0, 2);
 	check(umunmap(during, 0) == 0);
 	check(umunmap(after, 0) == 0);
-	check(munmap(w.pages, 4 * SEG) == 0);
-	close(w.uffd);
+	drop_slow_pages(&w.pages);
 	close(w.fd);
 }
 
@@ -400,6 +456,66 @@ static void test_pins(void)
 	check(umunmap(addr, 0) == 0);
 }
 
+/* ---- A process that is killed while another one reads its memory ---- */
+
+struct slow_read {
+	int memory;
+	struct slow_pages pages;
+};
+
+static void *read_memory(void *arg)
+{
+	const struct slow_read *r = arg;
+
+	check(pread(r->memory, r->pages.at, 1, (off_t)(uintptr_t)path) == 1);
+	return NULL;
+}
+
+static void pin_and_wait(void *arg)
+{
+	uint8_t *addr = map_path(path, SIZE, BUDGET);
+
+	(void)arg;
+	check(umpin(addr + BUDGET, BUDGET / 2, PROT_READ) == 0);
+	report->done++;
+	for (;;)
+		pause();
+}
+
+/* The kernel frees the memory of the killed process, and the locks of mapped files, only when the
+ * read ends. Its pins and its place have no effect even before. */
+static void test_memory_in_use(void)
+{
+	char file[32];
+	struct slow_read r;
+	pthread_t reader;
+	uint8_t *addr;
+	pid_t child;
+
+	if (!make_slow_pages(&r.pages)) {
+		printf("prog_nodecopy: no right to userfaultfd, so no read of memory\n");
+		return;
+	}
+	memset(report, 0, sizeof(*report));
+	child = start_child(pin_and_wait, NULL);
+	await(1);
+	snprintf(file, sizeof(file), "/proc/%d/mem", (int)child);
+	r.memory = open(file, O_RDONLY | O_CLOEXEC);
+	check(r.memory >= 0);
+	addr = map_path(path, SIZE, BUDGET);
+	check(pthread_create(&reader, NULL, read_memory, &r) == 0);
+	await_access(&r.pages);
+	kill_child(child);
+	check(umpin(addr + BUDGET, BUDGET / 2, PROT_READ) == 0);
+	check(umunpin(addr + BUDGET, BUDGET / 2) == 0);
+	check(umunmap(addr, 0) == 0);
+	check(count_files() == 0);
+	fill_slow_pages(&r.pages);
+	check(pthread_join(reader, NULL) == 0);
+	drop_slow_pages(&r.pages);
+	close(r.memory);
+}
+
 /* ---- The limit of the memory group ---- */
 
 #define LIMIT (32 * SEG)
@@ -517,8 +633,7 @@ static void test_fork(void)
 	again = map_path(path, SIZE, BUDGET);
 	check_bytes(again, SIZE, 0, SEED);
 	check(umunmap(again, 0) == 0);
-	check(kill(child, SIGKILL) == 0);
-	check_killed(wait_child(child), SIGKILL);
+	kill_child(child);
 }
 
 /* ---- Exec ---- */
@@ -544,8 +659,7 @@ static void test_exec(void)
 
 		check(umunmap(addr, 0) == 0);
 	}
-	check(kill(child, SIGKILL) == 0);
-	check_killed(wait_child(child), SIGKILL);
+	kill_child(child);
 }
 
 /* ---- Borders: users, namespaces, a full /dev/shm ---- */
@@ -557,6 +671,19 @@ static void read_alone(void)
 
 	check_bytes(addr, BUDGET, 0, SEED);
 	check(stat_of(addr).read_bytes == BUDGET);
+	check(umunmap(addr, 0) == 0);
+}
+
+/* Reads the file from the copy, and stays unless it is the second one. */
+static void read_shared(void *arg)
+{
+	uint8_t *addr = map_path(path, BUDGET, BUDGET);
+
+	(void)arg;
+	check_bytes(addr, BUDGET, 0, SEED);
+	check(stat_of(addr).read_bytes == 0);
+	for (report->done++; report->done == 1; )
+		pause_ms(1);
 	check(umunmap(addr, 0) == 0);
 }
 
@@ -587,6 +714,26 @@ static void read_in_container(void *arg)
 		_exit(0);
 	}
 	check_exits(wait_child(child), 0);
+}
+
+/* A process whose memory may not be opened does not keep others from the copy. */
+static void join_as_nobody(void *arg)
+{
+	uint8_t *first;
+	pid_t child;
+
+	(void)arg;
+	check(setgid(65534) == 0 && setuid(65534) == 0);
+	check(prctl(PR_SET_DUMPABLE, 1) == 0);
+	memset(report, 0, sizeof(*report));
+	first = map_path(path, BUDGET, BUDGET);
+	check_bytes(first, BUDGET, 0, SEED);
+	child = start_child(read_shared, NULL);
+	await(1);
+	check(prctl(PR_SET_DUMPABLE, 0) == 0);
+	check_exits(run_child(read_shared, NULL), 0);
+	check_exits(wait_child(child), 0);
+	check(umunmap(first, 0) == 0);
 }
 
 /* The flag fails, and the setting is no error. */
@@ -624,8 +771,36 @@ static void test_borders(void)
 	addr = map_path(path, BUDGET, BUDGET);
 	check_bytes(addr, BUDGET, 0, SEED);
 	check_exits(run_child(read_as_nobody, NULL), 0);
+	check_exits(run_child(join_as_nobody, NULL), 0);
 	check_exits(run_child(read_in_container, NULL), 0);
 	check(umunmap(addr, 0) == 0);
+}
+
+/* The file of holders has its permissions whatever the umask is, and exceeds no limit. */
+static void read_with_umask(void *arg)
+{
+	(void)arg;
+	umask(0777);
+	read_alone();
+	check(count_files() == 0);
+	umask(022);
+	read_alone();
+}
+
+static void read_with_small_files(void *arg)
+{
+	struct rlimit limit = { 8 * KIB, 8 * KIB };
+
+	(void)arg;
+	check(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+	check_fails(try_size(BUDGET), EFBIG);
+	check(strstr(umerrormsg(), "RLIMIT_FSIZE"), "%s", umerrormsg());
+}
+
+static void test_file_rights(void)
+{
+	check_exits(run_child(read_with_umask, NULL), 0);
+	check_exits(run_child(read_with_small_files, NULL), 0);
 }
 
 /* ---- More readers than memory ---- */
@@ -706,12 +881,6 @@ static void read_at_random(void *arg)
 	}
 }
 
-static void kill_child(pid_t child)
-{
-	check(kill(child, SIGKILL) == 0);
-	check_killed(wait_child(child), SIGKILL);
-}
-
 static void kill_at_random(unsigned rounds, uint64_t random)
 {
 	pid_t children[MAX_KILLED] = { 0 };
@@ -735,8 +904,10 @@ static void kill_at_random(unsigned rounds, uint64_t random)
 	addr = map_path(path, SIZE, BUDGET);
 	check_bytes(addr, SIZE, 0, SEED);
 	check(stat_of(addr).resident_bytes <= BUDGET);
-	for (unsigned k = 0; k < MAX_KILLED; k++)
-		kill_child(children[k]);
+	for (unsigned k = 0; k < MAX_KILLED; k++) {
+		if (children[k])
+			kill_child(children[k]);
+	}
 	check_bytes(addr, SIZE, 0, SEED);
 	check(umunmap(addr, 0) == 0);
 	check(count_files() == 0);
@@ -769,13 +940,16 @@ int main(int argc, char **argv)
 	test_small();
 	test_in_order();
 	test_change();
+	test_coarse_stamps();
 	test_write_in_progress();
 	test_refusals();
 	test_fork();
 	test_exec();
 	test_borders();
+	test_file_rights();
 	test_prefetch();
 	test_pins();
+	test_memory_in_use();
 	test_crowd(seed);
 	kill_at_random(rounds, seed);
 	printf("prog_nodecopy: %u processes killed\n", rounds);

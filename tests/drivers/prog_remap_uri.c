@@ -45,7 +45,8 @@ static const struct way {
 	{ "cow+posix", "cow.path={store}.changes", OTHER_CHANGES, false },
 	{ "error+wal+posix", "error.nth=100000000", NO_CHANGES, true },
 	{ "wal+cow+posix", "wal.path={store}.cowlog", CHANGES, true },
-	{ "cache+wal+posix", "cache.path={store}.near2&cache.size=2M", NO_CHANGES, false },
+	{ "cache+wal+posix", "cache.path={store}.near2&cache.size=2M&cache.flush=far", NO_CHANGES,
+	  false },
 	{ "pmem", "", NO_CHANGES, false },
 };
 

@@ -4,7 +4,7 @@
  * changes of the last umsync, or of the one in progress, although memory has an eighth of the
  * store's size and a thread writes in the background. Other processes are refused meanwhile, and
  * cannot bypass the log. A damaged byte of the log is detected. If the log is full, a sync fails
- * and loses nothing.
+ * and loses nothing. Several logs of one store do not change each other's parts.
  *
  *	prog_wal [ROUNDS [SEED]]
  */
@@ -739,6 +739,67 @@ static void drop_with_full_store(void *arg)
 	check(count_lines(log, says) == 1);
 }
 
+/* ---- Several logs of one store ---- */
+
+#define PART_BYTES (256 * KIB)
+
+/* Opens the log of a part of the store. */
+static void *open_part(char name, struct ummap_driver *driver)
+{
+	struct ummap_geom geom;
+	char text[800];
+	void *h;
+
+	driver->struct_size = sizeof(*driver);
+	snprintf(text, sizeof(text), "wal+posix:%s?wal.path=%s.%c", store, store, name);
+	check(ummap_driver_open(text, UMMAP_O_WRITE, driver, &h, &geom) == 0);
+	return h;
+}
+
+static void fill_part(char part[PART_BYTES], char name)
+{
+	memset(part, name, PART_BYTES);
+}
+
+/* Commits a long write of each log behind the end of the store. */
+static void commit_parts(void *unused)
+{
+	static char part[PART_BYTES];
+	struct ummap_driver driver;
+
+	(void)unused;
+	for (char name = 'a'; name <= 'c'; name++) {
+		void *h = open_part(name, &driver);
+
+		fill_part(part, name);
+		check(driver.write(h, part, PART_BYTES, (uint64_t)(name - 'a') * PART_BYTES) == 0);
+		check(driver.flush(h, 0, UINT64_MAX) == 0);
+	}
+	raise(SIGKILL);
+}
+
+/* After a crash, the end of the store at a commit of one log is not the end of the other parts. */
+static void recover_parts(void)
+{
+	static char part[PART_BYTES], found[PART_BYTES];
+	struct ummap_driver driver;
+
+	check(truncate(store, 0) == 0);
+	check_killed(run_child(commit_parts, NULL), SIGKILL);
+	for (int round = 0; round < 2; round++) {
+		for (char name = 'a'; name <= 'c'; name++) {
+			void *h = open_part(name, &driver);
+			uint64_t off = (uint64_t)(name - 'a') * PART_BYTES;
+
+			fill_part(part, name);
+			check(driver.read(h, found, PART_BYTES, off) == 0);
+			check(memcmp(part, found, PART_BYTES) == 0, "part %c, round %d", name,
+			      round);
+			check(driver.close(h) == 0);
+		}
+	}
+}
+
 int main(int argc, char **argv)
 {
 	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : ROUNDS;
@@ -776,5 +837,7 @@ int main(int argc, char **argv)
 	check_exits(run_child(end_before_full_cow, NULL), 0);
 	make_store("error+posix");
 	check_exits(run_child(drop_with_full_store, NULL), 0);
+	make_store("posix");
+	recover_parts();
 	return 0;
 }

@@ -192,11 +192,11 @@ static void check_handle(void)
 
 /* ---- Races ---- */
 
-static void check_race(const char *name, size_t size, bool conditions)
+static void check_race(const char *name, size_t size, const char *conditions)
 {
 	uint8_t *bytes;
 
-	control("conditions=%s", conditions ? "yes" : "no");
+	control("conditions=%s", conditions);
 	make_object(name, size);
 	bytes = map_object_to_write(name, size);
 	store(bytes, size / 2, 9, 1);
@@ -207,6 +207,23 @@ static void check_race(const char *name, size_t size, bool conditions)
 	check(umunmap(bytes, 0) == 0);
 	fill(model, SIZE, 0, SEED + 1);
 	check_object(name, SIZE);
+	control("conditions=yes");
+}
+
+/* The server compares the ETag of a condition without its quotes. */
+static void check_bare_conditions(void)
+{
+	uint8_t *bytes;
+
+	control("conditions=bare");
+	make_object("bare", PART - 1);
+	bytes = map_object_to_write("bare", PART - 1);
+	for (unsigned i = 1; i <= 2; i++) {
+		store(bytes, 5000, 9, i);
+		check(umsync(bytes, 0) == 0, "%s", umerrormsg());
+		check_object("bare", PART - 1);
+	}
+	check(umunmap(bytes, 0) == 0);
 	control("conditions=yes");
 }
 
@@ -433,9 +450,11 @@ int main(void)
 	check_parts();
 	check_create();
 	check_handle();
-	check_race("race", SIZE, true);
-	check_race("race", SIZE, false);
-	check_race("lost", PART - 1, true);
+	check_race("race", SIZE, "yes");
+	check_race("race", SIZE, "no");
+	check_race("lost", PART - 1, "yes");
+	check_race("lost", PART - 1, "bare");
+	check_bare_conditions();
 	check_creation_race();
 	check_removed();
 	check_refusals();

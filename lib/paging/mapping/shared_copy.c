@@ -35,6 +35,10 @@
 
 /* Time stamps of files before Linux 6.13 change every 10 ms at most, with CONFIG_HZ=100. */
 #define STAMP_NS 20000000
+/* Some file systems store whole seconds: ext4 with inodes of 128 bytes, for example, and FAT, which
+ * stores even ones. */
+#define WHOLE_STAMP_NS 2000000000
+#define NS_PER_S 1000000000ll
 
 struct shared_copy {
 	struct nodecopy node;
@@ -54,23 +58,29 @@ static _Atomic size_t open_copies; /* number of mappings of copies in this proce
 
 /* ---- The key ---- */
 
-static bool changed_just_now(const struct stat *st)
+/* The time, in ns, during which another change may set the same time stamp as the last one. */
+static int64_t stamp_doubt(const struct stat *st)
 {
+	int64_t period = st->st_ctim.tv_nsec ? STAMP_NS : WHOLE_STAMP_NS, age;
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	return (now.tv_sec - st->st_ctim.tv_sec) * 1000000000ll + now.tv_nsec -
-		       st->st_ctim.tv_nsec < STAMP_NS;
+	age = (now.tv_sec - st->st_ctim.tv_sec) * NS_PER_S + now.tv_nsec - st->st_ctim.tv_nsec;
+	return age < 0 ? period : period - age;
 }
 
+/* Loads begin when a later change sets another time stamp. */
 static int stat_store(const char *path, int fd, struct stat *st)
 {
+	int64_t doubt;
+
 	for (int i = 0; i < 2; i++) {
 		if ((fd < 0 ? stat(path, st) : fstat(fd, st)) < 0)
 			return -errno;
-		if (!changed_just_now(st))
+		doubt = stamp_doubt(st);
+		if (doubt <= 0)
 			break;
-		usleep(STAMP_NS / 1000);
+		usleep((unsigned)(doubt / 1000 + 1));
 	}
 	return 0;
 }

@@ -33,6 +33,7 @@ class Libummap(MakefilePackage):
     depends_on("hwloc@2:")
     depends_on("pmdk", when="+pmem")
     depends_on("curl@7.85:", when="+http")
+    depends_on("openssl", when="+http")
     depends_on("ncurses", when="+screen")
     depends_on("python@3.9:", when="+python")
     depends_on("py-numpy", when="+python")
