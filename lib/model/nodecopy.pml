@@ -74,7 +74,7 @@ inline drop(x) {
 	atomic { state[x] = ABSENT; in_slot[x] = 0 }
 }
 
-/* release: `free` is set if the segment of the slot, y, does not keep it. */
+/* release_slot: `free` is set if the segment of the slot, y, does not keep it. */
 inline release() {
 	if
 	:: atomic { state[y] == ABSENT || !in_slot[y] -> free = 1 }
@@ -104,7 +104,7 @@ inline release() {
 	fi
 }
 
-/* take_this, once; `got` is set if this process has the slot. */
+/* try_slot, once; `got` is set if this process has the slot. */
 inline take_slot(x) {
 	got = 0;
 	atomic { y = slot_segment; was_taken = taken; was_owner = slot_owner; changed[me] = 0 }

@@ -395,7 +395,7 @@ void nodecopy_sweep(void)
 	shm_each_file(begin, remove_unheld);
 }
 
-static void let_go(struct nodecopy *c)
+static void release_copy(struct nodecopy *c)
 {
 	if (c->view.table)
 		raw_munmap(c->view.table, nodecopy_table_bytes(c->view.table->segments,
@@ -430,7 +430,7 @@ int nodecopy_join(struct nodecopy *c, const char *key, uint64_t segments, size_t
 	if (!err)
 		err = take_place(c);
 	if (err) {
-		let_go(c);
+		release_copy(c);
 		return err;
 	}
 	flock(c->control, LOCK_UN);
@@ -444,7 +444,7 @@ void nodecopy_leave(struct nodecopy *c)
 		if (!has_holders(c->control))
 			unlink(c->path);
 	}
-	let_go(c);
+	release_copy(c);
 }
 
 void nodecopy_forget(struct nodecopy *c)

@@ -185,7 +185,7 @@ static void drop_segment(const struct nodecopy_view *v, uint64_t segment)
 
 /* Frees what the word of a segment says about a slot. Returns whether the slot is free then (rule
  * 5); false: its segment stays. */
-static bool release(const struct nodecopy_view *v, uint64_t segment, uint32_t slot)
+static bool release_slot(const struct nodecopy_view *v, uint64_t segment, uint32_t slot)
 {
 	_Atomic uint64_t *word;
 	uint64_t w;
@@ -215,25 +215,25 @@ static bool release(const struct nodecopy_view *v, uint64_t segment, uint32_t sl
 }
 
 /* Tries to take one slot for a segment. */
-static bool take_this(const struct nodecopy_view *v, uint32_t slot, uint64_t segment)
+static bool try_slot(const struct nodecopy_view *v, uint32_t slot, uint64_t segment)
 {
 	_Atomic uint64_t *at = slot_at(v->table, slot);
 	uint64_t s = *at;
 
 	if (s & TAKEN && !is_orphan(v, slot_owner(s)))
 		return false;
-	if (s && !release(v, slot_segment(s), slot))
+	if (s && !release_slot(v, slot_segment(s), slot))
 		return false;
 	return change(at, s, taken_slot(v->owner, segment));
 }
 
 /* Takes one of the first `slots` slots, within a few rounds of the hand. */
-static uint32_t take_slot_of(const struct nodecopy_view *v, uint64_t segment, uint64_t slots)
+static uint32_t take_one_slot(const struct nodecopy_view *v, uint64_t segment, uint64_t slots)
 {
 	for (uint64_t n = 0; n < (2 + CHANCES) * slots; n++) {
 		uint32_t slot = (uint32_t)(v->table->hand++ % slots);
 
-		if (take_this(v, slot, segment))
+		if (try_slot(v, slot, segment))
 			return slot;
 	}
 	return NO_SLOT;
@@ -247,8 +247,8 @@ static uint32_t take_slot(const struct nodecopy_view *v, uint64_t segment)
 	uint32_t slot = NO_SLOT;
 
 	if (limit > 0 && limit < slots)
-		slot = take_slot_of(v, segment, limit);
-	return slot == NO_SLOT ? take_slot_of(v, segment, slots) : slot;
+		slot = take_one_slot(v, segment, limit);
+	return slot == NO_SLOT ? take_one_slot(v, segment, slots) : slot;
 }
 
 /* The hand goes on at the first slot that becomes usable if that is free, because the others may
@@ -276,7 +276,7 @@ void nodecopy_trim(const struct nodecopy_view *v)
 		uint64_t s = *at;
 
 		if (s && (!(s & TAKEN) || is_orphan(v, slot_owner(s))) &&
-		    release(v, slot_segment(s), (uint32_t)k))
+		    release_slot(v, slot_segment(s), (uint32_t)k))
 			change(at, s, 0);
 	}
 }
@@ -290,7 +290,7 @@ static void wait_for_change(struct nodecopy_table *t, uint32_t seen)
 
 /* Takes a slot for a claimed segment. Returns false, and gives the claim up, if there is none and
  * the caller does not wait. */
-static bool equip(const struct nodecopy_view *v, uint64_t segment, bool wait)
+static bool assign_slot(const struct nodecopy_view *v, uint64_t segment, bool wait)
 {
 	struct nodecopy_table *t = v->table;
 	uint32_t slot, seen;
@@ -327,7 +327,7 @@ enum nodecopy_claim nodecopy_claim(const struct nodecopy_view *v, uint64_t segme
 			 * loaded. */
 			if (!change(word, w, make_word(LOADING, 0, v->owner, NO_SLOT)))
 				continue;
-			if (!equip(v, segment, wait)) {
+			if (!assign_slot(v, segment, wait)) {
 				tell_others(t);
 				return CLAIM_BUSY;
 			}
