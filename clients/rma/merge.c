@@ -35,10 +35,11 @@ struct merging {
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static int key = MPI_KEYVAL_INVALID;
 
-/* Number of epochs with an operation, in all windows: without any, nothing else is looked at. */
+/* Number of epochs with an operation, in all windows. If it is 0, puts and gets do not look for
+ * their window's attribute. */
 static atomic_int epochs;
 
-/* NULL: the window has no attribute, because there was no memory. */
+/* Returns NULL if the window has no attribute, because memory was short. */
 static struct merging *find_merging(MPI_Win win)
 {
 	void *m;
@@ -49,7 +50,8 @@ static struct merging *find_merging(MPI_Win win)
 	return PMPI_Win_get_attr(win, key, &m, &found) == MPI_SUCCESS && found ? m : NULL;
 }
 
-/* Where the operation of a rank's lock is (rank -1: of MPI_Win_lock_all); NULL: nowhere. */
+/* Returns the address of the operation of a rank's lock, or of MPI_Win_lock_all if the rank is -1.
+ * Returns NULL if the window has no memory for operations. */
 static MPI_Op *find_op(MPI_Win win, int rank)
 {
 	struct merging *m = find_merging(win);
@@ -59,7 +61,7 @@ static MPI_Op *find_op(MPI_Win win, int rank)
 	return rank < 0 ? &m->all : &m->ops[rank];
 }
 
-/* The operation of puts and gets; MPI_OP_NULL: none. */
+/* Returns the operation of puts and gets, or MPI_OP_NULL if the epoch has none. */
 static inline MPI_Op op_at(MPI_Win win, int rank)
 {
 	struct merging *m;
@@ -145,7 +147,7 @@ static int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm
 
 /* ---- Epochs ---- */
 
-static int tell(MPI_Win win, int class, const char *sentence)
+static int report_error(MPI_Win win, int class, const char *sentence)
 {
 	struct error e = { 0 };
 
@@ -153,27 +155,28 @@ static int tell(MPI_Win win, int class, const char *sentence)
 	return error_tell_win(win, &e);
 }
 
-static int tell_no_memory(MPI_Win win)
+static int report_no_memory(MPI_Win win)
 {
-	return tell(win, MPI_ERR_NO_MEM,
-		    "cannot allocate the operations of the epoch: not enough memory");
+	return report_error(win, MPI_ERR_NO_MEM,
+			    "cannot allocate the operations of the epoch: not enough memory");
 }
 
-/* The operation that the assert names; MPI_OP_NULL: an unknown one, which is reported. */
-static MPI_Op find_asked(int assert, MPI_Win win, int *code)
+/* Returns the operation that the assert names. Reports an unknown one, and returns MPI_OP_NULL. */
+static MPI_Op find_named_op(int assert, MPI_Win win, int *code)
 {
 	const MPI_Op ops[] = UMMPI_OPS;
 	int number = (assert & UMMPI_OP_MASK) >> UMMPI_OP_SHIFT;
 
 	if (number > 0 && number <= (int)(sizeof(ops) / sizeof(*ops)))
 		return ops[number - 1];
-	*code = tell(win, MPI_ERR_OP,
-		     "cannot begin the epoch: the operation is neither MPI_REPLACE nor a "
-		     "predefined operation of MPI_Reduce");
+	*code = report_error(win, MPI_ERR_OP,
+			     "cannot begin the epoch: the operation is neither MPI_REPLACE nor a "
+			     "predefined operation of MPI_Reduce");
 	return MPI_OP_NULL;
 }
 
-/* Sets the operation of an epoch that has begun; false: it cannot. */
+/* Sets the operation of an epoch that has begun. Returns false if the window has no memory for
+ * it. */
 static bool set_op(MPI_Win win, int rank, MPI_Op op)
 {
 	MPI_Op *at = find_op(win, rank);
@@ -203,14 +206,14 @@ static int lock(int type, int rank, int assert, MPI_Win win)
 
 	if (!(assert & UMMPI_OP_MASK))
 		return merges.next.Win_lock(type, rank, assert, win);
-	op = find_asked(assert, win, &code);
+	op = find_named_op(assert, win, &code);
 	if (op == MPI_OP_NULL)
 		return code;
 	code = merges.next.Win_lock(type, rank, assert & ~UMMPI_OP_MASK, win);
 	if (code != MPI_SUCCESS || rank < 0 || set_op(win, rank, op))
 		return code;
 	merges.next.Win_unlock(rank, win);
-	return tell_no_memory(win);
+	return report_no_memory(win);
 }
 
 static int lock_all(int assert, MPI_Win win)
@@ -220,14 +223,14 @@ static int lock_all(int assert, MPI_Win win)
 
 	if (!(assert & UMMPI_OP_MASK))
 		return merges.next.Win_lock_all(assert, win);
-	op = find_asked(assert, win, &code);
+	op = find_named_op(assert, win, &code);
 	if (op == MPI_OP_NULL)
 		return code;
 	code = merges.next.Win_lock_all(assert & ~UMMPI_OP_MASK, win);
 	if (code != MPI_SUCCESS || set_op(win, -1, op))
 		return code;
 	merges.next.Win_unlock_all(win);
-	return tell_no_memory(win);
+	return report_no_memory(win);
 }
 
 static int unlock(int rank, MPI_Win win)
@@ -284,10 +287,8 @@ static bool suits_other(MPI_Datatype type, enum op op)
 	return op != OP_PAIR && !type_is_one_of(type, text, sizeof(text) / sizeof(*text));
 }
 
-/*
- * The predefined type of both sides, if MPI defines the operation for it. NULL: it does not, and
- * *code says so.
- */
+/* Returns the predefined type of both sides, if MPI defines the operation for it. Otherwise reports
+ * an error, sets *code, and returns NULL. */
 static const struct basic *find_basic(const struct pmpi_operation *o, MPI_Datatype type, int *code)
 {
 	const struct layout *l = layout_of(type), *target = layout_of(o->target_type);
@@ -295,16 +296,16 @@ static const struct basic *find_basic(const struct pmpi_operation *o, MPI_Dataty
 	enum op op = op_of(o->op);
 
 	if (!l || !target || l->mixed || target->mixed || l->basic.type != b->type) {
-		*code = tell(o->win, MPI_ERR_TYPE,
-			     "cannot put or get in an epoch with an operation: both sides must "
-			     "consist of the same predefined type");
+		*code = report_error(o->win, MPI_ERR_TYPE,
+				     "cannot put or get in an epoch with an operation: both sides "
+				     "must consist of the same predefined type");
 		return NULL;
 	}
 	if (b->kind == KIND_OTHER ? suits_other(b->type, op) : op_suits(b->kind, op))
 		return b;
-	*code = tell(o->win, MPI_ERR_OP,
-		     "cannot put or get: MPI does not define the epoch's operation for this "
-		     "datatype");
+	*code = report_error(o->win, MPI_ERR_OP,
+			     "cannot put or get: MPI does not define the epoch's operation for "
+			     "this datatype");
 	return NULL;
 }
 
@@ -356,18 +357,18 @@ struct swapping {
 	const struct basic *b;            /* type of the elements */
 	int64_t unit;                     /* displacement unit */
 	struct layout_cursor at;          /* the next element of the target */
-	const char *mine;                 /* the next element of the origin */
-	char *there;                      /* the next element of the target, as it was fetched */
+	const char *origin;               /* the next element of the origin */
+	char *fetched;                    /* the next element of the target, as it was fetched */
 };
 
 /* One element of a round. */
 struct swap {
 	MPI_Aint disp;                    /* its displacement */
-	uint64_t mine;                    /* element of the origin */
+	uint64_t origin;                  /* element of the origin */
 	uint64_t old, new, found;         /* target: expected, wanted and found values */
 };
 
-/* Prepares n swaps; false: the unit does not divide their positions. */
+/* Prepares n swaps. Returns false if the unit does not divide their positions. */
 static bool place_swaps(struct swapping *s, struct swap *swaps, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -377,10 +378,10 @@ static bool place_swaps(struct swapping *s, struct swap *swaps, size_t n)
 		if (s->unit == 0 ? from != 0 : from % s->unit != 0)
 			return false;
 		swaps[i].disp = s->put->disp + (s->unit ? from / s->unit : 0);
-		swaps[i].mine = word_of(s->mine, s->b->size);
-		swaps[i].old = word_of(s->there, s->b->size);
-		s->mine += s->b->size;
-		s->there += s->b->size;
+		swaps[i].origin = word_of(s->origin, s->b->size);
+		swaps[i].old = word_of(s->fetched, s->b->size);
+		s->origin += s->b->size;
+		s->fetched += s->b->size;
 		layout_cursor_advance(&s->at, s->b->size);
 	}
 	return true;
@@ -398,7 +399,7 @@ static int make_swaps(const struct swapping *s, struct swap *swaps, size_t n)
 
 		for (size_t i = 0; i < n && code == MPI_SUCCESS; i++) {
 			put_word(&swaps[i].new, op_word(s->b->kind, op_of(s->put->op), size,
-							swaps[i].old, swaps[i].mine), size);
+							swaps[i].old, swaps[i].origin), size);
 			o.from = &swaps[i].new;
 			o.compare = &swaps[i].old;
 			o.to = &swaps[i].found;
@@ -429,24 +430,24 @@ static int swap_elements(struct swapping *s, uint64_t elements)
 		if (place_swaps(s, swaps, n))
 			code = make_swaps(s, swaps, n);
 		else
-			code = tell(s->put->win, MPI_ERR_DISP,
-				    "cannot put several elements: this MPI computes the operation "
-				    "wrongly, and the displacement unit of the window does not "
-				    "divide their positions. Try a unit of 1 byte, or of the "
-				    "elements' size, at all ranks");
+			code = report_error(s->put->win, MPI_ERR_DISP,
+					    "cannot put several elements: this MPI computes the "
+					    "operation wrongly, and the displacement unit of the "
+					    "window does not divide their positions. Try a unit of "
+					    "1 byte, or of the elements' size, at all ranks");
 	}
 	return code;
 }
 
 /* Fetches the target's elements. */
-static int fetch(const struct pmpi_operation *o, const struct basic *b, void *there, uint64_t n)
+static int fetch(const struct pmpi_operation *o, const struct basic *b, void *fetched, uint64_t n)
 {
 	struct pmpi_operation fetch = *o;
 	int code;
 
 	fetch.from = NULL;
 	fetch.n = 0;
-	fetch.to = there;
+	fetch.to = fetched;
 	fetch.to_n = (MPI_Count)n;
 	fetch.type = fetch.to_type = b->type;
 	fetch.op = MPI_NO_OP;
@@ -459,22 +460,22 @@ static int put_by_swaps(const struct pmpi_operation *o, const struct basic *b, u
 {
 	const struct merging *m = find_merging(o->win);
 	struct swapping s = { .put = o, .b = b, .unit = m ? m->unit : 0 };
-	char *there = calloc(elements, b->size);
+	char *fetched = calloc(elements, b->size);
 	struct local here = { 0 };
 	int code;
 
 	s.at = layout_cursor_begin(layout_of(o->target_type), 0, o->target_n);
-	if (there && local_take_elements(&here, o->from, o->type, o->n, b, true, true)) {
-		code = fetch(o, b, there, elements);
-		s.mine = here.at;
-		s.there = there;
+	if (fetched && local_take_elements(&here, o->from, o->type, o->n, b, true, true)) {
+		code = fetch(o, b, fetched, elements);
+		s.origin = here.at;
+		s.fetched = fetched;
 		if (code == MPI_SUCCESS)
 			code = swap_elements(&s, elements);
 	} else {
-		code = tell_no_memory(o->win);
+		code = report_no_memory(o->win);
 	}
 	local_drop(&here);
-	free(there);
+	free(fetched);
 	return code;
 }
 
@@ -500,8 +501,9 @@ static int put(const struct pmpi_operation *put)
 	if (!b)
 		return code;
 	if (is_beyond_mpi(&o, b))
-		return tell(o.win, MPI_ERR_OP, "cannot put pairs: Open MPI cannot combine them in "
-			    "a window of its own");
+		return report_error(o.win, MPI_ERR_OP,
+				    "cannot put pairs: Open MPI cannot combine them in a window of "
+				    "its own");
 	bytes = local_size(o.type, o.n);
 	/* The MPI handles empty puts, and puts whose sizes differ on the two sides. */
 	if (bytes && bytes == local_size(o.target_type, o.target_n) && is_beyond_accumulate(&o, b))
@@ -510,14 +512,14 @@ static int put(const struct pmpi_operation *put)
 }
 
 /* Combines elements of the target into those of the origin. MPI counts in ints. */
-static void combine(const struct pmpi_operation *o, const struct basic *b, const char *there,
+static void combine(const struct pmpi_operation *o, const struct basic *b, const char *fetched,
 		    char *here, uint64_t elements)
 {
-	const uint64_t most = 1 << 20, extent = (uint64_t)b->extent;
+	const uint64_t max_elements = 1 << 20, extent = (uint64_t)b->extent;
 
 	for (uint64_t done = 0, n; done < elements; done += n) {
-		n = elements - done < most ? elements - done : most;
-		op_combine(op_of(o->op), o->op, b, there + done * extent, here + done * extent,
+		n = elements - done < max_elements ? elements - done : max_elements;
+		op_combine(op_of(o->op), o->op, b, fetched + done * extent, here + done * extent,
 			   (int)n);
 	}
 }
@@ -528,7 +530,7 @@ static int get(const struct pmpi_operation *get)
 	struct pmpi_operation o;
 	struct local here = { 0 };
 	const struct basic *b;
-	char *there;
+	char *fetched;
 	int code;
 
 	if (op_at(get->win, get->rank) == MPI_OP_NULL)
@@ -540,18 +542,18 @@ static int get(const struct pmpi_operation *get)
 	if (!bytes)
 		return b ? merges.next.Get(get) : code;
 	elements = bytes / b->size;
-	there = calloc(elements, (size_t)b->extent);
-	if (there && local_take_elements(&here, o.to, o.to_type, o.to_n, b, true, true)) {
-		code = fetch(&o, b, there, elements);
+	fetched = calloc(elements, (size_t)b->extent);
+	if (fetched && local_take_elements(&here, o.to, o.to_type, o.to_n, b, true, true)) {
+		code = fetch(&o, b, fetched, elements);
 		if (code == MPI_SUCCESS) {
-			combine(&o, b, there, here.at, elements);
+			combine(&o, b, fetched, here.at, elements);
 			local_return_elements(&here, o.to, o.to_type, o.to_n, b);
 		}
 	} else {
-		code = tell_no_memory(o.win);
+		code = report_no_memory(o.win);
 	}
 	local_drop(&here);
-	free(there);
+	free(fetched);
 	return finish(&o, code);
 }
 
