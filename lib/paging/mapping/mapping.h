@@ -114,7 +114,7 @@ struct tier_range {
 struct map_residency {
 	_Atomic int advice;        /* UMMAP_ADV_NORMAL, RANDOM or SEQUENTIAL */
 	struct transfer_size transfer; /* neighbors that a fault brings in, if it has stamps */
-	bool *huge;                /* a mark for each block on a huge page (huge_blocks.c); NULL:
+	_Atomic bool *huge;        /* a mark for each block on a huge page (huge_blocks.c); NULL:
 				      there are none */
 	size_t huge_count;         /* number of these marks */
 	_Atomic uint32_t stream_lock; /* protects the streams and their clock; and serializes the

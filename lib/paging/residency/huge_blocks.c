@@ -130,7 +130,7 @@ void huge_blocks_forget(void)
 void huge_blocks_begin(struct mapping *map)
 {
 	size_t blocks = map->segs / block_segs(map);
-	bool *marks;
+	_Atomic bool *marks;
 
 	if (map->writable || !map->engine->move_in || blocks == 0)
 		return;
@@ -140,7 +140,7 @@ void huge_blocks_begin(struct mapping *map)
 		return;
 	marks = sys_map_anonymous(blocks * sizeof(*marks));
 	if (marks)
-		raw_madvise(marks, blocks * sizeof(*marks), MADV_DONTFORK);
+		raw_madvise((void *)marks, blocks * sizeof(*marks), MADV_DONTFORK);
 	map->residency.huge = marks;
 	map->residency.huge_count = marks ? blocks : 0;
 }
@@ -148,12 +148,12 @@ void huge_blocks_begin(struct mapping *map)
 void huge_blocks_end(struct mapping *map)
 {
 	if (map->residency.huge)
-		raw_munmap(map->residency.huge, map->residency.huge_count * sizeof(bool));
+		raw_munmap((void *)map->residency.huge, map->residency.huge_count * sizeof(bool));
 	map->residency.huge = NULL;
 	map->residency.huge_count = 0;
 }
 
-static bool *find_mark(const struct mapping *map, size_t i)
+static _Atomic bool *find_mark(const struct mapping *map, size_t i)
 {
 	size_t block = i / block_segs(map);
 
@@ -204,7 +204,7 @@ int huge_blocks_map(struct mapping *map, size_t first, char *buffer)
 
 void huge_blocks_note_single(struct mapping *map, const struct seg *s)
 {
-	bool *mark = huge_blocks_come(map) ? find_mark(map, map_index(map, s)) : NULL;
+	_Atomic bool *mark = huge_blocks_come(map) ? find_mark(map, map_index(map, s)) : NULL;
 
 	if (mark && *mark)
 		*mark = false;
@@ -224,7 +224,7 @@ size_t huge_blocks_lock(struct mapping *map, struct seg *s, struct account *acco
 			const struct mapping *wanted)
 {
 	size_t i = map_index(map, s), n = block_segs(map), first = i - i % n;
-	const bool *mark = find_mark(map, i);
+	const _Atomic bool *mark = find_mark(map, i);
 
 	return mark && *mark && is_in_one_array(map, first) &&
 	       cache_take_block(account, &wanted->member, &map->member, map_seg(map, first), n, s) ?
@@ -240,7 +240,7 @@ bool huge_blocks_lock_at(struct mapping *map, size_t first)
 
 int huge_blocks_unmap(struct mapping *map, size_t first)
 {
-	bool *mark = find_mark(map, first);
+	_Atomic bool *mark = find_mark(map, first);
 	char *slot = map_slot(map, first), *buffer = *mark ? take_empty(map) : NULL;
 	int done = buffer ? move_block(map, first, buffer, map->engine->move_out) : -ENOMEM;
 
