@@ -442,7 +442,8 @@ int umonerror(void (*fn)(void *addr, int error));
  *
  * fn  runs in a signal handler on the faulting thread, with the accessed address. It may end the
  *     mapping and put another one in its place (umunmap_onto). It returns 1 if the thread shall try
- *     the store again, or 0 if it shall receive the signal
+ *     the store again, or 0 if it shall receive the signal. It learns of all stores to mappings
+ *     that are made after this call
  */
 int umonstore(int (*fn)(void *addr));
 

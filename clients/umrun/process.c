@@ -242,7 +242,6 @@ static void start_umrun(void)
 	own_pid = getpid();
 	if (config.pins)
 		signals_require_pins();
-	region_begin();
 	lease_begin(yield_broken);
 	on_exit(fail_if_lost, NULL);
 	before_child();

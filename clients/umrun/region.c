@@ -73,9 +73,15 @@ static void free_region(struct region *r)
 	free(r);
 }
 
+static int replace_private(void *addr);
+
 static bool open_and_map(struct region *r, int fd)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
+
+	/* Mappings made from now on let no store pass unnoticed (umonstore(3)). */
+	if (r->is_private)
+		umonstore(replace_private);
 
 	attr.flush_interval = r->is_writable ? FLUSH_INTERVAL_SECONDS : 0;
 	attr.after = r->len - r->library_len + page_bytes();
@@ -313,11 +319,6 @@ static int replace_private(void *addr)
 	try_again = r ? r->is_private && hand_back(r, stores_privately) == 0 : !ummapped(addr, 1);
 	list_unlock();
 	return try_again;
-}
-
-void region_begin(void)
-{
-	umonstore(replace_private);
 }
 
 void region_begin_stores(const void *addr, size_t len)

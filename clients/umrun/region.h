@@ -12,8 +12,6 @@ void *region_map(size_t len, int prot, int flags, int fd, off_t off);
 int region_unmap(struct region *r);
 /* Likewise for the part of a region in [addr, addr + len), which begins and ends in the region. */
 int region_unmap_part(struct region *r, const char *addr, size_t len);
-/* Called once, at the beginning. */
-void region_begin(void);
 /* Called without the lock before the kernel stores to a range: hands private regions there to the
  * kernel. */
 void region_begin_stores(const void *addr, size_t len);

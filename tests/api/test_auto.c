@@ -456,6 +456,23 @@ Test(automatic, huge_pages_are_read_only, .signal = SIGSEGV)
 	*(volatile uint8_t *)(m + 4 * MIB) = 1;
 }
 
+static int refuse_store(void *addr)
+{
+	(void)addr;
+	return 0;
+}
+
+/* Memory on a huge page was writable for a moment: a program that waits for stores has none. */
+Test(automatic, no_huge_pages_if_stores_are_handled)
+{
+	uint8_t *m;
+
+	check(umonstore(refuse_store) == 0);
+	m = map_in_order();
+	check_bytes(m, SIZE, 0, 1);
+	check(huge_bytes(m, SIZE) == 0);
+}
+
 /* Segments of a block leave alone, and stay when the rest of it is evicted. */
 Test(automatic, parts_of_huge_pages)
 {

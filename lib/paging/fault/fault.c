@@ -143,6 +143,11 @@ void fault_onstore(int (*fn)(void *addr))
 	on_store = fn;
 }
 
+bool fault_has_onstore(void)
+{
+	return on_store;
+}
+
 static enum fault_answer ask_about_store(void *addr)
 {
 	int (*may_try_again)(void *) = on_store;

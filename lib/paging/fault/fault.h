@@ -13,6 +13,8 @@ void *fault_by_message(void *unused);
 void fault_onerror(void (*fn)(void *addr, int error));
 /* Sets the program's function for stores to read-only mappings. */
 void fault_onstore(int (*fn)(void *addr));
+/* Returns whether there is such a function. */
+bool fault_has_onstore(void);
 /* Allows another access to segments whose load has failed, if no thread has taken the error for a
  * while, or at once if `now`. System calls do not take it. Called once a second. */
 void fault_unpoison(struct mapping *map, bool now);

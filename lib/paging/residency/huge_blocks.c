@@ -5,7 +5,8 @@
  * buffer for the next block, so that the kernel need not fill another one with zeros.
  *
  * Memory that has moved is writable for a moment. Therefore, only mappings to which the program
- * cannot store have such blocks. All segments of a block have frames as usual, which have no memory
+ * cannot store have such blocks, and none that is made while a function of umonstore(3) waits for
+ * stores. All segments of a block have frames as usual, which have no memory
  * in the pool. A segment may be evicted alone: then the kernel splits the huge page.
  *
  * A mark for each block tells whether it is on a huge page. The mark is only a hint, because the
@@ -16,6 +17,7 @@
 #include "paging/residency/huge_blocks.h"
 
 #include "common/memory_calls.h"
+#include "paging/fault/fault.h"
 #include "paging/residency/transfer_size.h"
 
 #include <sys/mman.h>
@@ -132,7 +134,7 @@ void huge_blocks_begin(struct mapping *map)
 	size_t blocks = map->segs / block_segs(map);
 	_Atomic bool *marks;
 
-	if (map->writable || !map->engine->move_in || blocks == 0)
+	if (map->writable || !map->engine->move_in || blocks == 0 || fault_has_onstore())
 		return;
 	/* Without this advice, a fault gives the block a page table for small pages. The kernel
 	 * still maps no huge page by itself, because it reports faults first. */
