@@ -13,31 +13,55 @@
 
 /* Fields of /proc/PID/stat, counted from 1 as in proc_pid_stat(5). */
 #define COMMAND_FIELD 2
+#define FLAGS_FIELD 9
 #define START_TIME_FIELD 22
+
+#define MAX_STAT_BYTES 512
+/* In the field FLAGS_FIELD: the thread ends (the kernel's PF_EXITING). */
+#define EXITING 4
+
+/* Reads /proc/PID/stat. Returns the end of the command, or NULL if /proc does not show the process.
+ * The command is in parentheses, and may contain any characters. The state follows it. */
+static const char *read_stat(int32_t pid, char text[static MAX_STAT_BYTES])
+{
+	char path[32];
+	ssize_t len;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return NULL;
+	len = read(fd, text, MAX_STAT_BYTES - 1);
+	close(fd);
+	text[len > 0 ? len : 0] = '\0';
+	return strrchr(text, ')');
+}
+
+/* The number in a field behind the command, or 0. */
+static uint64_t field_of(const char *at, int field)
+{
+	for (int i = COMMAND_FIELD; at && i < field; i++)
+		at = strchr(at + 1, ' ');
+	return at ? strtoull(at, NULL, 10) : 0;
+}
 
 /* The start time, or 0. *has_ended: the process is a zombie. */
 static uint32_t read_start_time(int32_t pid, bool *has_ended)
 {
-	char path[32], text[512], *at;
-	ssize_t len;
-	int fd;
+	char text[MAX_STAT_BYTES];
+	const char *at = read_stat(pid, text);
 
-	*has_ended = false;
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	len = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	text[len > 0 ? len : 0] = '\0';
-	/* The command is in parentheses, and may contain any characters. The state follows it. */
-	at = strrchr(text, ')');
-	if (!at)
-		return 0;
-	*has_ended = strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0;
-	for (int field = COMMAND_FIELD; at && field < START_TIME_FIELD; field++)
-		at = strchr(at + 1, ' ');
-	return at ? (uint32_t)strtoull(at, NULL, 10) : 0;
+	*has_ended = at && (strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0);
+	return (uint32_t)field_of(at, START_TIME_FIELD);
+}
+
+bool is_process_ending(int32_t pid)
+{
+	char text[MAX_STAT_BYTES];
+	const char *at = read_stat(pid, text);
+
+	return !at || field_of(at, FLAGS_FIELD) & EXITING;
 }
 
 struct process_id process_identify(int32_t pid)

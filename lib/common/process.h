@@ -32,6 +32,10 @@ bool is_alive(struct process_id process);
  */
 bool is_thread_alive(struct process_id process, int32_t thread);
 
+/* Whether the process is gone, or its first thread has begun to end. The process may have
+ * descriptors and locks for a while then, but other processes cannot open its descriptors. */
+bool is_process_ending(int32_t pid);
+
 /* Identifies the PID namespace; 0: /proc does not show it. In another one, for example in another
  * container that shares files with this one, this process has another ID or none. */
 uint64_t process_namespace(void);

@@ -318,11 +318,13 @@ static int open_memory(struct nodecopy *c, const struct holder *h)
 
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", h->pid, h->memory);
 	c->memory = open_away(path, 0);
+	/* A process without rights may not open the descriptors of a process that ends. */
+	if ((c->memory == -EACCES || c->memory == -EPERM) && !is_process_ending(h->pid))
+		return fail(EACCES, "cannot open the node copy of process %d: this process may not "
+			    "open its memory. Both must be ordinary programs that permit ptrace(2)",
+			    h->pid);
 	if (c->memory < 0)
-		return c->memory == -EACCES || c->memory == -EPERM ?
-			       fail(EACCES, "cannot open the node copy of process %d: this process "
-				    "may not open its memory. Both must be ordinary programs that "
-				    "permit ptrace(2)", h->pid) : 0;
+		return 0;
 	if (fstat(c->memory, &st) == 0 && st.st_dev == c->directory->device &&
 	    st.st_ino == c->directory->file)
 		return 1;

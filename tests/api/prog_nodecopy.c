@@ -913,6 +913,14 @@ static void kill_at_random(unsigned rounds, uint64_t random)
 	check(count_files() == 0);
 }
 
+/* A process without rights may not open the memory of a process that ends. */
+static void kill_as_nobody(void *seed)
+{
+	check(setgid(65534) == 0 && setuid(65534) == 0);
+	check(prctl(PR_SET_DUMPABLE, 1) == 0);
+	kill_at_random(100, *(uint64_t *)seed);
+}
+
 int main(int argc, char **argv)
 {
 	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : by_time(60, 500);
@@ -952,6 +960,8 @@ int main(int argc, char **argv)
 	test_memory_in_use();
 	test_crowd(seed);
 	kill_at_random(rounds, seed);
+	if (geteuid() == 0)
+		check_exits(run_child(kill_as_nobody, &seed), 0);
 	printf("prog_nodecopy: %u processes killed\n", rounds);
 	return 0;
 }
