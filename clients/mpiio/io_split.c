@@ -65,8 +65,9 @@ static int delete_attribute(MPI_Comm comm, int key, void *value, void *extra)
 
 static int set_attributes(MPI_Comm compute, struct holder *h)
 {
-	int key, code = PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_attribute, &key, NULL);
+	int key, code;
 
+	code = PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_attribute, &key, NULL);
 	if (code != MPI_SUCCESS)
 		return code;
 	code = PMPI_Comm_set_attr(compute, key, h);

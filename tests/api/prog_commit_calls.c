@@ -35,7 +35,7 @@ struct subject {
 	uint8_t *m;
 	size_t size;
 	unsigned flags;                      /* of ummap_open */
-	pthread_rwlock_t use;                /* held by threads that store; exclusive: none stores */
+	pthread_rwlock_t use;                /* shared by threads that store */
 	_Atomic uint64_t stores[THREADS];    /* number of completed stores of each thread */
 	uint8_t area;                        /* byte that the area has */
 	uint64_t random;
