@@ -20,6 +20,8 @@ MPI_SRC = $(filter-out $(patsubst %,\%/%.c,$(filter-out $1,openmpi mpich)),$(wil
 # Each library also has the calls that install signal handlers; see lib/engine/signals.c.
 MPI_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1)) $B/clients/$1/pmpi/shims.o \
 	$B/clients/$1/signals.o
+# Ranks that are I/O ranks do the work of an I/O process of `ummap ioranks`.
+IO_SERVER_OBJ = $B/tools/ioranks/server.o $(patsubst %,$B/drivers/%.o,file file_lock file_open keys)
 MPI_LIB = $B/libummap-mpi-$1.so.$(VERSION)
 MAPREDUCE_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(wildcard clients/mapreduce/*.c))
 MAPREDUCE_LIB = $B/libummap-mapreduce-$1.so.$(VERSION)
@@ -88,10 +90,11 @@ $B/clients/$1/signals.o: lib/engine/signals.c
 	@mkdir -p $$(@D)
 	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -fPIC -MMD -MP -c -o $$@ $$<
 
-$(call MPI_LIB,$1): $(call MPI_OBJ,$1) clients/pmpi/libummap-mpi.map $(COMMON) $$(SO)
+$(call MPI_LIB,$1): $(call MPI_OBJ,$1) $(IO_SERVER_OBJ) clients/pmpi/libummap-mpi.map $(COMMON) \
+		$$(SO)
 	$(MPICC_$1) -shared $$(LDFLAGS) -Wl,-soname,libummap-mpi-$1.so.$$(SOMAJOR) \
 		-Wl,--version-script=clients/pmpi/libummap-mpi.map -Wl,-z,defs -o $$@ \
-		$(call MPI_OBJ,$1) $(COMMON) \
+		$(call MPI_OBJ,$1) $(IO_SERVER_OBJ) $(COMMON) \
 		-L$B -lummap $(DL) \
 		-Wl,-rpath,'$$$$ORIGIN'
 	ln -sf $$(notdir $$@) $B/libummap-mpi-$1.so.$$(SOMAJOR)

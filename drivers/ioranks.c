@@ -282,8 +282,9 @@ static void share_file(struct ioranks *r, int err, struct ummap_geom *geom)
 static int open_handle(const struct ummap_uri *uri, int fd, int oflags, void **h,
 		       struct ummap_geom *geom)
 {
-	const char *name = uri->nkeys ? uri->keys[0].value : ""; /* the only key */
-	bool use = *name && (oflags & UMMAP_O_WRITE);
+	/* The only key. ummpi_io_split(3) sets the variable after the start of the library. */
+	const char *name = uri->nkeys ? uri->keys[0].value : secure_getenv("UMMAP_IO_RANKS");
+	bool use = name && *name && (oflags & UMMAP_O_WRITE);
 	struct ioranks *r;
 	int err;
 

@@ -48,6 +48,16 @@ int ummpi_commit_begin(const MPI_Win *windows, int n, MPI_Comm comm, struct ummp
 int ummpi_commit_wait(struct ummpi_commit **commit);
 int ummpi_commit_test(struct ummpi_commit **commit, int *done);
 
+/*
+ * Makes the last k ranks of comm on each machine the I/O ranks of the machine; collective. They
+ * write to the stores behind the filter ioranks+ that the other ranks open afterwards
+ * (ummap-ioranks(1)). At these, *compute is a communicator of all of them, in the order of comm. At
+ * an I/O rank, the call returns when the other ranks of its machine have freed *compute or have
+ * called MPI_Finalize, and *compute is MPI_COMM_NULL. Each machine must have more than k ranks.
+ * Returns MPI_SUCCESS or an MPI error that is the same at all ranks.
+ */
+int ummpi_io_split(MPI_Comm comm, int k, MPI_Comm *compute);
+
 /* Does the same as ummap_open, for a mapping that ummpi_sync_all can write together with those of
  * other ranks. */
 int ummpi_open(const char *uri, size_t size, off_t offset, int prot, const struct ummap_attr *attr,

@@ -145,12 +145,6 @@ static int load_fault_threads(const char *text)
 	return 0;
 }
 
-static int load_io_ranks(const char *text)
-{
-	config.io_ranks = text;
-	return 0;
-}
-
 static int load_direct(const char *text)
 {
 	static const char *const words[] = { "auto", "always", "never", NULL };

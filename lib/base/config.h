@@ -19,7 +19,6 @@ struct config {
 	size_t seg_size;           /* default segment size in bytes, or UMMAP_SEG_AUTO */
 	const char *seg_size_text; /* value of UMMAP_SEG_SIZE; NULL: not set */
 	const char *driver;        /* default driver, a URI without a path; NULL: the best one */
-	const char *io_ranks;      /* name and number of I/O processes; or NULL */
 	const char *driver_path;   /* folders of drivers and policies, with colons; or NULL */
 	const char *direct;        /* default of the key "direct" */
 	const char *cached;        /* default of the key "cached" */

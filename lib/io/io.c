@@ -55,8 +55,6 @@ static int resolve(struct uri *u, const struct io_below *below, const struct umm
 			err = uri_default(u, i, "direct", config.direct);
 		if (!err && has_word(d->keys, "cached"))
 			err = uri_default(u, i, "cached", config.cached);
-		if (!err && config.io_ranks && strcmp(d->scheme, "ioranks") == 0)
-			err = uri_default(u, i, "name", config.io_ranks);
 		if (err)
 			return err;
 		for (unsigned k = 0; k < layer->nkeys; k++) {

@@ -108,7 +108,7 @@ __attribute__((noreturn)) static void run_processes(void)
 	for (unsigned i = 0; i < processes; i++)
 		if (i != own)
 			close(listeners[i]);
-	serve(listeners[own]);
+	serve(listeners[own], false);
 	_exit(EXIT_SUCCESS);
 }
 

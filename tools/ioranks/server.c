@@ -21,6 +21,7 @@
 
 #include "../../drivers/file.h"
 #include "../../drivers/ioranks.h"
+#include "common/memory_calls.h"
 #include "common/process.h"
 #include "server.h"
 
@@ -371,17 +372,31 @@ static bool wait_for_work(int listener)
 	return polled[0].revents;
 }
 
-void serve(int listener)
+/* Whether a client has not opened a file: it is no connection of the filter. */
+static bool has_holder(void)
 {
+	for (int i = 0; i < n_clients; i++)
+		if (!clients[i]->target)
+			return true;
+	return false;
+}
+
+int serve(int listener, bool for_holders)
+{
+	bool any_new;
+
 	staging = mmap(NULL, STAGING_BYTES, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (staging == MAP_FAILED)
-		return;
+		return -ENOMEM;
 	do {
-		bool any_new = wait_for_work(listener);
-
+		any_new = wait_for_work(listener);
 		run_round();
 		if (any_new)
 			accept_client(listener);
-	} while (n_clients > 0);
+	} while (any_new || (for_holders ? has_holder() : n_clients > 0));
+	while (n_clients > 0)
+		drop_client(n_clients - 1);
+	raw_munmap(staging, STAGING_BYTES);
+	return 0;
 }
