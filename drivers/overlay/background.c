@@ -17,7 +17,7 @@
 #define MUCH ((uint64_t)64 << 20)           /* bytes of waiting blocks that are applied at once */
 #define MIN_BOUND ((uint64_t)256 << 20)     /* bytes of the file */
 #define BOUND_FACTOR 4                      /* times the size of the store */
-#define REMOTE_SENDERS 4                    /* requests at a time to a remote store */
+#define SENDERS 4                           /* requests to the store at a time */
 #define READER_SLEEP_NS 50000
 #define MAX_READER_SLEEPS 2000
 
@@ -195,9 +195,7 @@ int background_start(struct overlay *o, uint64_t size_limit, struct ummap_geom *
 
 	b->size_limit = size_limit;
 	b->home = o->head.home;
-	/* A local store has a request done before the next one is ready. */
-	if (o->store.caps & UMMAP_CAP_REMOTE)
-		overlay_gather_crew(o, REMOTE_SENDERS - 1);
+	overlay_gather_crew(o, SENDERS - 1);
 	err = thread_start(&b->thread, run, o);
 	b->is_running = !err;
 	return err ? keys_refuse(geom, -err, "cannot start a thread: %s" KEYS_THREAD_LIMITS,
