@@ -211,7 +211,7 @@ static int settle_superblock(struct file *f)
 	struct hdf5_store *s = f->store;
 	haddr_t at = f->public.base_addr;
 
-	if (!s->writable || at >= s->eof)
+	if (!s->writable || hdf5_store_is_inherited(s) || at >= s->eof)
 		return 0;
 	f->is_swmr |= hdf5_superblock_is_swmr(s->base + at, s->eof - at);
 	return hdf5_superblock_settle(s->base + at, s->eof - at, f->eoa, f->is_swmr);

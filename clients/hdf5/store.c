@@ -72,11 +72,17 @@ static int reserve(struct hdf5_store *s, uint64_t end)
 
 /* ---- Opening ---- */
 
+static int refuse(const struct hdf5_store *s)
+{
+	return umseterror(EBADF, "cannot use '%s': a parent of this process has opened it, and "
+			  "its children cannot use it", s->uri);
+}
+
 static struct hdf5_store *find_store(const char *uri, bool write)
 {
 	struct hdf5_store *s = open_stores;
 
-	while (s && (strcmp(s->uri, uri) != 0 || s->writable < write))
+	while (s && (strcmp(s->uri, uri) != 0 || s->writable < write || hdf5_store_is_inherited(s)))
 		s = s->next;
 	return s;
 }
@@ -147,6 +153,7 @@ struct hdf5_store *hdf5_store_open(const char *uri, unsigned how, const struct u
 		return NULL;
 	}
 	s->users = 1;
+	s->owner = getpid();
 	s->next = open_stores;
 	open_stores = s;
 	return s;
@@ -158,6 +165,8 @@ int hdf5_store_read(struct hdf5_store *s, void *buf, size_t len, uint64_t off)
 {
 	size_t have = off < s->eof ? (size_t)min_u64(len, s->eof - off) : 0;
 
+	if (hdf5_store_is_inherited(s))
+		return refuse(s);
 	memset((char *)buf + have, 0, len - have);
 	if (have == 0)
 		return 0;
@@ -186,6 +195,8 @@ int hdf5_store_write(struct hdf5_store *s, const void *buf, size_t len, uint64_t
 {
 	if (len == 0)
 		return 0;
+	if (hdf5_store_is_inherited(s))
+		return refuse(s);
 	if (!s->grows && off + len > s->stored)
 		return umseterror(ENOSPC, "cannot write to byte %ju of '%s': the store has %ju "
 				  "bytes and cannot grow", (uintmax_t)(off + len), s->uri,
@@ -221,6 +232,8 @@ int hdf5_store_commit(struct hdf5_store *s, uint64_t size)
 {
 	if (!s->writable)
 		return 0;
+	if (hdf5_store_is_inherited(s))
+		return refuse(s);
 	return prepare_commit(s, size) == -1 ? -1 : umsync(s->base, 0);
 }
 
@@ -272,8 +285,8 @@ int hdf5_store_close(struct hdf5_store *s, bool commits, uint64_t size)
 
 	if (--s->users > 0)
 		return 0;
-	err = end_mapping(s, commits, size);
-	if (!err && is_longer)
+	err = hdf5_store_is_inherited(s) ? 0 : end_mapping(s, commits, size);
+	if (!err && is_longer && !hdf5_store_is_inherited(s))
 		shorten(s->uri, size);
 	while (*at != s)
 		at = &(*at)->next;

@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <ummap-driver.h>
 #include <ummap.h>
@@ -19,6 +21,7 @@
 struct hdf5_store {
 	struct hdf5_store *next; /* next open store of the process */
 	unsigned users;          /* number of handles */
+	pid_t owner;             /* process that opened the store, and alone has its mapping */
 	char *uri;               /* URI with which the store was opened */
 	bool writable;
 	bool grows;              /* writes make the store longer */
@@ -37,6 +40,13 @@ struct hdf5_store {
 
 /* How a store is opened. */
 enum { HDF5_WRITE = 1, HDF5_CREATE = 2, HDF5_TRUNCATE = 4, HDF5_EXCLUSIVE = 8 };
+
+/* A forked child has the stores of its parent without their mappings, and all functions but
+ * hdf5_store_close fail. */
+static inline bool hdf5_store_is_inherited(const struct hdf5_store *s)
+{
+	return s->owner != getpid();
+}
 
 /* Opens the store that a URI names, or returns the one that is open; NULL on failure. */
 struct hdf5_store *hdf5_store_open(const char *uri, unsigned how, const struct ummap_attr *attr);

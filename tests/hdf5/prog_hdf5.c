@@ -197,6 +197,33 @@ static void test_twice(void *unused)
 	check(has_rows(other, "b", 4));
 }
 
+/* ---- Forked children ---- */
+
+static void use_inherited(void *file)
+{
+	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+	check(!has_rows(*(hid_t *)file, "a", 3));
+	refused(H5Fflush(*(hid_t *)file, H5F_SCOPE_GLOBAL), "a parent of this process");
+	_exit(0);
+}
+
+/* A child cannot use an open file of its parent, and leaves the file alone. */
+static void test_fork(void *unused)
+{
+	const char *path = path_of("fork.h5");
+	hid_t file = create_file("wal+posix:", path);
+
+	(void)unused;
+	put_rows(file, "a", 3);
+	flush(file);
+	put_rows(file, "b", 4);
+	check_exits(run_child(use_inherited, &file), 0);
+	put_rows(file, "c", 5);
+	close_file(file);
+	file = open_by("wal+posix:", path, H5F_ACC_RDONLY);
+	check(has_rows(file, "a", 3) && has_rows(file, "b", 4) && has_rows(file, "c", 5));
+}
+
 /* ---- Length ---- */
 
 static uint64_t size_after_deletion(const char *uri, const char *path)
@@ -663,6 +690,7 @@ int main(int argc, char **argv)
 	run("names", test_names, NULL);
 	run("access", test_access, NULL);
 	run("twice", test_twice, NULL);
+	run("fork", test_fork, NULL);
 	run("length", test_length, NULL);
 	run("unwritten", test_unwritten, NULL);
 	run("far", test_far, NULL);
