@@ -369,9 +369,11 @@ def _flush_all() -> None:
             _ummap.fail_at_exit()
             counters = mapping.stat()
             lost = counters["waiting_bytes"] + counters["lost_bytes"]
+            # A store that makes new versions may have all changes, but not the version.
+            what = f"{lost} bytes of changes" if lost else "the changes"
             # The message of the error says that changes stay in memory, which ends here.
-            print(f"ummap: cannot write {lost} bytes of changes to '{mapping.name}' at the end of "
-                  f"the process; they are lost: {os.strerror(error.errno or 0)}", file=sys.stderr)
+            print(f"ummap: cannot write {what} to '{mapping.name}' at the end of the process; "
+                  f"they are lost: {os.strerror(error.errno or 0)}", file=sys.stderr)
 
 
 def _write_before_fork() -> None:
