@@ -353,6 +353,18 @@ struct way {
 	unsigned flags;
 };
 
+/* By default, threads that store would keep out a thread that needs them to pause: for minutes if
+ * each of their stores waits for memory. */
+static void init_lock(pthread_rwlock_t *lock)
+{
+	pthread_rwlockattr_t attr;
+
+	check(pthread_rwlockattr_init(&attr) == 0);
+	check(pthread_rwlockattr_setkind_np(&attr,
+					    PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP) == 0);
+	check(pthread_rwlock_init(lock, &attr) == 0);
+}
+
 static void mix_calls(void *arg)
 {
 	static struct thread workers[MAPPINGS][THREADS];
@@ -370,7 +382,7 @@ static void mix_calls(void *arg)
 		s->flags = way->flags;
 		s->random = i + 1;
 		s->store.fails_at = UINT64_MAX;
-		check(pthread_rwlock_init(&s->use, NULL) == 0);
+		init_lock(&s->use);
 		map_store(s);
 		check(pthread_create(&threads[i][THREADS], NULL, commit_often, s) == 0);
 		for (size_t t = 0; t < THREADS; t++) {
