@@ -146,6 +146,17 @@ static void test_small(void)
 
 /* ---- A store that changes ---- */
 
+/* Maps a file before and after a change: the new mapping has the new contents. */
+static void map_changing(const char *uri, int fd, uint8_t **old, uint8_t **new)
+{
+	file_fill(fd, 0, 4 * SEG, 0, 1);
+	*old = map_path(uri, 4 * SEG, BUDGET);
+	check_bytes(*old, 4 * SEG, 0, 1);
+	file_fill(fd, 0, 4 * SEG, 0, 2);
+	*new = map_path(uri, 4 * SEG, BUDGET);
+	check_bytes(*new, 4 * SEG, 0, 2);
+}
+
 static void test_change(void)
 {
 	char file[320], uri[400];
@@ -153,12 +164,7 @@ static void test_change(void)
 	uint8_t *old, *new;
 
 	snprintf(uri, sizeof(uri), "posix:%s", file);
-	file_fill(fd, 0, 4 * SEG, 0, 1);
-	old = map_path(uri, 4 * SEG, BUDGET);
-	check_bytes(old, 4 * SEG, 0, 1);
-	file_fill(fd, 0, 4 * SEG, 0, 2);
-	new = map_path(uri, 4 * SEG, BUDGET);
-	check_bytes(new, 4 * SEG, 0, 2);
+	map_changing(uri, fd, &old, &new);
 	check_bytes(old, 4 * SEG, 0, 1);
 	check(count_files() == 2);
 	check(umunmap(old, 0) == 0);
@@ -181,12 +187,7 @@ static void test_coarse_stamps(void)
 	}
 	fd = create(root, "data");
 	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", fd);
-	file_fill(fd, 0, 4 * SEG, 0, 1);
-	old = map_path(uri, 4 * SEG, BUDGET);
-	check_bytes(old, 4 * SEG, 0, 1);
-	file_fill(fd, 0, 4 * SEG, 0, 2);
-	new = map_path(uri, 4 * SEG, BUDGET);
-	check_bytes(new, 4 * SEG, 0, 2);
+	map_changing(uri, fd, &old, &new);
 	check(umunmap(old, 0) == 0 && umunmap(new, 0) == 0);
 	close(fd);
 	close(root);

@@ -466,10 +466,9 @@ static int drop_batch_and_block(struct mapping *wanted, struct account *giver, s
 static int drop_batch(struct mapping *wanted, struct account *giver)
 {
 	size_t bytes = min_size(account_frames(giver) / DROP_PART, MAX_DROP_BYTES);
-	int done;
-
-	done = huge_blocks_come(wanted) ? drop_batch_and_block(wanted, giver, bytes) :
-	       deactivate_batch(wanted, giver, bytes, DROP_BATCH, true);
+	int done = huge_blocks_come(wanted) ?
+			   drop_batch_and_block(wanted, giver, bytes) :
+			   deactivate_batch(wanted, giver, bytes, DROP_BATCH, true);
 
 	expire_inactive(wanted, giver, min_size(bytes / wanted->seg_size, DROP_BATCH));
 	return done;
