@@ -48,3 +48,11 @@ void futex_lock_contended(_Atomic uint32_t *word)
 	while (atomic_exchange_explicit(word, 2, memory_order_acquire) != 0)
 		futex_wait(word, 2, -1);
 }
+
+bool futex_lock_within(_Atomic uint32_t *word, int ms)
+{
+	if (futex_trylock(word) || atomic_exchange_explicit(word, 2, memory_order_acquire) == 0)
+		return true;
+	futex_wait(word, 2, ms);
+	return atomic_exchange_explicit(word, 2, memory_order_acquire) == 0;
+}

@@ -78,6 +78,9 @@ static inline void futex_lock(_Atomic uint32_t *word)
 		futex_lock_contended(word);
 }
 
+/* Waits for the lock for about ms milliseconds at most. Returns whether the caller has it. */
+bool futex_lock_within(_Atomic uint32_t *word, int ms);
+
 static inline void futex_unlock(_Atomic uint32_t *word)
 {
 	if (atomic_exchange_explicit(word, 0, memory_order_release) == 2)

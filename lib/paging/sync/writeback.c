@@ -480,13 +480,8 @@ long writeback_commit(struct mapping *map, size_t *at)
 	for (size_t i = map_next_dirty(map, *at); i < map->segs; i = map_next_dirty(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
-		if (!commit_needs(map, i, s))
+		if (!commit_lock(map, i, s))
 			continue;
-		seg_lock(s);
-		if (!commit_needs(map, i, s)) {
-			seg_unlock(s);
-			continue;
-		}
 		run_begin(&run, i, map->segs, OF_COMMIT);
 		*at = run.at[run.n - 1] + 1;
 		err = write_run(&run, false);
