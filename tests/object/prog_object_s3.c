@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * prog_object_s3 - the back end for S3, at the server s3-server. Runs the other programs of this
- * folder, stops a writer for longer than its lease, and makes requests fail. With the URL of another
- * server as its argument, runs what needs no faults.
+ * folder, stops a writer for longer than its lease, and makes requests fail. With the URL of
+ * another server as its argument, runs what needs no faults.
  */
 #include "leases.h"
 
