@@ -354,7 +354,7 @@ static pid_t mount_object(const struct options *o, const char *program, const ch
 
 static void unmount(pid_t pid, const char *folder)
 {
-	char command[PATH_MAX + 40];
+	char command[2 * PATH_MAX + 60];
 
 	snprintf(command, sizeof(command), "fusermount3 -u '%s' || fusermount -u '%s'", folder,
 		 folder);
@@ -425,6 +425,9 @@ static void run_cached(const struct options *o, unsigned rep)
 	forget_cached(near);
 	snprintf(uri, sizeof(uri), "posix:%s", near);
 	print("cached", "near_alone", rep, o->size, read_uri(uri, o));
+	forget_cached(near);
+	strcat(uri, "?cached=copy");
+	print("cached", "near_copied", rep, o->size, read_uri(uri, o));
 	unlink(near);
 }
 
