@@ -398,9 +398,9 @@ check-deb:
 
 # Simulates power loss at ten thousand requests.
 check-cuts: tests
-	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cow_cuts test_cache_cuts \
-		test_sum_cuts test_stack_cuts
-	$(if $(HDF5),UMMAP_TEST_CUTS=2000 tests/run $B prog_hdf5_cuts)
+	UMMAP_TEST_TIMEOUT=3600 UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts \
+		test_cow_cuts test_cache_cuts test_sum_cuts test_stack_cuts
+	$(if $(HDF5),UMMAP_TEST_TIMEOUT=3600 UMMAP_TEST_CUTS=2000 tests/run $B prog_hdf5_cuts)
 
 # Runs all checks, also if some fail.
 ALL = check check-long check-cuts check-asan check-tsan check-mutants check-model check-path \
