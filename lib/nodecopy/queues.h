@@ -4,7 +4,8 @@
  * without uses of resident segments, of which no faults tell.
  *
  * A segment that is loaded at random enters the main queue if it is one of the segments that were
- * evicted last, as many as there are slots; otherwise the small queue. Both are first in, first out.
+ * evicted last, as many as there are slots; otherwise the small queue. Both are first in, first
+ * out, but a segment that returns to the main queue from there has more chances (table.c).
  * The portion of the small queue adapts as in s3fifo. A segment that enters the main queue takes the
  * slot of the oldest segment of both queues. Therefore, a small queue that few segments enter does
  * not keep segments that are no longer used.

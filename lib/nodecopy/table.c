@@ -12,6 +12,11 @@
 /* Pins of a copy whose slots suffice for all segments. */
 #define MIN_PINS 64
 
+/* How many times the hand passes over a segment that has returned to the main queue from there.
+ * Without that, reads with a Zipf distribution, whose memory is an eighth, a quarter and a half of
+ * the file, load 5 % more; with 3, 1 % less, but if the distribution changes, 0.5 % more. */
+#define CHANCES 2
+
 /* ---- Words ---- */
 
 enum { ABSENT, LOADING, RESIDENT, EVICTING };
@@ -37,6 +42,17 @@ static uint64_t make_absent(unsigned queue, uint32_t stamp)
 static unsigned left_queue(uint64_t word)
 {
 	return word >> 2 & 1;
+}
+
+/* Of a segment that is loaded or resident. */
+static unsigned chances_of(uint64_t word)
+{
+	return word >> 2 & 3;
+}
+
+static uint64_t with_chances(uint64_t word, unsigned chances)
+{
+	return (word & ~((uint64_t)3 << 2)) | (uint64_t)chances << 2;
 }
 
 static uint64_t owner_of(uint64_t word)
@@ -214,6 +230,10 @@ static bool release_slot(const struct nodecopy_view *v, uint64_t segment, uint32
 	w = *word;
 	if (state_of(w) == ABSENT || slot_of(w) != slot)
 		return true;
+	if (state_of(w) == RESIDENT && chances_of(w)) {
+		change(word, w, with_chances(w, chances_of(w) - 1));
+		return false;
+	}
 	/* A pinned segment whose evictor was killed stays as it is, because its pages are there. */
 	if (state_of(w) != RESIDENT && (!is_orphan(v, owner_of(w)) || is_pinned(v, segment)))
 		return false;
@@ -270,12 +290,12 @@ static bool is_small_older(struct nodecopy_table *t, uint64_t slots)
 	       age_of(t, queues_next_slot(&t->queues, MAIN_QUEUE, slots, false));
 }
 
-/* Takes a slot of a queue, within two rounds of its hand. */
+/* Takes a slot of a queue, within a few rounds of its hand. */
 static uint32_t take_slot_of(const struct nodecopy_view *v, uint64_t segment, unsigned queue,
 			     uint64_t slots)
 {
 	struct nodecopy_queues *q = &v->table->queues;
-	uint64_t tries = 2 * (queues_count_slots(q, queue, slots) + 1);
+	uint64_t tries = (2 + CHANCES) * (queues_count_slots(q, queue, slots) + 1);
 
 	for (uint64_t n = 0; n < tries; n++) {
 		uint32_t slot = queues_next_slot(q, queue, slots, true);
@@ -348,7 +368,8 @@ static void wait_for_change(struct nodecopy_table *t, uint32_t seen)
 
 /* Takes a slot for a claimed segment. Returns false, and gives the claim up, if there is none and
  * the caller does not wait. */
-static bool assign_slot(const struct nodecopy_view *v, uint64_t segment, unsigned queue, bool wait)
+static bool assign_slot(const struct nodecopy_view *v, uint64_t segment, unsigned queue,
+			bool wait)
 {
 	struct nodecopy_table *t = v->table;
 	uint32_t slot, seen;
@@ -367,14 +388,20 @@ static bool assign_slot(const struct nodecopy_view *v, uint64_t segment, unsigne
 	return slot != NO_SLOT;
 }
 
-/* The queue for a segment with the word w, which is loaded. */
-static unsigned choose_queue(struct nodecopy_table *t, uint64_t w, enum nodecopy_load why)
+/* Chooses the queue for a segment with the word w, which is loaded, and its chances. */
+static unsigned choose_queue(struct nodecopy_table *t, uint64_t w, enum nodecopy_load why,
+			     unsigned *chances)
 {
 	uint32_t stamp = state_of(w) == ABSENT ? slot_of(w) : 0;
+	unsigned queue;
 
+	*chances = 0;
 	if (why != LOAD_AT_RANDOM)
 		return MAIN_QUEUE;
-	return queues_choose(&t->queues, stamp, left_queue(w), min_u64(t->limit, t->slots));
+	queue = queues_choose(&t->queues, stamp, left_queue(w), min_u64(t->limit, t->slots));
+	if (queue == MAIN_QUEUE && left_queue(w) == MAIN_QUEUE)
+		*chances = CHANCES;
+	return queue;
 }
 
 enum nodecopy_claim nodecopy_claim(const struct nodecopy_view *v, uint64_t segment,
@@ -390,12 +417,17 @@ enum nodecopy_claim nodecopy_claim(const struct nodecopy_view *v, uint64_t segme
 		if (state_of(w) == RESIDENT)
 			return CLAIM_RESIDENT;
 		if (state_of(w) == ABSENT || is_orphan(v, owner_of(w))) {
+			unsigned queue, chances;
+
 			if (!change(word, w, make_word(LOADING, v->owner, NO_SLOT)))
 				continue;
-			if (assign_slot(v, segment, choose_queue(t, w, why), wait))
-				return CLAIM_LOAD;
-			tell_others(t);
-			return CLAIM_BUSY;
+			queue = choose_queue(t, w, why, &chances);
+			if (!assign_slot(v, segment, queue, wait)) {
+				tell_others(t);
+				return CLAIM_BUSY;
+			}
+			atomic_fetch_or(word, with_chances(0, chances));
+			return CLAIM_LOAD;
 		}
 		if (!wait)
 			return CLAIM_BUSY;
@@ -407,11 +439,12 @@ static void end_claim(const struct nodecopy_view *v, uint64_t segment, bool load
 {
 	struct nodecopy_table *t = v->table;
 	_Atomic uint64_t *word = word_at(t, segment);
-	uint32_t slot = slot_of(*word);
+	uint64_t w = *word;
+	uint32_t slot = slot_of(w);
 
 	if (loaded) {
 		*slot_at(t, slot) = resident_slot(segment, t->loads++);
-		*word = make_word(RESIDENT, 0, slot);
+		*word = with_chances(make_word(RESIDENT, 0, slot), chances_of(w));
 	} else {
 		/* A segment that is pinned has all of its pages, or its loader has failed. */
 		if (!is_pinned(v, segment))

@@ -7,10 +7,10 @@
  * Each segment has a word, each slot of the budget another one, and each pin a third one.
  *
  *   word of a segment                          word of a slot
- *   ABSENT    stamp, queue of its last         0                        free
+ *   ABSENT    stamp and queue of its last      0                        free
  *             eviction
- *   LOADING   owner, slot or NO_SLOT           TAKEN owner, segment     its owner loads it
- *   RESIDENT  slot, may be pinned              segment, stamp           it is resident here
+ *   LOADING   chances, owner, slot or NO_SLOT  TAKEN owner, segment     its owner loads it
+ *   RESIDENT  chances, slot, may be pinned     segment, stamp           it is resident here
  *   EVICTING  owner, slot                      word of a pin
  *                                              0                        free
  *                                              TAKEN owner, segment     its owner pins it
