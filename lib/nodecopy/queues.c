@@ -12,6 +12,9 @@
 #define MIN_PORTION (PORTION_UNIT / 20)
 #define MAX_PORTION (PORTION_UNIT / 10 * 9)
 #define PORTION_STEP (PORTION_UNIT / 1024)
+/* Slots that the small queue has at least, unless there are no more. In fewer slots, processes that
+ * load at the same time would evict each other's segments before they are used. */
+#define MIN_SMALL_SLOTS 4
 /* Minimum number of evictions that `evicted` counts before it is halved. */
 #define MIN_EVICTED 64
 
@@ -22,12 +25,23 @@ void queues_init(struct nodecopy_queues *q)
 	q->clock = 1;
 }
 
+/* The portion of the small queue, of `slots` slots. */
+static uint32_t portion_of(const struct nodecopy_queues *q, uint64_t slots)
+{
+	uint64_t least = (uint64_t)PORTION_UNIT * MIN_SMALL_SLOTS / (slots ? slots : 1);
+	uint32_t portion = q->portion;
+
+	least = least < MAX_PORTION ? least : MAX_PORTION;
+	return portion < least ? (uint32_t)least : portion;
+}
+
 /* The golden ratio spreads consecutive numbers evenly over all values (Knuth, 6.4). */
-unsigned queues_of_slot(const struct nodecopy_queues *q, uint32_t slot)
+unsigned queues_of_slot(const struct nodecopy_queues *q, uint32_t slot, uint64_t slots)
 {
 	uint32_t place = slot * 2654435769u;
 
-	return place / (UINT32_MAX / PORTION_UNIT + 1) < q->portion ? SMALL_QUEUE : MAIN_QUEUE;
+	return place / (UINT32_MAX / PORTION_UNIT + 1) < portion_of(q, slots) ? SMALL_QUEUE
+									      : MAIN_QUEUE;
 }
 
 uint32_t queues_next_slot(struct nodecopy_queues *q, unsigned queue, uint64_t slots, bool pass)
@@ -37,7 +51,7 @@ uint32_t queues_next_slot(struct nodecopy_queues *q, unsigned queue, uint64_t sl
 
 	for (uint64_t n = 0;; n++) {
 		slot = (uint32_t)(hand++ % slots);
-		if (n == slots || queues_of_slot(q, slot) == queue)
+		if (n == slots || queues_of_slot(q, slot, slots) == queue)
 			break;
 	}
 	if (pass)
@@ -47,7 +61,7 @@ uint32_t queues_next_slot(struct nodecopy_queues *q, unsigned queue, uint64_t sl
 
 uint64_t queues_count_slots(const struct nodecopy_queues *q, unsigned queue, uint64_t slots)
 {
-	uint64_t small = slots * q->portion / PORTION_UNIT;
+	uint64_t small = slots * portion_of(q, slots) / PORTION_UNIT;
 
 	return queue == SMALL_QUEUE ? small : slots - small;
 }

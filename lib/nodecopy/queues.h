@@ -6,9 +6,9 @@
  * A segment that is loaded at random enters the main queue if it is one of the segments that were
  * evicted last, as many as there are slots; otherwise the small queue. Both are first in, first
  * out, but a segment that returns to the main queue from there has more chances (table.c).
- * The portion of the small queue adapts as in s3fifo. A segment that enters the main queue takes the
- * slot of the oldest segment of both queues. Therefore, a small queue that few segments enter does
- * not keep segments that are no longer used.
+ * The portion of the small queue adapts as in s3fifo. A segment that enters the main queue takes
+ * the slot of the oldest segment of both queues. Therefore, a small queue that few segments enter
+ * does not keep segments that are no longer used.
  *
  * A slot belongs to a queue as long as the portion stays the same. The slots of each queue are
  * spread over all slots, so that the portion holds for any limit. The hand of a queue goes round
@@ -34,9 +34,9 @@ struct nodecopy_queues {
 };
 
 void queues_init(struct nodecopy_queues *q);
-/* The queue of a slot. */
-unsigned queues_of_slot(const struct nodecopy_queues *q, uint32_t slot);
-/* The next of the first `slots` slots that the hand of a queue meets. pass: whether it passes it. */
+/* The queue of a slot, of `slots` in all. */
+unsigned queues_of_slot(const struct nodecopy_queues *q, uint32_t slot, uint64_t slots);
+/* The next of the first `slots` slots that the hand of a queue meets. pass: it passes this slot. */
 uint32_t queues_next_slot(struct nodecopy_queues *q, unsigned queue, uint64_t slots, bool pass);
 /* The approximate number of slots of a queue, of `slots` in all. */
 uint64_t queues_count_slots(const struct nodecopy_queues *q, unsigned queue, uint64_t slots);

@@ -208,7 +208,7 @@ void nodecopy_unpin(const struct nodecopy_view *v, uint64_t segment)
 static void drop_segment(const struct nodecopy_view *v, uint64_t segment, uint32_t slot)
 {
 	struct nodecopy_table *t = v->table;
-	unsigned queue = queues_of_slot(&t->queues, slot);
+	unsigned queue = queues_of_slot(&t->queues, slot, t->limit);
 	uint32_t stamp;
 
 	v->drop(v, segment);
