@@ -281,7 +281,8 @@ $B/bench/%: bench/%.c $(SO) $(BENCH_KIT)
 
 $B/examples/ioranks/%.so: examples/ioranks/%.c include/ummap-operation.h
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared $(LDFLAGS) -o $@ $< $(if $(filter deflate,$*),$(ZLIB))
+	$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared $(LDFLAGS) -o $@ $< \
+		$(if $(filter deflate,$*),$(ZLIB))
 
 $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)

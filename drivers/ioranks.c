@@ -13,9 +13,9 @@
  * durable.
  *
  * With the key ioranks.operation, the I/O process passes the data on to a plug-in
- * (ummap-operation.h), so the filter sends it all writes, short ones too. The data in the file never
- * depend on the operation: if it fails, or this process has to write itself, one flush returns the
- * error after the data have become durable.
+ * (ummap-operation.h), so the filter sends it all writes, short ones too. The data in the file do
+ * not depend on the operation: if it fails, or this process has to write itself, one flush returns
+ * the error after the data have become durable.
  *
  * A process that is killed may leave a request that the I/O process carries out afterwards. Two
  * measures keep such a write from the work of the next process that opens the file: the I/O process

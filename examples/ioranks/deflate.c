@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * deflate - an operation of I/O processes (ummap-operation(3)): appends all data that are written to
- * FILE to a compressed file, by default FILE.z. Its records are three numbers of 8 bytes (offset in
+ * deflate - an operation of I/O processes (ummap-operation(3)): appends all data that are written
+ * to FILE to a compressed file, by default FILE.z. Its records are three numbers of 8 bytes (offset in
  * FILE, length, compressed length) and the compressed data of zlib. To restore the contents, write
  * the records in their order.
  *

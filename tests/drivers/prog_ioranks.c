@@ -261,7 +261,8 @@ static void reduce(void *unused)
 static void restore(uint8_t *bytes, const char *path)
 {
 	int (*uncompress)(uint8_t *, unsigned long *, const uint8_t *, unsigned long);
-	void *zlib = dlopen("libz.so.1", RTLD_NOW), *symbol = zlib ? dlsym(zlib, "uncompress") : NULL;
+	void *zlib = dlopen("libz.so.1", RTLD_NOW);
+	void *symbol = zlib ? dlsym(zlib, "uncompress") : NULL;
 	FILE *in = fopen(path, "re");
 	uint64_t head[3];
 
