@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * deflate - an operation of I/O processes (ummap-operation(3)): appends all data that are written
- * to FILE to a compressed file, by default FILE.z. Its records are three numbers of 8 bytes (offset in
- * FILE, length, compressed length) and the compressed data of zlib. To restore the contents, write
- * the records in their order.
+ * to FILE to a compressed file, by default FILE.z. Its records are three numbers of 8 bytes (offset
+ * in FILE, length, compressed length) and the compressed data of zlib. To restore the contents,
+ * write the records in their order.
  *
  *	cc -shared -fPIC -o deflate.so deflate.c -lz
  *	ummap ioranks ./program 'ioranks+posix:data?ioranks.operation=./deflate.so,/backup/data.z'
