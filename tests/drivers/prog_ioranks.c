@@ -3,9 +3,10 @@
  * The filter ioranks+ and the I/O processes of `ummap ioranks`: which process writes; kills of
  * writers and of I/O processes at any moment, after which everything is in the file that was
  * reported as durable, and nothing older arrives later; full disks; several writers of one file;
- * operations of plug-ins.
+ * operations of plug-ins; the timeline.
  *
  *	prog_ioranks [ROUNDS [SEED]]
+ *	prog_ioranks commit URI
  */
 #include "../../drivers/ioranks.h"
 
@@ -368,6 +369,36 @@ static void check_operations(void)
 	stop_io();
 }
 
+/* ---- The timeline ---- */
+
+/* A program reads the variable when it starts. */
+static void exec_commit(void *unused)
+{
+	(void)unused;
+	execl("/proc/self/exe", "prog_ioranks", "commit", uri, NULL);
+	_exit(127);
+}
+
+static void check_timeline(void)
+{
+	static const char *const events[] = { "commit,", "write,", "flush," };
+	char path[400], text[4000] = "";
+	int fd;
+
+	snprintf(path, sizeof(path), "%s", in_dir("timeline.csv"));
+	set_env("UMMAP_TIMELINE", path);
+	start_io();
+	make_store("ioranks+posix");
+	check_exits(run_child(exec_commit, NULL), 0);
+	stop_io();
+	unsetenv("UMMAP_TIMELINE");
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	check(fd >= 0 && read(fd, text, sizeof(text) - 1) > 0, "%s", path);
+	close(fd);
+	for (size_t i = 0; i < 3; i++)
+		check(strstr(text, events[i]), "%s: %s", events[i], text);
+}
+
 /* ---- Kills ---- */
 
 static void sync_until_killed(void *durable)
@@ -524,11 +555,18 @@ int main(int argc, char **argv)
 	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : by_time(ROUNDS, 20 * ROUNDS);
 	uint64_t random = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)getpid();
 
+	if (argc == 3 && strcmp(argv[1], "commit") == 0) {
+		snprintf(uri, sizeof(uri), "%s", argv[2]);
+		snprintf(store, sizeof(store), "%s", strchr(uri, ':') + 1);
+		sync_and_commit(NULL);
+		return 0;
+	}
 	printf("seed %" PRIu64 "\n", random);
 	check_writer();
 	check_exits(run_child(map_wrong, NULL), 0);
 	check_writers();
 	check_operations();
+	check_timeline();
 	check_full_disk();
 	kill_writers("ioranks+posix", &random, rounds);
 	kill_writers("wal+ioranks+posix", &random, rounds);

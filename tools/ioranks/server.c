@@ -23,6 +23,7 @@
 #include "../../drivers/ioranks.h"
 #include "common/memory_calls.h"
 #include "common/process.h"
+#include "common/timeline.h"
 #include "operation.h"
 #include "server.h"
 
@@ -291,7 +292,7 @@ static int compare_places(const void *one, const void *other)
 static int write_joined(struct client **list, int n)
 {
 	struct iovec iov[MAX_JOINED];
-	uint64_t end = list[0]->request.off;
+	uint64_t end = list[0]->request.off, began = timeline_begin();
 	int k = 0, err;
 
 	for (; k < n && k < MAX_JOINED && list[k]->target == list[0]->target &&
@@ -300,6 +301,7 @@ static int write_joined(struct client **list, int n)
 		end += list[k]->len;
 	}
 	err = file_writev(list[0]->target->file, iov, k, list[0]->request.off);
+	timeline_end(began, "io", "write", end - list[0]->request.off, "");
 	for (int i = 0; i < k; i++) {
 		list[i]->reply.error = err;
 		if (!err)
@@ -348,8 +350,10 @@ static void carry_out_flushes(void)
 		if (!c->asked || c->request.op != IORANKS_FLUSH)
 			continue;
 		if (t && !flushed[t - targets]) {
+			uint64_t began = timeline_begin();
 			int err = file_flush(t->file, 0, 0);
 
+			timeline_end(began, "io", "flush", 0, "");
 			flushed[t - targets] = true;
 			t->failures += err != 0;
 			t->error = err ? err : t->error;
