@@ -76,8 +76,8 @@ static void wait_as_far_server(void)
 	shared->in_flight--;
 }
 
-/* The names by which a mounted file system looks for the file: a list of HTML for rclone, and one of
- * S3 for s3fs. */
+/* The names by which a mounted file system looks for the file: a list of HTML for rclone, and one
+ * of S3 for s3fs. */
 static bool answer_names(int fd, const char *request, uint64_t size)
 {
 	bool is_missing = strncmp(request, "HEAD", 4) == 0;
@@ -491,7 +491,8 @@ int main(int argc, char *argv[])
 {
 	static const struct option options[] = {
 		{ "dir", 1, NULL, 'd' }, { "size", 1, NULL, 's' }, { "seg", 1, NULL, 'g' },
-		{ "delays", 1, NULL, 'l' }, { "keys", 1, NULL, 'k' }, { "reps", 1, NULL, 'r' }, { "mounts", 1, NULL, 'm' },
+		{ "delays", 1, NULL, 'l' }, { "keys", 1, NULL, 'k' }, { "reps", 1, NULL, 'r' },
+		{ "mounts", 1, NULL, 'm' },
 		{ "help", 0, NULL, 'h' }, { 0 },
 	};
 	struct options o = { .dir = ".", .keys = "", .mounts = "", .size = GIB, .seg = 2 * MIB,

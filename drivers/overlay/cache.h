@@ -185,8 +185,8 @@ int cache_guest_open(struct cache *c, const char *path, struct ummap_geom *geom)
 int cache_guest_start(struct cache *c, struct ummap_geom *geom);
 /* Notes this machine in the header of a near file that guests may use. */
 int cache_note_machine(struct cache *c);
-/* Whether the bytes of a slot were read, and its record then still has this sum. If not, removes the
- * slot from the index. */
+/* Whether the bytes of a slot were read, and its record then still has this sum. If not, removes
+ * the slot from the index. */
 bool cache_guest_check(struct cache *c, uint32_t s, uint64_t sum, bool is_read);
 /* Looks for slots that the other handle has filled, some at a time and not too often. Returns
  * whether the index has changed. */
