@@ -3,6 +3,7 @@
  * The handle of the filter cache+, whose near file is an overlay with a fixed number of slots
  * (overlay.h: THE POLICY CACHE). cache.c opens and closes, cache_transfer.c reads and writes,
  * cache_back.c has the thread: it writes back, makes room, and fills the near file ahead.
+ * cache_guest.c reads the near file of another handle.
  *
  * LOCKS, from the outermost one: `stepping` around steps of the thread and a handover; the
  * overlay's `parts`; `homing` around writing back; `flushing` around flushes of the far store; the

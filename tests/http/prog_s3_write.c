@@ -488,6 +488,8 @@ static void check_cache(void)
 		 "&cache.size=32M&cache.dirty=90,1000000", in_dir("near"));
 	bytes = map_cached();
 	check(memcmp(bytes, model, LONG) == 0);
+	/* A near file with changes is not shared. */
+	check_not_open(cached, EBUSY, "in use by process");
 	store(bytes, 9, 1, 7);
 	check(umunmap(bytes, 1) == 0, "%s", umerrormsg());
 	check_object("cached", LONG);
