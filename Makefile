@@ -354,16 +354,16 @@ ASAN = -fsanitize=address,$(UBSAN) -fno-omit-frame-pointer
 check-asan:
 	$(MAKE) B=build/asan SANITIZE='$(ASAN)' tests
 	tests/run build/asan
-# TSan runs all programs except five: prog_faults takes minutes for its hundreds of forks,
+# TSan runs all programs except six: prog_faults takes minutes for its hundreds of forks,
 # prog_http has children that start threads after the fork of a process with threads, which TSan
 # cannot follow, prog_locked has threads whose stacks are too small for TSan, prog_object_rados uses
-# librados, which has no sanitizer, and prog_segments needs more memory than there is for its
-# million segments.
+# librados, which has no sanitizer, prog_s3_gateway runs programs for minutes that run by themselves,
+# and prog_segments needs more memory than there is for its million segments.
 # Criterion does not start under TSan. The memory hooks of MPI are off, because they call TSan from
 # threads that have ended. Barriers, of which -Wtsan warns, are for other processes, which TSan does
 # not see.
 TSAN_PROGS = $(filter-out prog_faults prog_http prog_locked prog_object_rados \
-	prog_segments,$(notdir $(PROGS)))
+	prog_s3_gateway prog_segments,$(notdir $(PROGS)))
 check-tsan:
 	$(MAKE) B=build/tsan SANITIZE='-fsanitize=thread -Wno-tsan' SUITES= tests
 	UCX_MEM_EVENTS=no OMPI_MCA_memory=^patcher tests/run build/tsan $(TSAN_PROGS) mpi
@@ -406,9 +406,9 @@ check-deb:
 
 # Simulates power loss at ten thousand requests.
 check-cuts: tests
-	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cow_cuts test_cache_cuts \
-		test_sum_cuts test_stack_cuts
-	$(if $(HDF5),UMMAP_TEST_CUTS=2000 tests/run $B prog_hdf5_cuts)
+	UMMAP_TEST_TIMEOUT=3600 UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts \
+		test_cow_cuts test_cache_cuts test_sum_cuts test_stack_cuts
+	$(if $(HDF5),UMMAP_TEST_TIMEOUT=3600 UMMAP_TEST_CUTS=2000 tests/run $B prog_hdf5_cuts)
 
 # Runs all checks, also if some fail.
 ALL = check check-long check-cuts check-asan check-tsan check-mutants check-model check-path \
