@@ -160,10 +160,10 @@ int commit_begin(struct mapping *map, struct umsync_handle *h)
 	}
 	h->process = forks;
 	h->bytes = commit_bytes(map);
-	map->sync.commit_error = 0;
-	map->sync.commit = h;
 	/* Also between two writes, threads that lack memory wait for the end of the commit. */
 	map_account(map)->commits++;
+	map->sync.commit_error = 0;
+	map->sync.commit = h;
 	/* Evictions leave the mapping alone: the worker writes it. */
 	map->member.retry = UINT64_MAX;
 	return 0;
