@@ -151,7 +151,6 @@ int commit_begin(struct mapping *map, struct umsync_handle *h)
 	int err = map_make_copies(map);
 
 	h->began = timeline_begin();
-
 	if (!err)
 		err = writeback_mark(map);
 	if (err) {
