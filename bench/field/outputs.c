@@ -241,7 +241,8 @@ static void commit_begin(const struct outputs *o)
 	char uri[4096];
 	void *addr;
 
-	attr.flags = UMMAP_CREATE;
+	/* The outputs are new, so nothing is read. */
+	attr.flags = UMMAP_CREATE | UMMAP_BLANK;
 	snprintf(uri, sizeof(uri), "%s%s", driver, o->path);
 	check_mapping(ummap_open(uri, o->count * chunk_step(o), commit_place(o, 0, job.rank),
 				 PROT_READ | PROT_WRITE, &attr, &addr), uri);

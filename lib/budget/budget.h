@@ -128,6 +128,7 @@ struct account {
 	_Atomic size_t readahead_cut;     /* bytes by which readahead is reduced */
 	_Atomic bool supplying;           /* evict.c: a job deactivates segments */
 	_Atomic bool stuck;               /* evict.c: a thread has waited in vain for a frame */
+	_Atomic uint32_t commits;         /* commit.c: commits in flight, whose ends free memory */
 };
 
 /* The account of all mappings that have no budget of their own. */

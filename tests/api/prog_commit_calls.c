@@ -413,6 +413,32 @@ static void mix_calls(void *arg)
 	}
 }
 
+/* A mapping whose memory is pinned is not delayed by a commit of another group, which lasts. */
+static void store_beside_commit(void *unused)
+{
+	struct ummap_attr pinned = UMMAP_ATTR_INIT, slow = UMMAP_ATTR_INIT;
+	struct umsync_handle *h;
+	void *m, *other;
+
+	(void)unused;
+	subjects[0].store.fails_at = subjects[1].store.fails_at = UINT64_MAX;
+	check(ummap_driver_register(&gate) == 0);
+	pinned.seg_size = slow.seg_size = SEG;
+	pinned.group = "pinned";
+	pinned.budget = 8 * SEG;
+	slow.group = "slow";
+	slow.flush_rate = 1;
+	check(ummap_open("gate:0", SEGS * SEG, 0, READ_WRITE, &pinned, &m) == 0);
+	check(ummap_open("gate:1", SEGS * SEG, 0, READ_WRITE, &slow, &other) == 0);
+	memset(other, 1, SEGS * SEG);
+	check(umpin(m, 8 * SEG, READ_WRITE) == 0);
+	check(umsync_begin(other, 0, &h) == 0);
+	while (!*(volatile uint8_t *)subjects[1].store.data)
+		usleep(100);
+	memset((char *)m + 8 * SEG, 1, 8 * SEG);
+	_exit(0);
+}
+
 static void run(const char *name, struct way way)
 {
 	printf("%s\n", name);
@@ -428,6 +454,7 @@ int main(void)
 	run("blank", (struct way){ MAX_SIZE, SEG, UMMAP_BLANK });
 	run("blank, a few segments", (struct way){ 12 * SEG, SEG, UMMAP_BLANK });
 	run("several writers", (struct way){ 2 * MAX_SIZE, SEG, UMMAP_WRITERS });
+	check_exits(run_child(store_beside_commit, NULL), 0);
 	run("pages", (struct way){ MAX_SIZE, UMMAP_SEG_AUTO, 0 });
 	return 0;
 }

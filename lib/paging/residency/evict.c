@@ -536,6 +536,7 @@ void evict_prepare_readahead(struct mapping *map)
 static bool make_room(struct request *r, struct account *giver)
 {
 	unsigned most = frames_are_whole(r->map->frames) ? EVICTION_BATCH : 1;
+	uint32_t seen;
 
 	if (!r->ahead && has_unused_neighbors(r->map, giver) &&
 	    reclaim_inactive(r, giver, CACHE_AHEAD))
@@ -569,7 +570,8 @@ static bool make_room(struct request *r, struct account *giver)
 	if (reclaim_inactive(r, giver, CACHE_AHEAD))
 		return true;
 	/* f. A write of another thread is waited for. */
-	if (giver->dirty_inactive && writeback_wait())
+	seen = writeback_seen();
+	if (giver->dirty_inactive && writeback_wait(seen, giver->commits > 0))
 		return true;
 	/* g. A dirty resident segment becomes inactive in spite of the backlog. */
 	return deactivate_victim(r->map, giver, CACHE_RESIDENT);
@@ -627,11 +629,26 @@ static bool wait_for_own_segments(struct request *r, const struct account *giver
 	return wait_for_segments(r, MAX_SLEEPS);
 }
 
+/* Whether the end of a commit in flight can make room for the request: one of the account; or, if
+ * the process lacks memory, of any account. */
+static bool commit_will_help(const struct request *r)
+{
+	const struct account *mine = map_account(r->map), *account;
+	bool any = mine->commits > 0;
+
+	if (!account_fits_beside_pinned(mine, r->map->seg_size, r->map->member.least))
+		return false;
+	for (size_t n = 0; !any && r->charged && (account = account_nth(n)); n++)
+		any = account->commits > 0;
+	return any;
+}
+
 /* Moves one segment of any mapping one step towards giving up its frame. Returns false if there is
  * no such segment. */
 static bool evict_step(struct request *r)
 {
 	struct account *giver = choose_giver(r->map, r->charged), *other;
+	uint32_t seen;
 
 	/* Faults keep up the supply of inactive segments, from which readahead takes frames. */
 	if (!r->ahead && !should_drop_clean(r->map, giver))
@@ -648,7 +665,8 @@ static bool evict_step(struct request *r)
 		if (other != giver && make_room(r, other))
 			return true;
 	}
-	return writeback_wait();
+	seen = writeback_seen();
+	return writeback_wait(seen, commit_will_help(r));
 }
 
 /* Exceeds the budget of the account; or, if that has room, the budget of the process, by one frame

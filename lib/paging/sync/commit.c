@@ -151,7 +151,6 @@ int commit_begin(struct mapping *map, struct umsync_handle *h)
 	int err = map_make_copies(map);
 
 	h->began = timeline_begin();
-
 	if (!err)
 		err = writeback_mark(map);
 	if (err) {
@@ -160,6 +159,8 @@ int commit_begin(struct mapping *map, struct umsync_handle *h)
 	}
 	h->process = forks;
 	h->bytes = commit_bytes(map);
+	/* Also between two writes, threads that lack memory wait for the end of the commit. */
+	map_account(map)->commits++;
 	map->sync.commit_error = 0;
 	map->sync.commit = h;
 	/* Evictions leave the mapping alone: the worker writes it. */
@@ -186,13 +187,10 @@ static int write_all(struct mapping *map)
 	size_t at = 0;
 	long n;
 
-	/* Also between two writes, other threads wait for the next one. */
-	writeback_begin();
 	while ((n = writeback_commit(map, &at)) > 0 && !map->sync.commit_error) {
 		bytes += (uint64_t)n;
 		keep_rate(map, began, bytes);
 	}
-	writeback_end();
 	return n < 0 ? (int)n : map->sync.commit_error;
 }
 
@@ -209,6 +207,7 @@ static void end(struct umsync_handle *h, int err)
 static void commit_job(void *arg, uint64_t a, uint64_t b)
 {
 	struct mapping *map = arg;
+	struct account *account = map_account(map);
 	struct umsync_handle *h = map->sync.commit;
 	int err;
 
@@ -227,6 +226,8 @@ static void commit_job(void *arg, uint64_t a, uint64_t b)
 	timeline_end(h->began, "", "commit", h->bytes, map->name);
 	map->sync.commit = NULL;
 	map->member.retry = 0;
+	account->commits--;
+	writeback_note_end();
 	end(h, err);
 	map_leave(map);
 }

@@ -144,13 +144,7 @@ int flush_written(struct mapping *map)
 	futex_lock(&map->sync.flush.turn);
 	if (atomic_exchange(&map->sync.flush.due, false) || counts_syncs(map)) {
 		map->sync.flush.generation++;
-		/* Changes that are newer than a commit in flight become writable by this flush. A
-		 * thread that lacks memory waits for it. */
-		if (commit_runs(map))
-			writeback_begin();
 		err = io_flush(map->backings[map->current].store, &kept, &map->stat.io);
-		if (commit_runs(map))
-			writeback_end();
 		flush_end(map, err, kept);
 		if (err) {
 			map->sync.flush.due = true;

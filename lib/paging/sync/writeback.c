@@ -285,14 +285,8 @@ static int run_end(struct run *run, int err, int part)
 	return err;
 }
 
-void writeback_begin(void)
+void writeback_note_end(void)
 {
-	in_progress++;
-}
-
-void writeback_end(void)
-{
-	in_progress--;
 	ended++;
 	futex_wake(&ended, INT32_MAX);
 }
@@ -304,7 +298,7 @@ static int write_run(struct run *run, bool keep)
 	struct mapping *map = run->map;
 	int err, part = 0;
 
-	writeback_begin();
+	in_progress++;
 	err = make_readonly(run);
 	if (!err) {
 		/* Step 3: stores of other processes are part of this write, or find the segment
@@ -323,7 +317,8 @@ static int write_run(struct run *run, bool keep)
 	err = run_end(run, err, part);
 	for (unsigned i = run->n; i-- > (keep ? 1 : 0);)
 		seg_unlock(run->segs[i]);
-	writeback_end();
+	in_progress--;
+	writeback_note_end();
 	return err;
 }
 
@@ -538,11 +533,14 @@ bool writeback_inactive(struct account *account, struct mapping *map)
 	return s && write_inactive(map_of(m), s);
 }
 
-bool writeback_wait(void)
+uint32_t writeback_seen(void)
 {
-	uint32_t seen = ended;
+	return ended;
+}
 
-	if (in_progress == 0)
+bool writeback_wait(uint32_t seen, bool commits)
+{
+	if (in_progress == 0 && !commits)
 		return false;
 	futex_wait(&ended, seen, MAX_WRITE_WAIT_MS);
 	return true;

@@ -36,11 +36,13 @@ bool writeback_inactive(struct account *account, struct mapping *map);
 int writeback_mark(struct mapping *map);
 long writeback_commit(struct mapping *map, size_t *at);
 
-/* Enclose a write, so that other threads can wait for its end. */
-void writeback_begin(void);
-void writeback_end(void);
-/* Waits until a write that is in progress has ended. Returns false if none is in progress. */
-bool writeback_wait(void);
+/* Wakes the threads that wait for the end of a write or of a commit. */
+void writeback_note_end(void);
+/* Waits until a write that is in progress has ended; or, with `commits`, a commit in flight. seen:
+ * what writeback_seen has returned before the caller looked for commits. Returns false if neither
+ * is in progress. */
+uint32_t writeback_seen(void);
+bool writeback_wait(uint32_t seen, bool commits);
 /* In a forked child: no write is in progress. */
 void writeback_forget(void);
 /* Makes workers write dirty inactive segments until none is left. The caller holds the lock of a
