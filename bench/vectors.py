@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Searches for the nearest vectors in an index of lists that is larger than memory.
 
-`vectors.py make FOLDER` makes an index of 390 MiB: 1,024 lists, each of the vectors near one center.
+`vectors.py make FOLDER` makes an index of 390 MiB: 1,024 lists, each of vectors near one center.
 `vectors.py search FOLDER [METHOD]` looks for the 10 nearest of 500 vectors in the 8 lists with the
 nearest centers, and prints the sum of their numbers. METHOD is how the program reads the index:
     mapped      numpy.memmap (default)
