@@ -31,8 +31,9 @@ static uint32_t portion_of(const struct nodecopy_queues *q, uint64_t slots)
 	uint64_t least = (uint64_t)PORTION_UNIT * MIN_SMALL_SLOTS / (slots ? slots : 1);
 	uint32_t portion = q->portion;
 
-	least = least < MAX_PORTION ? least : MAX_PORTION;
-	return portion < least ? (uint32_t)least : portion;
+	if (portion < least)
+		portion = least < MAX_PORTION ? (uint32_t)least : MAX_PORTION;
+	return portion < MAX_PORTION ? portion : MAX_PORTION;
 }
 
 /* The golden ratio spreads consecutive numbers evenly over all values (Knuth, 6.4). */
