@@ -125,7 +125,7 @@ static int open_store(struct hdf5_store *s, unsigned how, const struct ummap_att
 		return -1;
 	}
 	/* With commits, a sync flushes the store even if no segment has changed. */
-	s->is_direct = s->grows && geom.caps & UMMAP_CAP_PARALLEL && s->driver.write &&
+	s->is_direct = s->grows && geom.caps & UMMAP_CAP_PARALLEL && s->driver.writev &&
 		       umcommits(s->base, &oldest, &newest) == 0;
 	s->eof = how & HDF5_TRUNCATE ? 0 : s->stored;
 	return 0;
@@ -159,6 +159,56 @@ struct hdf5_store *hdf5_store_open(const char *uri, unsigned how, const struct u
 	return s;
 }
 
+/* ---- Writes that do not use the mapping ---- */
+
+/* Writes bytes that no commit has, without memory for their segments. The segments leave memory
+ * before the write, so that no older contents are written later, and after it, because readahead
+ * may have loaded them meanwhile. Returns false after a failure: the bytes must go to the mapping,
+ * which keeps them until the storage works. */
+static bool write_store(struct hdf5_store *s, const struct iovec *iov, int n, uint64_t off,
+			uint64_t end)
+{
+	char *at = s->base + off;
+	size_t len = (size_t)(end - off);
+
+	return umadvise(at, len, UMMAP_ADV_DONTNEED) == 0 &&
+	       s->driver.writev(s->handle, iov, n, off) == 0 &&
+	       umadvise(at, len, UMMAP_ADV_DONTNEED) == 0;
+}
+
+/* Writes the bytes of `rest`. */
+static int write_rest(struct hdf5_store *s)
+{
+	struct iovec iov = { s->rest, s->rest_bytes };
+	uint64_t end = s->rest_at + s->rest_bytes;
+
+	s->rest_bytes = 0;
+	if (iov.iov_len == 0 || write_store(s, &iov, 1, s->rest_at, end) ||
+	    umcopy(s->base + s->rest_at, s->rest, iov.iov_len) == 0)
+		return 0;
+	s->failed = errno;
+	return -1;
+}
+
+/* The store receives whole blocks, as far as a write continues the one before it: a filter has to
+ * log parts of blocks. */
+static bool write_directly(struct hdf5_store *s, const void *buf, size_t len, uint64_t off)
+{
+	bool continues = s->rest_bytes > 0 && off == s->rest_at + s->rest_bytes;
+	size_t before = continues ? s->rest_bytes : 0;
+	size_t rest = (size_t)((off + len) % HDF5_BLOCK_BYTES);
+	struct iovec iov[] = { { s->rest, before }, { (void *)(uintptr_t)buf, len - rest } };
+
+	if (!s->is_direct || len < DIRECT_BYTES || off < s->stored ||
+	    (!continues && write_rest(s) == -1) ||
+	    !write_store(s, iov + !before, 1 + !!before, off - before, off + len))
+		return false;
+	s->rest_at = off + len - rest;
+	s->rest_bytes = rest;
+	memcpy(s->rest, (const char *)buf + len - rest, rest);
+	return true;
+}
+
 /* ---- Transfers ---- */
 
 int hdf5_store_read(struct hdf5_store *s, void *buf, size_t len, uint64_t off)
@@ -172,23 +222,9 @@ int hdf5_store_read(struct hdf5_store *s, void *buf, size_t len, uint64_t off)
 		return 0;
 	if (s->writable && reserve(s, off + have) == -1)
 		return -1;
+	if (off + have > s->rest_at && write_rest(s) == -1)
+		return -1;
 	return umcopy(buf, s->base + off, have);
-}
-
-/*
- * Writes bytes that no commit has, without memory for their segments. The segments leave memory
- * before the write, so that no older contents are written later, and after it, because readahead
- * may have loaded them meanwhile. Returns false after a failure: the bytes must go to the mapping,
- * which keeps them until the storage works.
- */
-static bool write_directly(struct hdf5_store *s, const void *buf, size_t len, uint64_t off)
-{
-	char *at = s->base + off;
-
-	return s->is_direct && len >= DIRECT_BYTES && off >= s->stored &&
-	       umadvise(at, len, UMMAP_ADV_DONTNEED) == 0 &&
-	       s->driver.write(s->handle, buf, len, off) == 0 &&
-	       umadvise(at, len, UMMAP_ADV_DONTNEED) == 0;
 }
 
 int hdf5_store_write(struct hdf5_store *s, const void *buf, size_t len, uint64_t off)
@@ -204,7 +240,8 @@ int hdf5_store_write(struct hdf5_store *s, const void *buf, size_t len, uint64_t
 	if (reserve(s, off + len) == -1)
 		return -1;
 	s->top = max_u64(s->top, off + len);
-	if (!write_directly(s, buf, len, off) && umcopy(s->base + off, buf, len) == -1) {
+	if (!write_directly(s, buf, len, off) &&
+	    (write_rest(s) == -1 || umcopy(s->base + off, buf, len) == -1)) {
 		s->failed = errno;
 		return -1;
 	}
@@ -219,6 +256,8 @@ static int prepare_commit(struct hdf5_store *s, uint64_t size)
 		return umseterror(s->failed, "cannot commit changes of '%s': an earlier write has "
 				  "failed: %s. The file stays as it was at its last flush. Try to "
 				  "close it and to open it again", s->uri, strerror(s->failed));
+	if (write_rest(s) == -1)
+		return -1;
 	if (size > s->stored) {
 		if (umlengthen(s->base, size) == -1)
 			return -1;

@@ -16,6 +16,9 @@
 #include <ummap-driver.h>
 #include <ummap.h>
 
+/* Unit of the logs of filters, in bytes. */
+#define HDF5_BLOCK_BYTES 4096
+
 /* A store. It is opened once in a process, even if HDF5 opens its file again: HDF5 then compares
  * the two handles, and closes one of them. */
 struct hdf5_store {
@@ -30,6 +33,9 @@ struct hdf5_store {
 	struct ummap_driver driver; /* of the mapping, which closes the handle */
 	void *handle;
 	bool is_direct;          /* whether long writes may call the driver */
+	char rest[HDF5_BLOCK_BYTES]; /* end of the last long write, which did not fill a block */
+	uint64_t rest_at;        /* place of `rest` in the store */
+	size_t rest_bytes;       /* bytes in `rest`, which neither the store nor the mapping has */
 	char *base;              /* address of the mapping */
 	uint64_t reserved;       /* bytes of the mapping */
 	uint64_t step;           /* unit of `reserved`, in bytes */

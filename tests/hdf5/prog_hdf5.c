@@ -286,6 +286,78 @@ static void test_unwritten(void *unused)
 	check(size_of(path_of("unwritten.h5")) >= 10 * MIB);
 }
 
+/* Numbers of a chunk, which is written past the mapping, and ends within a block of the log. */
+#define LONG_CHUNK 70001
+#define LONG_CHUNKS 6
+
+/* A dataset whose chunks follow each other in the file, and are not cached. */
+static hid_t create_long(hid_t file)
+{
+	hsize_t rows = LONG_CHUNK * LONG_CHUNKS, chunk = LONG_CHUNK;
+	hid_t space = H5Screate_simple(1, &rows, NULL), how = H5Pcreate(H5P_DATASET_CREATE), set;
+	hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
+
+	check(H5Pset_chunk(how, 1, &chunk) >= 0 && H5Pset_chunk_cache(access, 0, 0, 1) >= 0);
+	set = H5Dcreate2(file, "long", H5T_NATIVE_INT, space, H5P_DEFAULT, how, access);
+	check(set >= 0);
+	return set;
+}
+
+/* Writes chunks, or reads them and compares. */
+static void use_long(hid_t set, unsigned chunk, unsigned n, int value, bool writes)
+{
+	static int data[LONG_CHUNK * LONG_CHUNKS];
+	hsize_t start = (hsize_t)chunk * LONG_CHUNK, count = (hsize_t)n * LONG_CHUNK;
+	hid_t space = H5Dget_space(set), memory = H5Screate_simple(1, &count, NULL);
+
+	check(H5Sselect_hyperslab(space, H5S_SELECT_SET, &start, NULL, &count, NULL) >= 0);
+	for (hsize_t i = 0; i < count && writes; i++)
+		data[i] = value + (int)(start + i);
+	if (writes)
+		check(H5Dwrite(set, H5T_NATIVE_INT, memory, space, H5P_DEFAULT, data) >= 0);
+	else
+		check(H5Dread(set, H5T_NATIVE_INT, memory, space, H5P_DEFAULT, data) >= 0);
+	for (hsize_t i = 0; i < count; i++)
+		check(data[i] == value + (int)(start + i), "element %ju", (uintmax_t)(start + i));
+	H5Sclose(memory);
+	H5Sclose(space);
+}
+
+static void crash_after_long(void *unused)
+{
+	hid_t file = create_file("wal+posix:", path_of("long.h5")), set = create_long(file);
+
+	(void)unused;
+	use_long(set, 0, 1, 3, true);
+	use_long(set, 1, 2, 3, true);
+	/* A read, and a write that does not continue the last one. */
+	use_long(set, 2, 1, 3, false);
+	use_long(set, 3, 1, 3, true);
+	put_rows(file, "a", 7);
+	use_long(set, 4, 1, 9, true);
+	use_long(set, 4, 1, 3, true);
+	use_long(set, 5, 1, 3, true);
+	flush(file);
+	use_long(set, 0, LONG_CHUNKS, 5, true);
+	crash();
+}
+
+static void test_long(void *unused)
+{
+	hid_t file, set;
+
+	(void)unused;
+	run_crashing(crash_after_long);
+	file = open_by("wal+posix:", path_of("long.h5"), H5F_ACC_RDWR);
+	check(file >= 0 && has_rows(file, "a", 7));
+	set = H5Dopen2(file, "long", H5P_DEFAULT);
+	use_long(set, 0, LONG_CHUNKS, 3, false);
+	/* The chunks were not logged: the file has them before the log is applied. */
+	check(size_of(path_of("long.h5.wal")) < MIB);
+	H5Dclose(set);
+	close_file(file);
+}
+
 /* More than the addresses that are reserved at first. */
 static void write_far(hsize_t bytes)
 {
@@ -693,6 +765,7 @@ int main(int argc, char **argv)
 	run("fork", test_fork, NULL);
 	run("length", test_length, NULL);
 	run("unwritten", test_unwritten, NULL);
+	run("long", test_long, NULL);
 	run("far", test_far, NULL);
 	if (!SANITIZED)  /* sanitizers take address space */
 		run("few addresses", test_few_addresses, NULL);
