@@ -211,6 +211,24 @@ static bool write_directly(struct hdf5_store *s, const void *buf, size_t len, ui
 
 /* ---- Transfers ---- */
 
+/* Extends the file to `end`. The store may have bytes there of a longer file, which was truncated:
+ * HDF5 would find the superblock of that file if the new one begins with a user block. */
+static int extend_file(struct hdf5_store *s, uint64_t end)
+{
+	static const char zeros[64 << 10];
+	uint64_t garbage_end = min_u64(end, max_u64(s->stored, s->top));
+
+	while (s->eof < garbage_end) {
+		size_t n = (size_t)min_u64(garbage_end - s->eof, sizeof(zeros));
+
+		if (umcopy(s->base + s->eof, zeros, n) == -1)
+			return -1;
+		s->eof += n;
+	}
+	s->eof = max_u64(s->eof, end);
+	return 0;
+}
+
 int hdf5_store_read(struct hdf5_store *s, void *buf, size_t len, uint64_t off)
 {
 	size_t have = off < s->eof ? (size_t)min_u64(len, s->eof - off) : 0;
@@ -239,12 +257,13 @@ int hdf5_store_write(struct hdf5_store *s, const void *buf, size_t len, uint64_t
 				  (uintmax_t)s->stored);
 	if (reserve(s, off + len) == -1)
 		return -1;
-	s->top = max_u64(s->top, off + len);
-	if (!write_directly(s, buf, len, off) &&
-	    (write_rest(s) == -1 || umcopy(s->base + off, buf, len) == -1)) {
+	if (extend_file(s, off) == -1 ||
+	    (!write_directly(s, buf, len, off) &&
+	     (write_rest(s) == -1 || umcopy(s->base + off, buf, len) == -1))) {
 		s->failed = errno;
 		return -1;
 	}
+	s->top = max_u64(s->top, off + len);
 	s->eof = max_u64(s->eof, off + len);
 	return 0;
 }
@@ -256,7 +275,7 @@ static int prepare_commit(struct hdf5_store *s, uint64_t size)
 		return umseterror(s->failed, "cannot commit changes of '%s': an earlier write has "
 				  "failed: %s. The file stays as it was at its last flush. Try to "
 				  "close it and to open it again", s->uri, strerror(s->failed));
-	if (write_rest(s) == -1)
+	if (write_rest(s) == -1 || extend_file(s, size) == -1)
 		return -1;
 	if (size > s->stored) {
 		if (umlengthen(s->base, size) == -1)

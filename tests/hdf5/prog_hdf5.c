@@ -286,6 +286,32 @@ static void test_unwritten(void *unused)
 	check(size_of(path_of("unwritten.h5")) >= 10 * MIB);
 }
 
+/* A file with a user block replaces one that has its superblock there. */
+static void test_truncated(void *unused)
+{
+	const char *path = path_of("user.h5");
+	hid_t how = H5Pcreate(H5P_FILE_CREATE), file = create_file("wal+posix:", path);
+	unsigned char block[512], zeros[512] = { 0 };
+	int fd;
+
+	(void)unused;
+	put_rows(file, "old", 1);
+	close_file(file);
+	check(H5Pset_userblock(how, sizeof(block)) >= 0);
+	file = H5Fcreate(path, H5F_ACC_TRUNC, how, access_to("wal+posix:", false));
+	check(file >= 0);
+	put_rows(file, "new", 2);
+	close_file(file);
+	file = open_by("wal+posix:", path, H5F_ACC_RDONLY);
+	check(file >= 0 && has_rows(file, "new", 2));
+	check(H5Lexists(file, "old", H5P_DEFAULT) == 0);
+	close_file(file);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	check(read(fd, block, sizeof(block)) == sizeof(block));
+	check(memcmp(block, zeros, sizeof(block)) == 0);
+	close(fd);
+}
+
 /* Numbers of a chunk, which is written past the mapping, and ends within a block of the log. */
 #define LONG_CHUNK 70001
 #define LONG_CHUNKS 6
@@ -765,6 +791,7 @@ int main(int argc, char **argv)
 	run("fork", test_fork, NULL);
 	run("length", test_length, NULL);
 	run("unwritten", test_unwritten, NULL);
+	run("truncated", test_truncated, NULL);
 	run("long", test_long, NULL);
 	run("far", test_far, NULL);
 	if (!SANITIZED)  /* sanitizers take address space */
