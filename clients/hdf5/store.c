@@ -78,11 +78,19 @@ static int refuse(const struct hdf5_store *s)
 			  "its children cannot use it", s->uri);
 }
 
+/* Whether a URI names an open store: its file by any path, or the same text without a file. */
+static bool is_named(const struct hdf5_store *s, const char *uri, struct hdf5_file_id file)
+{
+	return hdf5_is_same_file(s->file, file) &&
+	       (file.inode ? hdf5_is_same_way(s->uri, uri) : strcmp(s->uri, uri) == 0);
+}
+
 static struct hdf5_store *find_store(const char *uri, bool write)
 {
+	struct hdf5_file_id file = hdf5_find_file(uri);
 	struct hdf5_store *s = open_stores;
 
-	while (s && (strcmp(s->uri, uri) != 0 || s->writable < write || hdf5_store_is_inherited(s)))
+	while (s && (!is_named(s, uri, file) || s->writable < write || hdf5_store_is_inherited(s)))
 		s = s->next;
 	return s;
 }
@@ -153,6 +161,7 @@ struct hdf5_store *hdf5_store_open(const char *uri, unsigned how, const struct u
 		return NULL;
 	}
 	s->users = 1;
+	s->file = hdf5_find_file(uri);
 	s->owner = getpid();
 	s->next = open_stores;
 	open_stores = s;
@@ -298,14 +307,15 @@ int hdf5_store_commit(struct hdf5_store *s, uint64_t size)
 /* ---- Closing ---- */
 
 /* Cuts off the bytes behind the end of the file. Some filters cannot make a store shorter, so the
- * result does not matter. */
-static void shorten(const char *uri, uint64_t size)
+ * result does not matter. The URI may name another file by now. */
+static void shorten(const struct hdf5_store *s, uint64_t size)
 {
 	struct ummap_driver driver = { .struct_size = sizeof(driver) };
 	struct ummap_geom geom;
 	void *h;
 
-	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) == -1)
+	if (!hdf5_is_same_file(s->file, hdf5_find_file(s->uri)) ||
+	    ummap_driver_open(s->uri, UMMAP_O_WRITE, &driver, &h, &geom) == -1)
 		return;
 	if (driver.resize && geom.size > size)
 		driver.resize(h, size);
@@ -345,7 +355,7 @@ int hdf5_store_close(struct hdf5_store *s, bool commits, uint64_t size)
 		return 0;
 	err = hdf5_store_is_inherited(s) ? 0 : end_mapping(s, commits, size);
 	if (!err && is_longer && !hdf5_store_is_inherited(s))
-		shorten(s->uri, size);
+		shorten(s, size);
 	while (*at != s)
 		at = &(*at)->next;
 	*at = s->next;

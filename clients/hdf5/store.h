@@ -19,6 +19,12 @@
 /* Unit of the logs of filters, in bytes. */
 #define HDF5_BLOCK_BYTES 4096
 
+/* A regular file; zeros: no file. */
+struct hdf5_file_id {
+	dev_t device;
+	ino_t inode;
+};
+
 /* A store. It is opened once in a process, even if HDF5 opens its file again: HDF5 then compares
  * the two handles, and closes one of them. */
 struct hdf5_store {
@@ -26,6 +32,7 @@ struct hdf5_store {
 	unsigned users;          /* number of handles */
 	pid_t owner;             /* process that opened the store, and alone has its mapping */
 	char *uri;               /* URI with which the store was opened */
+	struct hdf5_file_id file; /* file of the URI at that time */
 	bool writable;
 	bool grows;              /* writes make the store longer */
 	int failed;              /* errno of the first write that failed, or 0: there are no commits
@@ -69,6 +76,14 @@ int hdf5_store_commit(struct hdf5_store *s, uint64_t size);
 
 /* Returns the URI, which the caller frees; or NULL with errno and the message of umerrormsg(3). */
 char *hdf5_name(const char *uri, const char *name);
+/* The file at the path of a URI. */
+struct hdf5_file_id hdf5_find_file(const char *uri);
+static inline bool hdf5_is_same_file(struct hdf5_file_id one, struct hdf5_file_id other)
+{
+	return one.device == other.device && one.inode == other.inode;
+}
+/* Whether two URIs have the same drivers and keys. */
+bool hdf5_is_same_way(const char *uri, const char *other);
 
 /* ---- superblock.c ---- */
 

@@ -199,6 +199,40 @@ static void test_twice(void *unused)
 
 /* ---- Forked children ---- */
 
+/* A file that is open can be opened by any of its names, and its name can be given to others. */
+static void test_other_names(void *unused)
+{
+	const char *folder = path_of("elsewhere");
+	hid_t one, other, third;
+
+	(void)unused;
+	check(chdir(path_of("")) == 0);
+	one = create_file("wal+posix:", "names.h5");
+	put_rows(one, "a", 3);
+	check(link("names.h5", "hard%link.h5") == 0 && symlink("names.h5", "soft.h5") == 0);
+	other = open_by("wal+posix:", "hard%link.h5", H5F_ACC_RDWR);
+	third = open_by("wal+posix:", "./soft.h5", H5F_ACC_RDWR);
+	check(other >= 0 && third >= 0 && has_rows(other, "a", 3) && has_rows(third, "a", 3));
+	close_file(other);
+	close_file(third);
+	/* Another file of this name is not the open one, and keeps its length. */
+	check(mkdir(folder, 0700) == 0 && chdir(folder) == 0);
+	other = create_file("wal+posix:", "names.h5");
+	check(!has_rows(other, "a", 3));
+	for (int i = 0; i < 20; i++) {
+		char name[] = "a1";
+
+		name[1] = (char)('a' + i);
+		put_rows(other, name, i);
+	}
+	close_file(other);
+	check(H5Ldelete(one, "a", H5P_DEFAULT) >= 0);
+	close_file(one);
+	other = open_by("wal+posix:", "names.h5", H5F_ACC_RDONLY);
+	check(other >= 0 && has_rows(other, "at", 19));
+	close_file(other);
+}
+
 static void use_inherited(void *file)
 {
 	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
@@ -788,6 +822,7 @@ int main(int argc, char **argv)
 	run("names", test_names, NULL);
 	run("access", test_access, NULL);
 	run("twice", test_twice, NULL);
+	run("other-names", test_other_names, NULL);
 	run("fork", test_fork, NULL);
 	run("length", test_length, NULL);
 	run("unwritten", test_unwritten, NULL);
