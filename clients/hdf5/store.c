@@ -23,6 +23,7 @@
 #define DIRECT_BYTES ((size_t)256 << 10)
 
 static struct hdf5_store *open_stores;
+static bool is_exiting;         /* the process exits */
 
 /* ---- Addresses ---- */
 
@@ -76,6 +77,26 @@ static int refuse(const struct hdf5_store *s)
 {
 	return umseterror(EBADF, "cannot use '%s': a parent of this process has opened it, and "
 			  "its children cannot use it", s->uri);
+}
+
+static void begin_exit(void)
+{
+	is_exiting = true;
+}
+
+/* HDF5 has registered its handler before it opens a file, so its handler runs later. */
+static void notice_exit(void)
+{
+	static bool is_registered;
+
+	if (!is_registered)
+		is_registered = atexit(begin_exit) == 0;
+}
+
+/* The result of a write or a commit of a forked child. */
+static int drop_or_refuse(const struct hdf5_store *s)
+{
+	return is_exiting ? 0 : refuse(s);
 }
 
 /* Whether a URI names an open store: its file by any path, or the same text without a file. */
@@ -160,6 +181,7 @@ struct hdf5_store *hdf5_store_open(const char *uri, unsigned how, const struct u
 		free(s);
 		return NULL;
 	}
+	notice_exit();
 	s->users = 1;
 	s->file = hdf5_find_file(uri);
 	s->owner = getpid();
@@ -259,7 +281,7 @@ int hdf5_store_write(struct hdf5_store *s, const void *buf, size_t len, uint64_t
 	if (len == 0)
 		return 0;
 	if (hdf5_store_is_inherited(s))
-		return refuse(s);
+		return drop_or_refuse(s);
 	if (!s->grows && off + len > s->stored)
 		return umseterror(ENOSPC, "cannot write to byte %ju of '%s': the store has %ju "
 				  "bytes and cannot grow", (uintmax_t)(off + len), s->uri,
@@ -300,7 +322,7 @@ int hdf5_store_commit(struct hdf5_store *s, uint64_t size)
 	if (!s->writable)
 		return 0;
 	if (hdf5_store_is_inherited(s))
-		return refuse(s);
+		return drop_or_refuse(s);
 	return prepare_commit(s, size) == -1 ? -1 : umsync(s->base, 0);
 }
 

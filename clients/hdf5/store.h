@@ -54,8 +54,9 @@ struct hdf5_store {
 /* How a store is opened. */
 enum { HDF5_WRITE = 1, HDF5_CREATE = 2, HDF5_TRUNCATE = 4, HDF5_EXCLUSIVE = 8 };
 
-/* A forked child has the stores of its parent without their mappings, and all functions but
- * hdf5_store_close fail. */
+/* A forked child has the stores of its parent without their mappings. All functions but
+ * hdf5_store_close fail, until the process exits: HDF5 then closes all files, and may crash if it
+ * cannot write what the parent has changed. Therefore writes and commits do nothing from then on. */
 static inline bool hdf5_store_is_inherited(const struct hdf5_store *s)
 {
 	return s->owner != getpid();

@@ -241,6 +241,13 @@ static void use_inherited(void *file)
 	_exit(0);
 }
 
+/* HDF5 closes the files when the process exits. */
+static void exit_with_inherited(void *file)
+{
+	(void)file;
+	exit(3);
+}
+
 /* A child cannot use an open file of its parent, and leaves the file alone. */
 static void test_fork(void *unused)
 {
@@ -252,6 +259,7 @@ static void test_fork(void *unused)
 	flush(file);
 	put_rows(file, "b", 4);
 	check_exits(run_child(use_inherited, &file), 0);
+	check_exits(run_child(exit_with_inherited, &file), 3);
 	put_rows(file, "c", 5);
 	close_file(file);
 	file = open_by("wal+posix:", path, H5F_ACC_RDONLY);
