@@ -156,6 +156,10 @@ static int open_store(struct hdf5_store *s, unsigned how, const struct ummap_att
 	/* With commits, a sync flushes the store even if no segment has changed. */
 	s->is_direct = s->grows && geom.caps & UMMAP_CAP_PARALLEL && s->driver.writev &&
 		       umcommits(s->base, &oldest, &newest) == 0;
+	/* HDF5 reads small pieces, and caches them itself. The mapping would load whole segments,
+	 * which only helps if each request takes long. */
+	s->reads_driver = !s->writable && s->driver.read && geom.caps & UMMAP_CAP_PARALLEL &&
+			  !(geom.caps & UMMAP_CAP_REMOTE);
 	s->eof = how & HDF5_TRUNCATE ? 0 : s->stored;
 	return 0;
 }
@@ -273,6 +277,8 @@ int hdf5_store_read(struct hdf5_store *s, void *buf, size_t len, uint64_t off)
 		return -1;
 	if (off + have > s->rest_at && write_rest(s) == -1)
 		return -1;
+	if (s->reads_driver && s->driver.read(s->handle, buf, have, off) == 0)
+		return 0;
 	return umcopy(buf, s->base + off, have);
 }
 

@@ -40,6 +40,7 @@ struct hdf5_store {
 	struct ummap_driver driver; /* of the mapping, which closes the handle */
 	void *handle;
 	bool is_direct;          /* whether long writes may call the driver */
+	bool reads_driver;       /* whether reads call the driver first */
 	char rest[HDF5_BLOCK_BYTES]; /* end of the last long write, which did not fill a block */
 	uint64_t rest_at;        /* place of `rest` in the store */
 	size_t rest_bytes;       /* bytes in `rest`, which neither the store nor the mapping has */
@@ -56,7 +57,7 @@ enum { HDF5_WRITE = 1, HDF5_CREATE = 2, HDF5_TRUNCATE = 4, HDF5_EXCLUSIVE = 8 };
 
 /* A forked child has the stores of its parent without their mappings. All functions but
  * hdf5_store_close fail, until the process exits: HDF5 then closes all files, and may crash if it
- * cannot write what the parent has changed. Therefore writes and commits do nothing from then on. */
+ * cannot write what the parent has changed. Therefore writes and commits do nothing then. */
 static inline bool hdf5_store_is_inherited(const struct hdf5_store *s)
 {
 	return s->owner != getpid();
