@@ -92,7 +92,10 @@ OLD_KERNEL = $B/tests/has_uffd $B/tests/no_move.so
 # The benchmarks compare with io_uring.
 BENCHES = $(if $(URING),$(patsubst bench/%.c,$B/bench/%,$(filter-out $(if \
 	$(JEMALLOC),,bench/umalloc.c) $(if $(HDF5),,bench/hdf5.c),$(wildcard bench/*.c))))
-EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
+EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c)) $(OPERATIONS)
+# Operations of I/O processes.
+ZLIB = $(shell pkg-config --libs zlib 2> /dev/null)
+OPERATIONS = $(patsubst %,$B/examples/ioranks/%.so,minmax $(if $(ZLIB),deflate))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
 
 # The command `ummap` becomes one of the programs commands/ummap-NAME; some also have a name of
@@ -129,7 +132,7 @@ $(CAF_OBJ) $(IOCACHE_OBJ): override CPPFLAGS += -Iclients
 
 CP = $Ccp
 IORANKS = $Cioranks
-IORANKS_OBJ = $B/tools/ioranks/main.o $B/tools/ioranks/server.o
+IORANKS_OBJ = $(patsubst %,$B/tools/ioranks/%.o,main server operation)
 INFO = $Cinfo
 INFO_OBJ = $B/tools/info/main.o
 $(INFO_OBJ) $(INFO_OBJ:$B/%=$B/export/%): $B/plugindir
@@ -222,7 +225,7 @@ $(SCRIPTS): $C%: tools/% $B/make-settings
 
 $B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_sum $B/tests/prog_cache \
 $B/tests/prog_overlay: | $(MAIN) $(BESIDE)
-$B/tests/prog_ioranks: | $(MAIN) $(IORANKS)
+$B/tests/prog_ioranks: | $(MAIN) $(IORANKS) $(OPERATIONS)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_manifest: override CPPFLAGS += -Iclients
 $B/tests/test_%: test_%.c $(ROOMS)
@@ -275,6 +278,11 @@ $B/bench/%: bench/%.c $(SO) $(BENCH_KIT)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Ibench $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $(filter %.c %.o,$^) \
 		$(LINK_SO) -lm -luring
+
+$B/examples/ioranks/%.so: examples/ioranks/%.c include/ummap-operation.h
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared $(LDFLAGS) -o $@ $< \
+		$(if $(filter deflate,$*),$(ZLIB))
 
 $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)
@@ -346,16 +354,16 @@ ASAN = -fsanitize=address,$(UBSAN) -fno-omit-frame-pointer
 check-asan:
 	$(MAKE) B=build/asan SANITIZE='$(ASAN)' tests
 	tests/run build/asan
-# TSan runs all programs except five: prog_faults takes minutes for its hundreds of forks,
+# TSan runs all programs except six: prog_faults takes minutes for its hundreds of forks,
 # prog_http has children that start threads after the fork of a process with threads, which TSan
 # cannot follow, prog_locked has threads whose stacks are too small for TSan, prog_object_rados uses
-# librados, which has no sanitizer, and prog_segments needs more memory than there is for its
-# million segments.
+# librados, which has no sanitizer, prog_s3_gateway runs programs for minutes that run by themselves,
+# and prog_segments needs more memory than there is for its million segments.
 # Criterion does not start under TSan. The memory hooks of MPI are off, because they call TSan from
 # threads that have ended. Barriers, of which -Wtsan warns, are for other processes, which TSan does
 # not see.
 TSAN_PROGS = $(filter-out prog_faults prog_http prog_locked prog_object_rados \
-	prog_segments,$(notdir $(PROGS)))
+	prog_s3_gateway prog_segments,$(notdir $(PROGS)))
 check-tsan:
 	$(MAKE) B=build/tsan SANITIZE='-fsanitize=thread -Wno-tsan' SUITES= tests
 	UCX_MEM_EVENTS=no OMPI_MCA_memory=^patcher tests/run build/tsan $(TSAN_PROGS) mpi
@@ -398,9 +406,9 @@ check-deb:
 
 # Simulates power loss at ten thousand requests.
 check-cuts: tests
-	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cow_cuts test_cache_cuts \
-		test_sum_cuts test_stack_cuts
-	$(if $(HDF5),UMMAP_TEST_CUTS=2000 tests/run $B prog_hdf5_cuts)
+	UMMAP_TEST_TIMEOUT=3600 UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts \
+		test_cow_cuts test_cache_cuts test_sum_cuts test_stack_cuts
+	$(if $(HDF5),UMMAP_TEST_TIMEOUT=3600 UMMAP_TEST_CUTS=2000 tests/run $B prog_hdf5_cuts)
 
 # Runs all checks, also if some fail.
 ALL = check check-long check-cuts check-asan check-tsan check-mutants check-model check-path \

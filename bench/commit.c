@@ -69,6 +69,16 @@ static void output(char *field, enum method method, struct umsync_handle **handl
 	t->begin_cpu = cpu_ms() - cpu;
 }
 
+/* Computes, and passes through the field, as a stencil does: stores to each of its pages. */
+static void compute(const struct options *o, char *field, unsigned cycle)
+{
+	for (size_t at = 0; at < o->size; at += o->seg) {
+		for (size_t page = at; page < at + o->seg && page < o->size; page += 4 * KIB)
+			field[page + cycle]++;
+		spend_ns((uint64_t)o->computing * 1000000 / (o->size / o->seg));
+	}
+}
+
 static struct took run(const struct options *o, char *field, enum method method)
 {
 	struct umsync_handle *handle = NULL;
@@ -77,10 +87,7 @@ static struct took run(const struct options *o, char *field, enum method method)
 	double cpu = cpu_ms();
 
 	for (unsigned cycle = 0; cycle < o->cycles; cycle++) {
-		/* A cycle stores to each page of the field while it computes. */
-		for (size_t at = 0; at < o->size; at += 4 * KIB)
-			field[at + cycle]++;
-		spend_ns((uint64_t)o->computing * 1000000);
+		compute(o, field, cycle);
 		if (cycle % EACH == EACH - 1)
 			output(field, method, &handle, &t);
 	}

@@ -282,6 +282,7 @@ int main(int argc, char **argv)
 	if (!memcg_create(&group, budget))
 		fprintf(stderr, "nodecopy: no memory cgroup: mmap is left out\n");
 	printf("rep,order,way,processes,read,held,mib_per_s,cpu_s,access_ns\n");
+	fflush(stdout);
 	for (rep = 1; rep <= reps; rep++)
 		measure_all();
 	for (rep = 1; rep <= reps; rep++)

@@ -21,7 +21,8 @@ MPI_SRC = $(filter-out $(patsubst %,\%/%.c,$(filter-out $1,openmpi mpich)),$(wil
 MPI_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1)) $B/clients/$1/pmpi/shims.o \
 	$B/clients/$1/signals.o
 # Ranks that are I/O ranks do the work of an I/O process of `ummap ioranks`.
-IO_SERVER_OBJ = $B/tools/ioranks/server.o $(patsubst %,$B/drivers/%.o,file file_lock file_open keys)
+IO_SERVER_OBJ = $(patsubst %,$B/tools/ioranks/%.o,server operation) \
+	$(patsubst %,$B/drivers/%.o,file file_lock file_open keys)
 MPI_LIB = $B/libummap-mpi-$1.so.$(VERSION)
 MAPREDUCE_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(wildcard clients/mapreduce/*.c))
 MAPREDUCE_LIB = $B/libummap-mapreduce-$1.so.$(VERSION)

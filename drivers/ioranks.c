@@ -12,6 +12,11 @@
  * has acknowledged are in the file or its page cache, and the flush of this process makes them
  * durable.
  *
+ * With the key ioranks.operation, the I/O process passes the data on to a plug-in
+ * (ummap-operation.h), so the filter sends it all writes, short ones too. The data in the file do
+ * not depend on the operation: if it fails, or this process has to write itself, one flush returns
+ * the error after the data have become durable.
+ *
  * A process that is killed may leave a request that the I/O process carries out afterwards. Two
  * measures keep such a write from the work of the next process that opens the file: the I/O process
  * holds the descriptor of the killed process, so its locks stay until the write has ended; and the
@@ -22,6 +27,7 @@
  */
 #include "ioranks.h"
 
+#include "common/cursor.h"
 #include "common/futex.h"
 #include "file.h"
 #include "keys.h"
@@ -44,6 +50,9 @@ struct ioranks {
 	atomic_bool connected;     /* whether the I/O process takes requests */
 	atomic_bool sent;          /* whether it has written since the last flush */
 	atomic_bool own;           /* whether this process has written since the last flush */
+	atomic_bool operates;      /* whether an operation needs all writes */
+	_Atomic int failure;       /* errno value of the operation that the next flush returns */
+	char why[IORANKS_WHY_BYTES]; /* message about it */
 	ummap_notice *notice;      /* receiver of notices; NULL: none */
 	void *notice_arg;
 };
@@ -53,9 +62,10 @@ struct ioranks {
 /* A result of `ask`: the I/O process has died. */
 #define LOST (-EPIPE)
 
-/* Sends a request, with a descriptor if fd is not negative, and waits for the reply. Uses
- * syscall(2), because glibc's wrappers are thread cancellation points. */
-static int ask(int socket, struct ioranks_request *request, int fd)
+/* Sends a request, with a descriptor if fd is not negative, and waits for the reply. Copies its
+ * message to `why`, if that is not NULL. Uses syscall(2), because glibc's wrappers are thread
+ * cancellation points. */
+static int ask(int socket, struct ioranks_request *request, int fd, char *why)
 {
 	union {
 		struct cmsghdr head;
@@ -64,7 +74,8 @@ static int ask(int socket, struct ioranks_request *request, int fd)
 				.cmsg_type = SCM_RIGHTS } };
 	struct iovec iov = { request, IORANKS_REQUEST_BYTES(request->pieces) };
 	struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1 };
-	int reply;
+	struct ioranks_reply reply;
+	const long head = offsetof(struct ioranks_reply, why);
 	long n;
 
 	if (fd >= 0) {
@@ -80,7 +91,25 @@ static int ask(int socket, struct ioranks_request *request, int fd)
 	do
 		n = syscall(SYS_recvfrom, socket, &reply, sizeof(reply), 0, NULL, NULL);
 	while (n < 0 && errno == EINTR);
-	return n == sizeof(reply) ? reply : LOST;
+	if (n < head)
+		return LOST;
+	if (why) {
+		memcpy(why, reply.why, (size_t)(n - head));
+		why[n > head ? n - head - 1 : 0] = '\0';
+	}
+	return reply.error;
+}
+
+/* Ends the use of the operation, whose output is incomplete. The next flush returns the error. */
+static void end_operation(struct ioranks *r, int err)
+{
+	if (!atomic_exchange(&r->operates, false))
+		return;
+	r->failure = err;
+	if (r->notice)
+		r->notice(r->notice_arg, *r->why ? r->why : "the output of ioranks.operation is "
+			  "incomplete, because the I/O process could not write some data, which "
+			  "this process has written");
 }
 
 /* Sends a request if the connection is free, or waits for that. Returns LOST if this process has to
@@ -96,7 +125,7 @@ static int ask_in_turn(struct ioranks *r, struct ioranks_request *request, bool 
 	else if (!futex_trylock(&r->turn))
 		return LOST;
 	if (r->connected) {
-		err = ask(r->fd, request, -1);
+		err = ask(r->fd, request, -1, request->op == IORANKS_WRITE ? NULL : r->why);
 		if (err == LOST) {
 			r->connected = false;
 			if (r->notice)
@@ -120,23 +149,27 @@ static int ioranks_read(void *h, void *buf, size_t len, uint64_t off)
 	return behind_read(h, buf, len, off);
 }
 
-/* Returns an error if the I/O process has not written all pieces. */
+/* Returns an error if the I/O process has not written all pieces. With an operation, it must write
+ * them, if necessary by several requests. */
 static int write_elsewhere(struct ioranks *r, const struct iovec *iov, int n, uint64_t off)
 {
-	struct ioranks_request request;
-	size_t len = 0;
-	int err;
+	struct ioranks_request request = { .op = IORANKS_WRITE };
+	struct cursor c = cursor_begin(iov, n, off);
+	bool operates = r->operates;
+	size_t len = c.end - off;
+	int err = 0, pieces;
 
-	for (int i = 0; i < n; i++)
-		len += iov[i].iov_len;
-	if (!r->connected || n > IORANKS_MAX_PIECES || len < IORANKS_MIN_BYTES ||
-	    len > IORANKS_MAX_BYTES)
+	if (!r->connected || (!operates && (n > IORANKS_MAX_PIECES || len < IORANKS_MIN_BYTES ||
+					    len > IORANKS_MAX_BYTES)))
 		return LOST;
-	request.op = IORANKS_WRITE;
-	request.pieces = (uint32_t)n;
-	request.off = off;
-	memcpy(request.piece, iov, (size_t)n * sizeof(*iov));
-	err = ask_in_turn(r, &request, false);
+	while (!err && c.off < c.end) {
+		len = cursor_slice(&c, IORANKS_MAX_BYTES, request.piece, IORANKS_MAX_PIECES,
+				   &pieces);
+		request.pieces = (uint32_t)pieces;
+		request.off = c.off;
+		err = ask_in_turn(r, &request, operates);
+		cursor_advance(&c, len);
+	}
 	if (!err)
 		r->sent = true;
 	return err;
@@ -151,6 +184,8 @@ static int ioranks_writev(void *h, const struct iovec *iov, int n, uint64_t off)
 		return 0;
 	err = behind_writev(&r->next, iov, n, off);
 	r->own = true;
+	if (!err)
+		end_operation(r, EIO);
 	return err;
 }
 
@@ -162,22 +197,29 @@ static int ioranks_write(void *h, const void *buf, size_t len, uint64_t off)
 /*
  * A flush of this process makes all writes of the I/O process durable, too, because they are in the
  * file. After an error of the I/O process, the flush of this process comes in addition: it may
- * report an error of its own.
+ * report an error of its own. An operation learns of each flush.
  */
 static int ioranks_flush(void *h, uint64_t off, uint64_t len)
 {
 	struct ioranks *r = h;
 	struct ioranks_request request = { .op = IORANKS_FLUSH };
 	bool own = atomic_exchange(&r->own, false), sent = atomic_exchange(&r->sent, false);
-	int err = sent && !own ? ask_in_turn(r, &request, true) : LOST, own_err;
+	int err = sent && (!own || r->operates) ? ask_in_turn(r, &request, true) : LOST, own_err;
 
-	if (!err)
-		return 0;
-	own_err = behind_flush(&r->next, off, len);
-	if (!own_err)
-		return err == LOST ? 0 : err;
-	r->own = true;
-	return own_err;
+	if (err > 0) {
+		end_operation(r, err);
+		err = 0;
+	}
+	if (own || err) {
+		own_err = behind_flush(&r->next, off, len);
+		r->own = own_err != 0;
+		if (own_err || (err && err != LOST))
+			return own_err ? own_err : err;
+		if (sent && err)
+			end_operation(r, EIO);
+	}
+	/* A positive value: the data are durable. */
+	return atomic_exchange(&r->failure, 0);
 }
 
 static int ioranks_resize(void *h, uint64_t size)
@@ -238,7 +280,7 @@ static int greet(int fd)
 	if (peer.uid != geteuid())
 		return -EPERM;
 	prctl(PR_SET_PTRACER, (unsigned long)peer.pid, 0, 0, 0);
-	return ask(fd, &request, -1);
+	return ask(fd, &request, -1, NULL);
 }
 
 /* Connects to the I/O process for a file. name: "NAME,NUMBER". Returns the connection, or a
@@ -266,24 +308,69 @@ static int connect_to(const char *name, const char *path)
 	return err;
 }
 
-/* Hands the open file to the I/O process. */
-static void share_file(struct ioranks *r, int err, struct ummap_geom *geom)
+/* Hands the open file to the I/O process. err: no I/O process is connected. operation: "", or the
+ * text of an operation, without which the file cannot be used. */
+static int share_file(struct ioranks *r, int err, const char *operation, struct ummap_geom *geom)
 {
-	struct ioranks_request request = { .op = IORANKS_OPEN };
+	struct ioranks_request request = { .op = IORANKS_OPEN, .pieces = *operation != '\0' };
 
+	request.piece[0] = (struct iovec){ (void *)(uintptr_t)operation, strlen(operation) };
 	if (!err)
-		err = ask(r->fd, &request, file_descriptor(r->next.h));
+		err = ask(r->fd, &request, file_descriptor(r->next.h), r->why);
 	r->connected = !err;
+	r->operates = !err && *operation;
+	if (err && *operation)
+		return keys_refuse(geom, -err, "%.390s", *r->why ? r->why : "cannot run "
+				   "ioranks.operation: there is no I/O process that can read the "
+				   "memory of this process. Try ummap ioranks");
 	if (err && !*geom->why)
 		keys_refuse(geom, 0, "no I/O process writes to the file, but this process: %s",
 			    strerror(-err));
+	return 0;
+}
+
+/* Reads the keys. operation: room for the value of the key, whose path becomes absolute. Returns
+ * the name of the I/O processes. */
+static const char *read_keys(const struct ummap_uri *uri, char operation[PATH_MAX])
+{
+	/* ummpi_io_split(3) sets the variable after the start of the library. */
+	const char *name = secure_getenv("UMMAP_IO_RANKS"), *value, *comma;
+
+	*operation = '\0';
+	for (unsigned i = 0; i < uri->nkeys; i++) {
+		value = uri->keys[i].value;
+		if (strcmp(uri->keys[i].name, "name") == 0) {
+			name = value;
+			continue;
+		}
+		comma = strchrnul(value, ',');
+		if (!memchr(value, '/', (size_t)(comma - value)) || *value == '/' ||
+		    !getcwd(operation, PATH_MAX))
+			*operation = '\0';
+		snprintf(operation + strlen(operation), PATH_MAX - strlen(operation), "%s%s",
+			 *operation ? "/" : "", value);
+	}
+	return name;
+}
+
+static int refuse_values(const char *name, const char *operation, int err, struct ummap_geom *geom)
+{
+	if (strlen(operation) > IORANKS_MAX_OPERATION_LEN)
+		return keys_refuse(geom, EINVAL, "ioranks.operation is too long: it may have %u "
+				   "characters, with the current folder if it begins with none",
+				   IORANKS_MAX_OPERATION_LEN);
+	if (err == -EINVAL)
+		return keys_refuse(geom, EINVAL, "ioranks.name is \"%.100s\": it must be a name of "
+				   "at most 63 characters, a comma and a number from 1 to 64",
+				   name);
+	return 0;
 }
 
 static int open_handle(const struct ummap_uri *uri, int fd, int oflags, void **h,
 		       struct ummap_geom *geom)
 {
-	/* The only key. ummpi_io_split(3) sets the variable after the start of the library. */
-	const char *name = uri->nkeys ? uri->keys[0].value : secure_getenv("UMMAP_IO_RANKS");
+	char operation[PATH_MAX];
+	const char *name = read_keys(uri, operation);
 	bool use = name && *name && (oflags & UMMAP_O_WRITE);
 	struct ioranks *r;
 	int err;
@@ -298,22 +385,23 @@ static int open_handle(const struct ummap_uri *uri, int fd, int oflags, void **h
 	if (!r)
 		return -ENOMEM;
 	r->fd = use ? connect_to(name, uri->path) : -1;
-	if (r->fd == -EINVAL)
-		err = keys_refuse(geom, EINVAL, "ioranks.name is \"%.100s\": it must be a name of "
-				  "at most 63 characters, a comma and a number from 1 to 64",
-				  name);
-	else
+	err = refuse_values(name, operation, r->fd, geom);
+	if (!err)
 		err = behind_open(&r->next, uri, fd, oflags, geom);
-	if (err) {
-		if (r->fd >= 0)
-			close(r->fd);
-		free(r);
-		return err;
+	if (!err && (use || (*operation && oflags & UMMAP_O_WRITE))) {
+		err = share_file(r, use && r->fd >= 0 ? 0 : use ? r->fd : -ENOTCONN, operation,
+				 geom);
+		if (err)
+			behind_close(&r->next);
 	}
-	if (use)
-		share_file(r, r->fd < 0 ? r->fd : 0, geom);
-	*h = r;
-	return 0;
+	if (!err) {
+		*h = r;
+		return 0;
+	}
+	if (r->fd >= 0)
+		close(r->fd);
+	free(r);
+	return err;
 }
 
 static int ioranks_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
@@ -335,8 +423,9 @@ static int ioranks_close(void *h)
 
 	/* The locks of the file end when both processes have closed it. In a forked child, the
 	 * connection is its parent's. */
-	if (r->connected && !behind_inherited(&r->next))
-		ask(r->fd, &request, -1);
+	if (r->connected && !behind_inherited(&r->next) && ask(r->fd, &request, -1, r->why) > 0 &&
+	    r->notice)
+		r->notice(r->notice_arg, r->why);
 	err = behind_close(&r->next);
 	if (r->fd >= 0)
 		close(r->fd);

@@ -16,6 +16,8 @@
 
 #define IORANKS_MAX_PROCESSES 64
 #define IORANKS_MAX_NAME_LEN 63
+#define IORANKS_MAX_OPERATION_LEN 255
+#define IORANKS_WHY_BYTES 512                     /* room for the message of a reply */
 #define IORANKS_MAX_PIECES 64                     /* pieces of memory of a write */
 /* A shorter write takes less time than a request: with many ranks on few processors, the reply to a
  * request took 74 to 250 microseconds. */
@@ -24,18 +26,27 @@
 
 enum ioranks_op {
 	IORANKS_HELLO,  /* checks that the I/O process can read the word at `piece`: it is `off` */
-	IORANKS_OPEN,   /* passes the descriptor of the file, as SCM_RIGHTS */
+	/* Passes the descriptor of the file, as SCM_RIGHTS. A piece: the text of an operation. */
+	IORANKS_OPEN,
 	IORANKS_WRITE,  /* writes `pieces` of the sender's memory to the file at `off` */
 	IORANKS_FLUSH,  /* makes all writes of the connection durable */
 	IORANKS_CLOSE,  /* closes the file */
 };
 
-/* A request ends after the last piece. The reply is an int: 0 or a negative errno value. */
+/* A request ends after the last piece. */
 struct ioranks_request {
 	uint32_t op;                             /* enum ioranks_op */
 	uint32_t pieces;                         /* number of pieces */
 	uint64_t off;                            /* offset in the file, in bytes */
 	struct iovec piece[IORANKS_MAX_PIECES];  /* addresses in the sender's memory */
+};
+
+/* A reply ends after the message. */
+struct ioranks_reply {
+	/* 0; a negative errno value; or a positive one, after IORANKS_FLUSH and IORANKS_CLOSE: the
+	 * request was carried out, but the operation has failed. */
+	int error;
+	char why[IORANKS_WHY_BYTES];             /* message; may be absent */
 };
 
 #define IORANKS_REQUEST_BYTES(pieces) \

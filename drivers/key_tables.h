@@ -53,7 +53,9 @@
 
 #define IORANKS_KEYS(KEY)                                                                          \
 	KEY("name", "a name of at most 63 characters, a comma and a number from 1 to 64",          \
-	    "UMMAP_IO_RANKS", "Name and number of the I/O processes of this machine.")
+	    "UMMAP_IO_RANKS", "Name and number of the I/O processes of this machine.")             \
+	KEY("operation", "the file of a plug-in, and an argument after a comma", "none",           \
+	    "Operation of the I/O process on the data that it writes.")
 
 #define WAL_KEYS(KEY)                                                                              \
 	KEY("path", "the path of a file", "STORE.wal", "Log file.")                                \

@@ -2,7 +2,8 @@
 /*
  * outputs - the skeleton application of Chien et al. (2018) with MPI. It computes in cycles, and
  * all ranks write an output after every fifth cycle: as objects, by parallel HDF5 to one shared
- * file, by calls of MPI-IO, or by commits of a mapping of the file.
+ * file, by calls of MPI-IO, or by commits of a mapping of the file. Each chunk may have a size of
+ * its own, as the particles of a rank have.
  */
 #include <fcntl.h>
 #include <getopt.h>
@@ -24,6 +25,7 @@ static const char help[] =
 "  --driver URI     -m commit: drivers in front of the path (posix:)\n"
 "  -o PATH          container, or file; removed behind (outputs)\n"
 "  --side N         doubles of a side of a rank's chunk, in steps of 8 (512)\n"
+"  --irregular      chunks of 1/4 to 7/4 of that size; not for objects and hdf5\n"
 "  --cycles N       (200)\n"
 "  --computing US   microseconds of a cycle (0)\n"
 "  --json FILE      add a line to FILE\n"
@@ -37,6 +39,39 @@ struct options {
 };
 
 enum { EACH = 5 };
+
+/* ---- Chunks ---- */
+
+static size_t max_chunk_bytes(const struct outputs *o)
+{
+	size_t doubles = o->side * o->side;
+
+	return (o->irregular ? doubles / 4 * 7 : doubles) * sizeof(double);
+}
+
+/* Number of doubles in a chunk, a multiple of 8: a particle has as many. */
+static size_t doubles_of(const struct outputs *o, unsigned output, int of)
+{
+	size_t doubles = o->side * o->side;
+	uint64_t random = ((uint64_t)output << 32) + (unsigned)of + 1;
+
+	return o->irregular ? doubles / 4 + next_random(&random) % (doubles / 4 * 6 / 8) * 8 :
+			      doubles;
+}
+
+/* The place of a chunk in a file in which all chunks follow each other. The words of the chunk
+ * depend on it, too. */
+static MPI_Offset place_of(const struct outputs *o, unsigned output, int of)
+{
+	uint64_t before = 0, last = (uint64_t)output * (unsigned)job.ranks + (unsigned)of;
+
+	if (!o->irregular)
+		return (MPI_Offset)(last * o->side * o->side * sizeof(double));
+	for (uint64_t i = 0; i < last; i++)
+		before += doubles_of(o, (unsigned)(i / (unsigned)job.ranks),
+				     (int)(i % (unsigned)job.ranks));
+	return (MPI_Offset)(before * sizeof(double));
+}
 
 /* ---- Objects ---- */
 
@@ -106,25 +141,19 @@ static void mpiio_begin(const struct outputs *o)
 		  "MPI_File_open");
 }
 
-/* Also what the words of the chunk depend on. */
-static MPI_Offset place_of(const struct outputs *o, unsigned output, int of)
-{
-	return (MPI_Offset)(((uint64_t)output * (unsigned)job.ranks + (unsigned)of) * o->side *
-			    o->side * sizeof(double));
-}
-
 static void mpiio_write(const struct outputs *o, unsigned output, const double *chunk)
 {
 	job_check(MPI_File_write_at(file, place_of(o, output, job.rank), chunk,
-				    (int)(o->side * o->side), MPI_DOUBLE, MPI_STATUS_IGNORE),
+				    (int)doubles_of(o, output, job.rank), MPI_DOUBLE,
+				    MPI_STATUS_IGNORE),
 		  "MPI_File_write_at");
 	job_check(MPI_File_sync(file), "MPI_File_sync");
 }
 
 static void mpiio_read(const struct outputs *o, unsigned output, int of, double *chunk)
 {
-	job_check(MPI_File_read_at(file, place_of(o, output, of), chunk, (int)(o->side * o->side),
-				   MPI_DOUBLE, MPI_STATUS_IGNORE),
+	job_check(MPI_File_read_at(file, place_of(o, output, of), chunk,
+				   (int)doubles_of(o, output, of), MPI_DOUBLE, MPI_STATUS_IGNORE),
 		  "MPI_File_read_at");
 }
 
@@ -136,7 +165,8 @@ static void mpiio_end(void)
 static void mpiio_write_all(const struct outputs *o, unsigned output, const double *chunk)
 {
 	job_check(MPI_File_write_at_all(file, place_of(o, output, job.rank), chunk,
-					(int)(o->side * o->side), MPI_DOUBLE, MPI_STATUS_IGNORE),
+					(int)doubles_of(o, output, job.rank), MPI_DOUBLE,
+					MPI_STATUS_IGNORE),
 		  "MPI_File_write_at_all");
 	job_check(MPI_File_sync(file), "MPI_File_sync");
 }
@@ -144,9 +174,8 @@ static void mpiio_write_all(const struct outputs *o, unsigned output, const doub
 /* The ranks write in any order, so the file cannot be checked. */
 static void mpiio_write_shared(const struct outputs *o, unsigned output, const double *chunk)
 {
-	(void)output;
-	job_check(MPI_File_write_shared(file, chunk, (int)(o->side * o->side), MPI_DOUBLE,
-					MPI_STATUS_IGNORE),
+	job_check(MPI_File_write_shared(file, chunk, (int)doubles_of(o, output, job.rank),
+					MPI_DOUBLE, MPI_STATUS_IGNORE),
 		  "MPI_File_write_shared");
 	job_check(MPI_File_sync(file), "MPI_File_sync");
 }
@@ -164,13 +193,13 @@ static void mpiio_finish(void)
 
 static void mpiio_write_async(const struct outputs *o, unsigned output, const double *chunk)
 {
-	size_t bytes = o->side * o->side * sizeof(double);
+	size_t doubles = doubles_of(o, output, job.rank);
 
 	mpiio_finish();
-	in_flight = in_flight ? in_flight : (double *)huge_memory(bytes);
-	memcpy(in_flight, chunk, bytes);
+	in_flight = in_flight ? in_flight : (double *)huge_memory(max_chunk_bytes(o));
+	memcpy(in_flight, chunk, doubles * sizeof(double));
 	job_check(MPI_File_iwrite_at_all(file, place_of(o, output, job.rank), in_flight,
-					 (int)(o->side * o->side), MPI_DOUBLE, &request),
+					 (int)doubles, MPI_DOUBLE, &request),
 		  "MPI_File_iwrite_at_all");
 }
 
@@ -189,14 +218,15 @@ static const char *driver = "posix:";
 static char *mapped;         /* mapping of all outputs of this rank, which follow each other */
 static struct umsync_handle *commit;
 
-static size_t chunk_bytes(const struct outputs *o)
+/* Bytes between two chunks of a rank. The offset of a mapping is a multiple of the page size. */
+static size_t chunk_step(const struct outputs *o)
 {
-	return o->side * o->side * sizeof(double);
+	return (max_chunk_bytes(o) + 4095) / 4096 * 4096;
 }
 
 static off_t commit_place(const struct outputs *o, unsigned output, int of)
 {
-	return (off_t)(((size_t)of * o->count + output) * chunk_bytes(o));
+	return (off_t)(((size_t)of * o->count + output) * chunk_step(o));
 }
 
 static void check_mapping(int result, const char *what)
@@ -213,7 +243,7 @@ static void commit_begin(const struct outputs *o)
 
 	attr.flags = UMMAP_CREATE;
 	snprintf(uri, sizeof(uri), "%s%s", driver, o->path);
-	check_mapping(ummap_open(uri, o->count * chunk_bytes(o), commit_place(o, 0, job.rank),
+	check_mapping(ummap_open(uri, o->count * chunk_step(o), commit_place(o, 0, job.rank),
 				 PROT_READ | PROT_WRITE, &attr, &addr), uri);
 	mapped = addr;
 }
@@ -227,13 +257,14 @@ static void commit_finish(void)
 static void commit_write(const struct outputs *o, unsigned output, const double *chunk)
 {
 	commit_finish();
-	memcpy(mapped + output * chunk_bytes(o), chunk, chunk_bytes(o));
+	memcpy(mapped + output * chunk_step(o), chunk,
+	       doubles_of(o, output, job.rank) * sizeof(double));
 	check_mapping(umsync_begin(mapped, 0, &commit), "umsync_begin");
 }
 
 static void commit_read(const struct outputs *o, unsigned output, int of, double *chunk)
 {
-	size_t bytes = chunk_bytes(o);
+	size_t bytes = doubles_of(o, output, of) * sizeof(double);
 	int fd = open(o->path, O_RDONLY);
 
 	if (pread(fd, chunk, bytes, commit_place(o, output, of)) != (ssize_t)bytes)
@@ -289,8 +320,8 @@ static const struct output_method *method_of(const char *name)
 
 static void fill_chunk(const struct outputs *o, unsigned output, int of, double *chunk)
 {
-	fill_words(chunk, o->side * o->side * sizeof(double), (uint64_t)place_of(o, output, of),
-		   FILE_SALT);
+	fill_words(chunk, doubles_of(o, output, of) * sizeof(double),
+		   (uint64_t)place_of(o, output, of), FILE_SALT);
 }
 
 /* Each rank looks at what its neighbour has written. */
@@ -302,7 +333,7 @@ static void check_outputs(const struct options *o, double *chunk, double *want)
 	for (unsigned output = 0; o->method->read && output < out->count; output++) {
 		o->method->read(out, output, of, chunk);
 		fill_chunk(out, output, of, want);
-		if (memcmp(chunk, want, out->side * out->side * sizeof(double)) != 0)
+		if (memcmp(chunk, want, doubles_of(out, output, of) * sizeof(double)) != 0)
 			die("output %u of rank %d is another one than was written", output, of);
 	}
 }
@@ -330,8 +361,7 @@ static double run_steps(const struct options *o, double *chunk, double *output_s
 static void print_results(const struct options *o, double seconds, double output_s)
 {
 	const struct outputs *out = &o->outputs;
-	double mib = (double)out->count * job.ranks *
-		     (double)(out->side * out->side * sizeof(double)) / (double)MIB;
+	double mib = (double)place_of(out, out->count, 0) / (double)MIB;
 	struct report r;
 
 	if (job.rank)
@@ -354,7 +384,7 @@ static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
 		{ "side", 1, 0, 's' }, { "cycles", 1, 0, 'n' }, { "computing", 1, 0, 'c' },
-		{ "driver", 1, 0, 'd' },
+		{ "irregular", 0, 0, 'i' }, { "driver", 1, 0, 'd' },
 		{ "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	int c;
@@ -366,6 +396,7 @@ static void parse_options(struct options *o, int argc, char **argv)
 		case 's': o->outputs.side = parse_count("side", optarg, 8192); break;
 		case 'n': o->cycles = parse_count("cycles", optarg, 1000000); break;
 		case 'c': o->computing = parse_count("computing", optarg, 1000000000); break;
+		case 'i': o->outputs.irregular = 1; break;
 		case 'd': driver = optarg; break;
 		case 'j': o->json = optarg; break;
 		case 'h': fputs(help, stdout); exit(0);
@@ -376,6 +407,8 @@ static void parse_options(struct options *o, int argc, char **argv)
 		die("'%s' is no option; see --help", argv[optind]);
 	if (o->outputs.side % 8)
 		die("--side is in steps of 8");
+	if (o->outputs.irregular && (o->method == &objects || !strncmp(o->method->name, "hdf5", 4)))
+		die("--irregular: -m %s has chunks of one size", o->method->name);
 	o->outputs.count = o->cycles / EACH;
 	if (!o->outputs.count)
 		die("--cycles: each %dth ends with an output, so that there would be none", EACH);
@@ -391,7 +424,7 @@ int main(int argc, char **argv)
 	size_t bytes;
 
 	parse_options(&o, argc, argv);
-	bytes = o.outputs.side * o.outputs.side * sizeof(double);
+	bytes = max_chunk_bytes(&o.outputs);
 	job_begin(&none);
 	chunk = (double *)huge_memory(bytes);
 	want = (double *)huge_memory(bytes);

@@ -10,6 +10,7 @@ struct outputs {
 	const char *path;    /* does not exist before, and is removed behind */
 	uint64_t side;
 	unsigned count;      /* of outputs */
+	int irregular;       /* whether the chunks differ in size, as those of particles do */
 };
 
 struct output_method {

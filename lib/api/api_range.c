@@ -21,6 +21,7 @@
 #include "paging/sync/commit.h"
 #include "paging/sync/sync.h"
 #include "paging/sync/writeback.h"
+#include "common/timeline.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -144,13 +145,16 @@ static int end_commit(struct umsync_handle **handle, int ms, int *done)
 {
 	struct umsync_handle *h = handle ? *handle : NULL;
 	struct guard g;
+	uint64_t began;
 	int err;
 
 	/* The thread waits without a guard, so its signals are handled. */
+	began = h && !h->done && ms ? timeline_begin() : 0;
 	*done = !h || !commit_wait(h, ms) || h->done;
 	if (!*done)
 		return 0;
 	api_enter(&g);
+	timeline_end(began, "", "wait", 0, "");
 	if (!h)
 		err = fail(EINVAL, "cannot wait for the commit: the handle is NULL");
 	else if (!h->done)

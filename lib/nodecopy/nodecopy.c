@@ -26,7 +26,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define MAGIC 0x33797063646e6d75ull /* "umndcpy3" */
+#define MAGIC 0x34797063646e6d75ull /* "umndcpy4" */
 #define HOLDER_BITS 10
 /* Joining and leaving take less than a millisecond, unless a process is stopped meanwhile. */
 #define LOCK_TRIES 5000
@@ -295,10 +295,7 @@ static int make_memory(struct nodecopy *c, uint64_t segments, size_t seg_size, u
 		return err;
 	t = c->view.table;
 	*(uint64_t *)t = MAGIC;
-	t->segments = segments;
-	t->slots = slots;
-	t->pins = nodecopy_max_pins(segments, slots);
-	t->limit = slots;
+	nodecopy_init(t, segments, slots);
 	t->seg_size = seg_size;
 	t->data_at = data;
 	if (fstat(c->memory, &st) < 0)

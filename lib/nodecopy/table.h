@@ -7,8 +7,9 @@
  * Each segment has a word, each slot of the budget another one, and each pin a third one.
  *
  *   word of a segment                          word of a slot
- *   ABSENT    stamp of its last eviction       0                        free
- *   LOADING   owner, slot or NO_SLOT           TAKEN owner, segment     its owner loads it
+ *   ABSENT    stamp and queue of its last      0                        free
+ *             eviction
+ *   LOADING   chances, owner, slot or NO_SLOT  TAKEN owner, segment     its owner loads it
  *   RESIDENT  chances, slot, may be pinned     segment, stamp           it is resident here
  *   EVICTING  owner, slot                      word of a pin
  *                                              0                        free
@@ -50,6 +51,8 @@
 #ifndef NODECOPY_TABLE_H
 #define NODECOPY_TABLE_H
 
+#include "nodecopy/queues.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -61,8 +64,9 @@ struct nodecopy_table {
 	uint64_t seg_size;             /* bytes */
 	uint64_t data_at;              /* offset of the first segment in the shared memory */
 	_Atomic uint64_t limit;        /* number of slots that may be used now */
-	_Atomic uint64_t hand;         /* number of slots at which the search for a victim has
-					  looked */
+	_Atomic uint64_t filled;       /* number of slots that loads have taken since the limit
+					  grew */
+	struct nodecopy_queues queues; /* the order of evictions */
 	_Atomic uint64_t loads;        /* number of loads since the copy began */
 	_Atomic uint32_t changed;      /* changes when a waiting process should look again */
 	_Atomic uint64_t words[];      /* for each segment, then each slot, then each pin */
@@ -82,10 +86,10 @@ struct nodecopy_view {
 #define NODECOPY_OWNERS ((uint64_t)1 << 28)
 #define NODECOPY_MIN_SLOTS 16
 
-/* The number of pins that a table has room for. They leave slots for loads. */
-uint64_t nodecopy_max_pins(uint64_t segments, uint64_t slots);
 /* Bytes of a table, in whole pages. */
 size_t nodecopy_table_bytes(uint64_t segments, uint64_t slots);
+/* Begins a table, in memory that is zero. */
+void nodecopy_init(struct nodecopy_table *table, uint64_t segments, uint64_t slots);
 
 enum nodecopy_claim {
 	CLAIM_RESIDENT, /* the segment is in the copy: repeat the access */
@@ -93,15 +97,22 @@ enum nodecopy_claim {
 	CLAIM_BUSY,     /* another process, or thread, works on it; only without `wait` */
 };
 
+/* Why a segment is loaded. A segment that accesses in order need, or that a program prefetches,
+ * takes the place of the oldest one: processes that read in order, one after the other, find it
+ * in the copy. */
+enum nodecopy_load { LOAD_AT_RANDOM, LOAD_IN_ORDER, LOAD_PREFETCH };
+
 /* Claims a segment for loading, and takes a slot for it. wait: whether to wait for others. */
-enum nodecopy_claim nodecopy_claim(const struct nodecopy_view *view, uint64_t segment, bool wait);
+enum nodecopy_claim nodecopy_claim(const struct nodecopy_view *view, uint64_t segment,
+				   enum nodecopy_load why, bool wait);
 /* Ends the claims of n segments: all pages are filled, or, if not `loaded`, the segments are absent
  * again. */
 void nodecopy_done(const struct nodecopy_view *view, uint64_t segment, size_t n, bool loaded);
 /* Whether the copy has the segment, or another process works on it. */
 bool nodecopy_has(const struct nodecopy_table *table, uint64_t segment);
-/* Whether the segment is absent, and was evicted after the hand had the value `hand`. */
-bool nodecopy_evicted_since(const struct nodecopy_table *table, uint64_t segment, uint32_t hand);
+/* Whether the segment is absent, and was evicted when `queues.clock` had the value
+ * `clock`, or later. */
+bool nodecopy_evicted_since(const struct nodecopy_table *table, uint64_t segment, uint32_t clock);
 /* Pins a segment, once for each view: it is not evicted if nodecopy_keeps is true afterwards, until
  * nodecopy_unpin. nodecopy_pin returns false if there are too many pins. nodecopy_keeps returns
  * false if the caller must load the segment and ask again. */

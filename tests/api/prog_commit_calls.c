@@ -26,6 +26,7 @@ struct store {
 	uint8_t kept[MAX_SIZE];              /* data of the first flush since `armed` was set */
 	_Atomic bool armed;
 	_Atomic uint64_t fails_at;           /* a write that has this offset fails */
+	_Atomic bool flush_fails;            /* whether flushes fail, and keep what was written */
 	_Atomic unsigned delay;              /* of each write, in microseconds */
 };
 
@@ -87,6 +88,8 @@ static int gate_flush(void *h, uint64_t off, uint64_t len)
 	struct store *s = h;
 
 	(void)off, (void)len;
+	if (s->flush_fails)
+		return EIO;
 	if (s->armed) {
 		memcpy(s->kept, s->data, MAX_SIZE);
 		s->armed = false;
@@ -310,7 +313,9 @@ static void commit_once(struct subject *s)
 	memset(s->m, s->area, AREA_SEGS * SEG);
 	area = s->area;
 	s->store.delay = next_random(&s->random) % 3 ? 0 : 100;
-	if (fails)
+	if (fails && next_random(&s->random) % 2)
+		s->store.flush_fails = true;
+	else if (fails)
 		s->store.fails_at = next_random(&s->random) % (SEGS * SEG);
 	s->store.armed = !fails;
 	count_stores(s, least, 0);
@@ -328,6 +333,7 @@ static void commit_once(struct subject *s)
 	check(fails, "a commit");
 	s->failures++;
 	s->store.fails_at = UINT64_MAX;
+	s->store.flush_fails = false;
 	/* A write of an eviction may have failed, too, which the next sync reports. */
 	check(umsync(s->m, 0) == 0 || umsync(s->m, 0) == 0);
 }

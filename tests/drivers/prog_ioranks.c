@@ -2,14 +2,18 @@
 /*
  * The filter ioranks+ and the I/O processes of `ummap ioranks`: which process writes; kills of
  * writers and of I/O processes at any moment, after which everything is in the file that was
- * reported as durable, and nothing older arrives later; full disks; several writers of one file.
+ * reported as durable, and nothing older arrives later; full disks; several writers of one file;
+ * operations of plug-ins; the timeline.
  *
  *	prog_ioranks [ROUNDS [SEED]]
+ *	prog_ioranks commit URI
  */
 #include "../../drivers/ioranks.h"
 
 #include "common.h"
 #include "small_fs.h"
+
+#include <dlfcn.h>
 #include "versions.h"
 
 #define ROUNDS 12
@@ -192,6 +196,209 @@ static void map_wrong(void *unused)
 		    EINVAL);
 }
 
+/* ---- Operations ---- */
+
+#define DOUBLES (SIZE / sizeof(double))
+
+/* Makes the URI of a store with an operation of examples/ioranks. Returns false if it was not
+ * built. */
+static bool use_operation(const char *operation, const char *argument)
+{
+	char path[400];
+	ssize_t len = readlink("/proc/self/exe", path, 320);
+
+	check(len > 0 && len < 320);
+	path[len] = '\0';
+	snprintf(strrchr(path, '/'), 80, "/../examples/ioranks/%s.so", operation);
+	make_store("ioranks+posix");
+	snprintf(uri + strlen(uri), sizeof(uri) - strlen(uri), "?ioranks.operation=%s%s", path,
+		 argument);
+	return access(path, R_OK) == 0;
+}
+
+static void check_line(unsigned number, const char *line)
+{
+	char path[400], text[100] = "";
+	FILE *in;
+
+	snprintf(path, sizeof(path), "%s.minmax", store);
+	in = fopen(path, "re");
+	check(in, "%s", path);
+	for (unsigned i = 0; i < number; i++)
+		check(fgets(text, sizeof(text), in));
+	check(strcmp(text, line) == 0 && !fgets(text, sizeof(text), in), "%s", text);
+	fclose(in);
+}
+
+/* The operation gets all data, also short writes. */
+static void reduce(void *unused)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	struct umsync_handle *h;
+	double *values;
+	char line[60];
+	void *addr;
+
+	(void)unused;
+	set_budget(3 * SIZE);
+	attr.seg_size = 4096;
+	attr.flags = UMMAP_CREATE;
+	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", uri);
+	values = addr;
+	for (size_t i = 0; i < DOUBLES; i++)
+		values[i] = (double)i;
+	check(umsync(values, 0) == 0);
+	snprintf(line, sizeof(line), "0 %g %zu\n", (double)(DOUBLES - 1), DOUBLES);
+	check_line(1, line);
+	values[5] = -7.5;
+	check(umsync_begin(values, 0, &h) == 0);
+	values[6] = -1000;
+	check(umsync_wait(&h) == 0);
+	check_line(2, "-7.5 511 512\n");
+	check(umunmap(values, 0) == 0);
+}
+
+/* Writes the records of FILE.z to memory. */
+static void restore(uint8_t *bytes, const char *path)
+{
+	int (*uncompress)(uint8_t *, unsigned long *, const uint8_t *, unsigned long);
+	void *zlib = dlopen("libz.so.1", RTLD_NOW);
+	void *symbol = zlib ? dlsym(zlib, "uncompress") : NULL;
+	FILE *in = fopen(path, "re");
+	uint64_t head[3];
+
+	check(symbol && in);
+	memcpy(&uncompress, &symbol, sizeof(symbol));
+	while (fread(head, sizeof(head), 1, in) == 1) {
+		unsigned long len = head[1];
+		uint8_t *packed = malloc(head[2]);
+
+		check(head[0] + head[1] <= SIZE && packed && fread(packed, head[2], 1, in) == 1);
+		check(uncompress(bytes + head[0], &len, packed, head[2]) == 0 && len == head[1]);
+		free(packed);
+	}
+	fclose(in);
+}
+
+static void compress_versions(void *unused)
+{
+	uint8_t *copy = calloc(1, SIZE);
+	char path[400];
+	uint64_t *words;
+
+	(void)unused;
+	set_budget(SIZE / 4);
+	words = map(uri, SIZE, 0);
+	snprintf(path, sizeof(path), "%s.z", store);
+	for (uint64_t v = 1; v < 4; v++) {
+		put_version(words, v);
+		check(umsync(words, 0) == 0);
+		restore(copy, path);
+		check(memcmp(copy, words, SIZE) == 0, "version %" PRIu64, v);
+	}
+	check(umunmap(words, 1) == 0);
+	free(copy);
+}
+
+/* One sync returns the error, after the data have become durable. */
+static void fail_operation(void *error)
+{
+	uint64_t *words;
+
+	set_budget(3 * SIZE);
+	words = map(uri, SIZE, 0);
+	put_version(words, 1);
+	if (!error) {
+		check(umsync(words, 0) == 0);
+		check(kill(io_process(), SIGKILL) == 0);
+		put_version(words, 2);
+	}
+	check_fails(umsync(words, 0), error ? ENOSPC : EIO);
+	check_store(error ? 1 : 2, error ? 1 : 2);
+	put_version(words, 3);
+	check(umsync(words, 0) == 0);
+	check_store(3, 3);
+	check(umunmap(words, 1) == 0);
+}
+
+static void open_with_other(void *unused)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	(void)unused;
+	check_fails(ummap_open(strcat(uri, ",other"), SIZE, 0, READ_WRITE, &attr, &addr), EBUSY);
+}
+
+static void keep_open(void *unused)
+{
+	uint64_t *words = map(uri, SIZE, 0);
+
+	(void)unused;
+	check_exits(run_child(open_with_other, NULL), 0);
+	check(umunmap(words, 0) == 0);
+}
+
+static void refuse_operation(void *unused)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	(void)unused;
+	attr.flags = UMMAP_CREATE;
+	check_fails(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr), EINVAL);
+	check(strstr(umerrormsg(), "operation"), "%s", umerrormsg());
+}
+
+static void check_operations(void)
+{
+	start_io();
+	check(use_operation("minmax", ""), "%s", uri);
+	check_exits(run_child(reduce, NULL), 0);
+	use_operation("minmax", "");
+	check_exits(run_child(keep_open, NULL), 0);
+	if (use_operation("deflate", "")) {
+		check_exits(run_child(compress_versions, NULL), 0);
+		use_operation("deflate", ",/dev/full");
+		check_exits(run_child(fail_operation, uri), 0);
+	}
+	use_operation("absent", "");
+	check_exits(run_child(refuse_operation, NULL), 0);
+	use_operation("minmax", "");
+	check_exits(run_child(fail_operation, NULL), 0);
+	stop_io();
+}
+
+/* ---- The timeline ---- */
+
+/* A program reads the variable when it starts. */
+static void exec_commit(void *unused)
+{
+	(void)unused;
+	execl("/proc/self/exe", "prog_ioranks", "commit", uri, NULL);
+	_exit(127);
+}
+
+static void check_timeline(void)
+{
+	static const char *const events[] = { "commit,", "write,", "flush," };
+	char path[400], text[4000] = "";
+	int fd;
+
+	snprintf(path, sizeof(path), "%s", in_dir("timeline.csv"));
+	set_env("UMMAP_TIMELINE", path);
+	start_io();
+	make_store("ioranks+posix");
+	check_exits(run_child(exec_commit, NULL), 0);
+	stop_io();
+	unsetenv("UMMAP_TIMELINE");
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	check(fd >= 0 && read(fd, text, sizeof(text) - 1) > 0, "%s", path);
+	close(fd);
+	for (size_t i = 0; i < 3; i++)
+		check(strstr(text, events[i]), "%s: %s", events[i], text);
+}
+
 /* ---- Kills ---- */
 
 static void sync_until_killed(void *durable)
@@ -348,10 +555,18 @@ int main(int argc, char **argv)
 	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : by_time(ROUNDS, 20 * ROUNDS);
 	uint64_t random = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)getpid();
 
+	if (argc == 3 && strcmp(argv[1], "commit") == 0) {
+		snprintf(uri, sizeof(uri), "%s", argv[2]);
+		snprintf(store, sizeof(store), "%s", strchr(uri, ':') + 1);
+		sync_and_commit(NULL);
+		return 0;
+	}
 	printf("seed %" PRIu64 "\n", random);
 	check_writer();
 	check_exits(run_child(map_wrong, NULL), 0);
 	check_writers();
+	check_operations();
+	check_timeline();
 	check_full_disk();
 	kill_writers("ioranks+posix", &random, rounds);
 	kill_writers("wal+ioranks+posix", &random, rounds);

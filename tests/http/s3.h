@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* s3.h - the server s3-server, for tests of the driver s3. */
+/* s3.h - a server for S3, for tests of the driver s3: s3-server, or another one. */
 #ifndef TESTS_HTTP_S3_H
 #define TESTS_HTTP_S3_H
 
@@ -11,6 +11,7 @@
 
 static char folder[300];
 static int port;
+static const char *other_server;   /* URL of another server; NULL: s3-server */
 
 /* ---- The server ---- */
 
@@ -55,14 +56,31 @@ static inline void control(const char *format, ...)
 }
 
 /* Stores an object; path: its name in a URL. */
-static inline void write_object(const char *path, uint64_t seed)
+static inline void write_object_of(const char *path, size_t size, uint64_t seed)
 {
 	int fd = open(in_dir("source"), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 
 	check(fd >= 0);
-	file_fill(fd, 0, SIZE, 0, seed);
+	file_fill(fd, 0, size, 0, seed);
 	close(fd);
-	control("as=%s&load=%s", path, in_dir("source"));
+	if (other_server)
+		check(shell(HTTP_PLUGINS "/../ummap cp -f -q '%s' 's3:%s'", in_dir("source"),
+			    path) == 0);
+	else
+		control("as=%s&load=%s", path, in_dir("source"));
+}
+
+static inline void write_object(const char *path, uint64_t seed)
+{
+	write_object_of(path, SIZE, seed);
+}
+
+static inline void remove_object(const char *path)
+{
+	if (other_server)
+		check(shell(HTTP_TESTS "/s3-request remove %s %s", other_server, path) == 0);
+	else
+		control("remove=%s", path);
 }
 
 /* The number of requests of the log that have the text. */
@@ -85,12 +103,13 @@ static inline void set_credentials(void)
 	set_env("AWS_SECRET_ACCESS_KEY", SECRET);
 }
 
-/* Starts the server, and sets the environment for it. Returns false if there is no Python. */
+/* Starts the server, unless there is another one, and sets the environment for it. Returns false if
+ * there is no Python. */
 static inline bool set_up_s3(void)
 {
 	char at[60];
 
-	if (shell("python3 -c 'import ctypes' 2> /dev/null") != 0)
+	if (!other_server && shell("python3 -c 'import ctypes' 2> /dev/null") != 0)
 		return false;
 	snprintf(folder, sizeof(folder), "%s", temp_dir());
 	use_plugins();
@@ -99,9 +118,11 @@ static inline bool set_up_s3(void)
 	     "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_CONFIG_FILE",
 	     "AWS_SHARED_CREDENTIALS_FILE", NULL }; *name; name++)
 		unsetenv(*name);
-	start_server();
-	snprintf(at, sizeof(at), "http://127.0.0.1:%d", port);
-	set_env("AWS_ENDPOINT_URL", at);
+	if (!other_server) {
+		start_server();
+		snprintf(at, sizeof(at), "http://127.0.0.1:%d", port);
+	}
+	set_env("AWS_ENDPOINT_URL", other_server ? other_server : at);
 	set_credentials();
 	return true;
 }

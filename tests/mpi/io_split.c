@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * io_split - ummpi_io_split: I/O ranks write what the other ranks of their machine commit, until
- * these free their communicator or finalize MPI. The number of I/O ranks is IO_RANKS.
+ * these free their communicator or finalize MPI. The number of I/O ranks is IO_RANKS. One window
+ * has an operation.
  */
 #include "common.h"
 
@@ -44,8 +45,36 @@ static void check_refused(int number)
 	check(compute == MPI_COMM_NULL);
 }
 
+/* Makes the hint for an operation of examples/ioranks. */
+static void use_operation(char driver[500])
+{
+	char path[400];
+	ssize_t len = readlink("/proc/self/exe", path, 320);
+
+	check(len > 0 && len < 320);
+	path[len] = '\0';
+	snprintf(strrchr(path, '/'), 80, "/../../../examples/ioranks/minmax.so");
+	snprintf(driver, 500, "ioranks+posix:?ioranks.operation=%s", path);
+}
+
+/* The operation has written a line for each commit. */
+static void check_lines(const char *name)
+{
+	char path[64], text[4000] = "";
+	unsigned lines = 0;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s.minmax", name);
+	fd = open_in_folder(path);
+	check(read(fd, text, sizeof(text) - 1) > 0, "%s", path);
+	close(fd);
+	for (const char *c = text; *c; c++)
+		lines += *c == '\n';
+	check(lines >= ROUNDS, "%s: %u", path, lines);
+}
+
 /* Commits of a window, while the rank goes on. */
-static void commit_window(MPI_Comm compute, const char *letter)
+static void commit_window(MPI_Comm compute, const char *letter, const char *driver)
 {
 	uint64_t *base, *copy = malloc(WORDS * 8);
 	struct ummpi_commit *commit;
@@ -58,7 +87,7 @@ static void commit_window(MPI_Comm compute, const char *letter)
 	snprintf(file, sizeof(file), "%s.%%r", letter);
 	snprintf(name, sizeof(name), "%s.%d", letter, own);
 	info = storage_hints(file, "storage_alloc_segsize", "65536", "storage_alloc_driver",
-			     "ioranks+posix:", NULL);
+			     driver, NULL);
 	check(copy && MPI_Win_allocate(WORDS * 8, 8, info, compute, &base, &win) == MPI_SUCCESS);
 	MPI_Info_free(&info);
 	for (uint64_t round = 1; round <= ROUNDS; round++) {
@@ -93,7 +122,7 @@ static void compute_until_free(MPI_Comm compute)
 	uint64_t *words = map_private(), *copy = calloc(WORDS, 8);
 	char name[32];
 
-	commit_window(compute, "a");
+	commit_window(compute, "a", "ioranks+posix:");
 	check(getenv("UMMAP_IO_RANKS") && copy);
 	check(MPI_Comm_free(&compute) == MPI_SUCCESS);
 	check(!getenv("UMMAP_IO_RANKS"));
@@ -134,7 +163,14 @@ int main(int argc, char **argv)
 	/* MPI_Finalize ends the work, too. */
 	check(ummpi_io_split(MPI_COMM_WORLD, k, &compute) == MPI_SUCCESS);
 	if (compute != MPI_COMM_NULL) {
-		commit_window(compute, "b");
+		char driver[500], name[32];
+		int own;
+
+		use_operation(driver);
+		commit_window(compute, "b", driver);
+		MPI_Comm_rank(compute, &own);
+		snprintf(name, sizeof(name), "b.%d", own);
+		check_lines(name);
 		map_private();
 	}
 	MPI_Finalize();

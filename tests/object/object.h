@@ -128,18 +128,37 @@ static inline const char *rados_command(void)
 	return text;
 }
 
-/* The answer of the server s3-server to a command for the container; see its head. */
-static inline const char *control_s3(const char *command, const char *rest)
+/* The URL of the server for S3. */
+static inline const char *s3_url(void)
 {
-	char format[300];
+	static char url[100];
 	const char *at = strstr(getenv("OBJECT_STORE"), "endpoint=");
 
 	check(at);
 	at += strlen("endpoint=");
-	snprintf(format, sizeof(format), "curl -sg '%.*s/control?%s=%%s%%s'",
-		 (int)strcspn(at, "&"), at, command);
-	return output_of(format, strcmp(command, "find") == 0 || strcmp(command, "count") == 0 ?
-			 bare_box(&at) + strlen("s3:") : "", rest);
+	snprintf(url, sizeof(url), "%.*s", (int)strcspn(at, "&"), at);
+	return url;
+}
+
+/* The answer of the server s3-server to a command for the container; see its head. */
+static inline const char *control_s3(const char *command, const char *rest)
+{
+	const char *keys;
+	char format[300];
+
+	snprintf(format, sizeof(format), "curl -sg '%s/control?%s=%%s%%s'", s3_url(), command);
+	return output_of(format, strcmp(command, "find") == 0 ? bare_box(&keys) + strlen("s3:") :
+								"", rest);
+}
+
+static inline unsigned count_s3(const char *prefix)
+{
+	const char *keys;
+	char name[200];
+
+	snprintf(name, sizeof(name), "%s%s", bare_box(&keys) + strlen("s3:"), prefix);
+	return (unsigned)atoi(output_of("'" OBJECT_TESTS "/../http/s3-request' count '%s' '%s'",
+					s3_url(), name));
 }
 
 #define VERSIONS "live"
@@ -172,8 +191,8 @@ static inline unsigned count_stored(const char *what)
 						strcmp(what, CHUNKS) == 0 ? "chunk" :
 						strcmp(what, VERSIONS) == 0 ? "version" : "view"));
 	if (test_s3())
-		return (unsigned)atoi(control_s3("count", strcmp(what, CHUNKS) == 0 ? "/c/" :
-						 strcmp(what, VERSIONS) == 0 ? "/v/" : "/w/"));
+		return count_s3(strcmp(what, CHUNKS) == 0 ? "/c/" :
+				strcmp(what, VERSIONS) == 0 ? "/v/" : "/w/");
 	return count_in_memory(what);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * prog_umtop - compares the output of umtop with the counters that the processes report themselves:
- * text and JSON, sorting and filters, rates, long and unusual names, missing or damaged tables,
- * random bytes in pages, and the screen on a terminal of script(1).
+ * text and JSON, sorting and filters, rates, long and unusual names, commits in flight, missing or
+ * damaged tables, random bytes in pages, and the screen on a terminal of script(1).
  *
  *	prog_umtop [SEED]
  */
@@ -328,6 +328,40 @@ static void test_copies(void)
 	check(run("-1") == 0 && !has_copy_file());
 }
 
+#define COMMIT_SEGMENTS 64
+
+/* Begins a commit, which writes so slowly that it stays in flight. */
+static void begin_commit(void *uri)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	struct umsync_handle *commit;
+	void *addr;
+
+	attr.seg_size = NODE_SEG;
+	attr.flags = UMMAP_CREATE;
+	attr.flush_rate = 1;
+	check(ummap_open(uri, COMMIT_SEGMENTS * NODE_SEG, 0, READ_WRITE, &attr, &addr) == 0);
+	memset(addr, 1, COMMIT_SEGMENTS * NODE_SEG);
+	check(umsync_begin(addr, 0, &commit) == 0);
+	pause();
+}
+
+static void test_commits(void)
+{
+	char path[320], uri[400];
+	pid_t child;
+
+	close(temp_named("committed", 0, path));
+	snprintf(uri, sizeof(uri), "posix:%s", path);
+	node_begin();
+	child = start_child(begin_commit, uri);
+	node_until(run("-1m") == 0 && count(", commit of ") == 1 && count(" left") == 1);
+	check(run("-1j") == 0 && count("\"commit_bytes\": ") == 1 &&
+	      number(text, "commit_bytes") > 0, "%s", text);
+	check(kill(child, SIGKILL) == 0);
+	check_killed(wait_child(child), SIGKILL);
+}
+
 /* ---- Damaged tables ---- */
 
 static void test_damaged_tables(uint64_t seed)
@@ -429,6 +463,7 @@ int main(int argc, char **argv)
 	test_processes();
 	test_names();
 	test_copies();
+	test_commits();
 	test_damaged_tables(argc > 1 ? strtoull(argv[1], NULL, 10) : 1);
 	test_wrong_usage();
 	run("--once");

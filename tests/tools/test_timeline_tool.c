@@ -65,6 +65,42 @@ Test(timeline, pictures)
 	check_picture(svg, "<?xml");
 }
 
+#define OUTPUT_HEADER "begin,end,process,event,bytes,store\n"
+
+/* The output of two programs and an I/O process. Both programs have begun the file. */
+static const char output[] = OUTPUT_HEADER
+	OUTPUT_HEADER
+	"100.500000,101.000000,70,commit,2097152,a,b\n"
+	"100.250000,101.250000,70,commit,1048576,a,b\n"
+	"100.600000,100.700000,io75,write,3145728,\n"
+	"100.700000,100.800000,io75,flush,0,\n"
+	"100.900000,101.000000,71,wait,0,\n"
+	"100.9";
+
+Test(timeline, output)
+{
+	static const char *const lines[] = {
+		"\n70          commit       2      3.0     1.500     1.000\n",
+		"\nio75        write        1      3.0     0.100     0.100\n",
+		"\nio75        flush        1      0.0     0.100     0.100\n",
+		"\n71          wait         1      0.0     0.100     0.100\n",
+		"no events: 1",
+	};
+	const char *csv = write_timeline("t.csv", output), *png = in_dir("t.png"), *other;
+	char out[4096];
+
+	check(run_tool("timeline", out, "%s -s -o %s", csv, png) == 0, "%s", out);
+	for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++)
+		check(strstr(out, lines[i]), "%s%s", lines[i], out);
+	check_picture(png, "\x89PNG");
+	other = write_timeline("u.csv", events);
+	check(run_tool("timeline", out, "-s %s %s", csv, other) == 1 &&
+	      strstr(out, "is not the output of a job"), "%s", out);
+	csv = write_timeline("t.csv", OUTPUT_HEADER);
+	check(run_tool("timeline", out, "-s %s", csv) == 1 && strstr(out, "has no events"), "%s",
+	      out);
+}
+
 Test(timeline, error_messages)
 {
 	static const struct { const char *args, *says; int status;

@@ -122,6 +122,17 @@ static void cut(struct store *to, uint64_t size)
 		       to->name, size, strerror(-err));
 }
 
+/* A store without bytes cannot be mapped. Creates it, or makes its new length durable. */
+static void write_empty(struct store *to)
+{
+	int err = to->driver.flush ? abs(to->driver.flush(to->h, 0, UINT64_MAX)) : 0;
+	int closing = to->driver.close(to->h);
+
+	err = err ? err : abs(closing);
+	if (err)
+		refuse("cannot write '%s': %s", to->name, strerror(err));
+}
+
 static void copy_store(const char *source, const char *destination)
 {
 	static struct store from, to;
@@ -139,8 +150,10 @@ static void copy_store(const char *source, const char *destination)
 	if (to.geom.size > size && (to.geom.caps & UMMAP_CAP_GROW))
 		cut(&to, size);
 	to.geom.size = min_u64(to.geom.size, size);
-	if (size == 0)
+	if (size == 0) {
+		write_empty(&to);
 		return;
+	}
 	map_store(&from, (size_t)size, PROT_READ, 0);
 	map_store(&to, (size_t)size, PROT_READ | PROT_WRITE, UMMAP_CREATE | UMMAP_BLANK);
 	copy_bytes(&from, &to, (size_t)size);

@@ -23,6 +23,8 @@
 #include "../../drivers/ioranks.h"
 #include "common/memory_calls.h"
 #include "common/process.h"
+#include "common/timeline.h"
+#include "operation.h"
 #include "server.h"
 
 #define MAX_CLIENTS 1024
@@ -37,6 +39,7 @@ struct target {
 	unsigned clients;      /* number of clients; 0: the entry is free */
 	unsigned failures;     /* number of flushes that have failed */
 	int error;             /* error of the last of them */
+	struct operation *operation; /* operation on the data; NULL: none */
 };
 
 struct client {
@@ -46,7 +49,8 @@ struct client {
 	struct target *target; /* file; NULL: none */
 	unsigned failures;     /* number of the file's failures that the client knows */
 	bool asked;            /* whether `request` is valid */
-	int reply;             /* reply to it */
+	struct ioranks_reply reply;  /* reply to it */
+	bool told;             /* whether it knows that the operation has failed */
 	char *data;            /* copy of the data of a write */
 	size_t len;            /* bytes of it */
 	struct ioranks_request request;
@@ -62,8 +66,12 @@ static size_t staging_used;
 
 static void close_target(struct client *c)
 {
-	if (c->target && --c->target->clients == 0)
+	if (c->target && --c->target->clients == 0) {
+		int err = operation_end(c->target->operation, c->reply.why, sizeof(c->reply.why));
+
+		c->reply.error = c->told ? 0 : err;
 		file_close(c->target->file);
+	}
 	if (c->fd >= 0)
 		close(c->fd);
 	c->target = NULL;
@@ -83,15 +91,54 @@ static struct target *find_target(const struct stat *st)
 	return unused;
 }
 
-/* Opens the file of the descriptor that the client has sent. */
-static int open_target(struct client *c)
+/*
+ * Copies the data of a write. The client waits for the reply, so they do not change. If it was
+ * killed, another process may have its ID, so the client must be alive after the copy was made.
+ */
+static int copy_data(struct client *c, char *to)
+{
+	struct iovec iov = { to, c->len };
+	ssize_t n = process_vm_readv(c->process.pid, &iov, 1, c->request.piece, c->request.pieces,
+				     0);
+
+	if (n != (ssize_t)c->len)
+		return n < 0 ? -errno : -EFAULT;
+	return is_alive(c->process) ? 0 : -ESRCH;
+}
+
+/* Opens a file that no other client has open. */
+static int open_file(struct client *c, struct target *t, const char *operation)
 {
 	static const struct ummap_uri uri = { .scheme = "posix", .path = "" };
 	struct ummap_geom geom = { 0 };
+	int err;
+
+	if (*operation) {
+		t->operation = operation_begin(operation, c->fd, &err, c->reply.why,
+					       sizeof(c->reply.why));
+		if (!t->operation)
+			return err;
+	}
+	err = file_open_fd(&uri, c->fd, UMMAP_O_WRITE, S_IFBLK, &t->file, &geom);
+	if (err)
+		operation_end(t->operation, c->reply.why, sizeof(c->reply.why));
+	return err;
+}
+
+/* Opens the file of the descriptor that the client has sent, with its operation. */
+static int open_target(struct client *c)
+{
+	char operation[IORANKS_MAX_OPERATION_LEN + 1] = "";
 	struct target *t;
 	struct stat st;
 	int err;
 
+	c->len = c->request.pieces ? c->request.piece[0].iov_len : 0;
+	if (c->request.pieces > 1 || c->len >= sizeof(operation))
+		return -EINVAL;
+	err = c->len ? copy_data(c, operation) : 0;
+	if (err)
+		return err;
 	if (c->fd < 0 || c->target)
 		return -EBADF;
 	if (fstat(c->fd, &st) < 0)
@@ -99,9 +146,15 @@ static int open_target(struct client *c)
 	t = find_target(&st);
 	if (!t->clients) {
 		*t = (struct target){ .device = st.st_dev, .number = st.st_ino };
-		err = file_open_fd(&uri, c->fd, UMMAP_O_WRITE, S_IFBLK, &t->file, &geom);
+		err = open_file(c, t, operation);
 		if (err)
 			return err;
+	}
+	if (!operation_is(t->operation, operation)) {
+		snprintf(c->reply.why, sizeof(c->reply.why), "cannot run the operation '%s': "
+			 "another program has opened the file with another one, or with none",
+			 operation);
+		return -EBUSY;
 	}
 	t->clients++;
 	c->target = t;
@@ -173,30 +226,16 @@ static bool receive(struct client *c)
 
 /* ---- Requests ---- */
 
-/*
- * Copies the data of a write. The client waits for the reply, so they do not change. If it was
- * killed, another process may have its ID, so the client must be alive after the copy was made.
- */
-static int copy_data(struct client *c, char *to)
-{
-	struct iovec iov = { to, c->len };
-	ssize_t n = process_vm_readv(c->process.pid, &iov, 1, c->request.piece, c->request.pieces,
-				     0);
-
-	if (n != (ssize_t)c->len)
-		return n < 0 ? -errno : -EFAULT;
-	return is_alive(c->process) ? 0 : -ESRCH;
-}
-
 static int greet(struct client *c)
 {
 	uint64_t word = 0;
+	int err;
 
 	c->len = sizeof(word);
 	if (c->request.pieces != 1 || c->request.piece[0].iov_len != sizeof(word))
 		return -EINVAL;
-	c->reply = copy_data(c, (char *)&word);
-	return !c->reply && word != c->request.off ? -ESRCH : c->reply;
+	err = copy_data(c, (char *)&word);
+	return !err && word != c->request.off ? -ESRCH : err;
 }
 
 static bool is_write(const struct client *c)
@@ -221,20 +260,20 @@ static int copy_writes(struct client *list[MAX_CLIENTS])
 		c->len = 0;
 		for (uint32_t k = 0; k < c->request.pieces; k++)
 			c->len += c->request.piece[k].iov_len;
-		c->reply = !c->target ? -EBADF : c->len > IORANKS_MAX_BYTES ? -EMSGSIZE : 0;
-		if (c->reply)
+		c->reply.error = !c->target ? -EBADF : c->len > IORANKS_MAX_BYTES ? -EMSGSIZE : 0;
+		if (c->reply.error)
 			continue;
 		/* Direct transfers need memory that is aligned as the file is. */
 		staging_used = (staging_used + 4095) / 4096 * 4096 + skip;
 		if (staging_used + c->len > STAGING_BYTES) {
-			c->reply = -EINPROGRESS;
+			c->reply.error = -EINPROGRESS;
 			first = begin + i;
 			break;
 		}
 		c->data = staging + staging_used;
-		c->reply = copy_data(c, c->data);
+		c->reply.error = copy_data(c, c->data);
 		staging_used += c->len;
-		if (!c->reply)
+		if (!c->reply.error)
 			list[n++] = c;
 	}
 	return n;
@@ -253,7 +292,7 @@ static int compare_places(const void *one, const void *other)
 static int write_joined(struct client **list, int n)
 {
 	struct iovec iov[MAX_JOINED];
-	uint64_t end = list[0]->request.off;
+	uint64_t end = list[0]->request.off, began = timeline_begin();
 	int k = 0, err;
 
 	for (; k < n && k < MAX_JOINED && list[k]->target == list[0]->target &&
@@ -262,8 +301,13 @@ static int write_joined(struct client **list, int n)
 		end += list[k]->len;
 	}
 	err = file_writev(list[0]->target->file, iov, k, list[0]->request.off);
-	for (int i = 0; i < k; i++)
-		list[i]->reply = err;
+	timeline_end(began, "io", "write", end - list[0]->request.off, "");
+	for (int i = 0; i < k; i++) {
+		list[i]->reply.error = err;
+		if (!err)
+			operation_write(list[i]->target->operation, list[i]->data, list[i]->len,
+					list[i]->request.off);
+	}
 	return k;
 }
 
@@ -275,6 +319,19 @@ static void carry_out_writes(void)
 	qsort(list, (size_t)n, sizeof(*list), compare_places);
 	for (int i = 0; i < n;)
 		i += write_joined(list + i, n - i);
+}
+
+/* Each client of a file learns once that the operation on it has failed. */
+static void tell_operation(struct client *c)
+{
+	const char *why;
+	int err = operation_error(c->target->operation, &why);
+
+	if (!err || c->told)
+		return;
+	c->told = true;
+	c->reply.error = err;
+	snprintf(c->reply.why, sizeof(c->reply.why), "%s", why);
 }
 
 /*
@@ -293,14 +350,20 @@ static void carry_out_flushes(void)
 		if (!c->asked || c->request.op != IORANKS_FLUSH)
 			continue;
 		if (t && !flushed[t - targets]) {
+			uint64_t began = timeline_begin();
 			int err = file_flush(t->file, 0, 0);
 
+			timeline_end(began, "io", "flush", 0, "");
 			flushed[t - targets] = true;
 			t->failures += err != 0;
 			t->error = err ? err : t->error;
+			if (!err)
+				operation_commit(t->operation);
 		}
-		c->reply = !t ? -EBADF : c->failures != t->failures ? t->error : 0;
+		c->reply.error = !t ? -EBADF : c->failures != t->failures ? t->error : 0;
 		c->failures = t ? t->failures : 0;
+		if (t && !c->reply.error)
+			tell_operation(c);
 	}
 }
 
@@ -308,20 +371,20 @@ static void carry_out_others(struct client *c)
 {
 	switch (c->request.op) {
 	case IORANKS_HELLO:
-		c->reply = greet(c);
+		c->reply.error = greet(c);
 		break;
 	case IORANKS_OPEN:
-		c->reply = open_target(c);
+		c->reply.error = open_target(c);
 		break;
 	case IORANKS_CLOSE:
+		c->reply.error = 0;
 		close_target(c);
-		c->reply = 0;
 		break;
 	case IORANKS_WRITE:
 	case IORANKS_FLUSH:
 		break;
 	default:
-		c->reply = -EINVAL;
+		c->reply.error = -EINVAL;
 	}
 }
 
@@ -331,11 +394,12 @@ static void reply_all(void)
 	for (int i = 0; i < n_clients; i++) {
 		struct client *c = clients[i];
 
-		if (!c->asked || (is_write(c) && c->reply == -EINPROGRESS))
+		if (!c->asked || (is_write(c) && c->reply.error == -EINPROGRESS))
 			continue;
 		c->asked = false;
 		/* A client that does not take the reply has died, which `receive` notices. */
-		send(c->socket, &c->reply, sizeof(c->reply), MSG_NOSIGNAL | MSG_DONTWAIT);
+		send(c->socket, &c->reply, offsetof(struct ioranks_reply, why) +
+		     strlen(c->reply.why) + 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 	}
 }
 
@@ -347,7 +411,7 @@ static void run_round(void)
 			drop_client(i);
 	}
 	for (int i = 0; i < n_clients; i++)
-		clients[i]->reply = -EINPROGRESS;
+		clients[i]->reply = (struct ioranks_reply){ .error = -EINPROGRESS };
 	carry_out_writes();
 	carry_out_flushes();
 	for (int i = 0; i < n_clients; i++) {

@@ -335,10 +335,11 @@ static size_t choose_window(struct mapping *map, size_t i)
  * no other process loads them. Returns the number of claimed segments. */
 static size_t claim_more(struct mapping *map, size_t i, size_t window)
 {
+	const struct nodecopy_view *view = &map->copy->node.view;
 	size_t n = 1;
 
 	window = min_size(window, map->segs - i);
-	while (n < window && nodecopy_claim(&map->copy->node.view, i + n, false) == CLAIM_LOAD)
+	while (n < window && nodecopy_claim(view, i + n, LOAD_IN_ORDER, false) == CLAIM_LOAD)
 		n++;
 	return n;
 }
@@ -385,8 +386,8 @@ static void load_claimed(struct mapping *map, size_t i, size_t n)
 }
 
 /* Loads segments from segment i on, unless the copy has them or other threads load them. In b:
- * their number, and the hand when the job was posted. If a segment was evicted since then, the job
- * is late: the processes have read that segment. */
+ * their number, and the clock of the copy when the job was posted. If a segment was evicted since
+ * then, the job is late: the processes have read that segment. */
 static void load_job(void *arg, uint64_t i, uint64_t b)
 {
 	struct mapping *map = arg;
@@ -396,7 +397,7 @@ static void load_job(void *arg, uint64_t i, uint64_t b)
 		count = 1;
 		if (nodecopy_evicted_since(map->copy->node.view.table, i, (uint32_t)(b >> 32)))
 			break;
-		if (nodecopy_claim(&map->copy->node.view, i, false) == CLAIM_LOAD) {
+		if (nodecopy_claim(&map->copy->node.view, i, LOAD_IN_ORDER, false) == CLAIM_LOAD) {
 			count = claim_more(map, i, end - i);
 			load_claimed(map, i, count);
 		}
@@ -411,13 +412,13 @@ static void load_ahead(struct mapping *map, size_t i, size_t window)
 	struct shared_copy *c = map->copy;
 	size_t end = min_size(i + (1 + COPY_JOBS) * window, map->segs), n;
 	size_t at = max_size(i >= c->expected ? c->ahead : 0, i + window);
-	uint64_t hand = (uint32_t)c->node.view.table->hand;
+	uint64_t clock = c->node.view.table->queues.clock;
 
 	c->expected = i + 1;
 	for (; at < end; at += n) {
 		n = min_size(window, end - at);
 		map_use(map);
-		if (!worker_post(load_job, map, at, hand << 32 | n)) {
+		if (!worker_post(load_job, map, at, clock << 32 | n)) {
 			map_leave(map);
 			break;
 		}
@@ -428,13 +429,14 @@ static void load_ahead(struct mapping *map, size_t i, size_t window)
 int copy_load(struct mapping *map, size_t i)
 {
 	size_t window = choose_window(map, i), n;
+	enum nodecopy_load why = window ? LOAD_IN_ORDER : LOAD_AT_RANDOM;
 	int err;
 
 	if (window)
 		load_ahead(map, i, window);
 	else
 		map->copy->expected = map->copy->ahead = i + 1;
-	if (nodecopy_claim(&map->copy->node.view, i, true) == CLAIM_RESIDENT)
+	if (nodecopy_claim(&map->copy->node.view, i, why, true) == CLAIM_RESIDENT)
 		return 0;
 	add(map->stat.read_faults, 1);
 	has_room(map);
@@ -484,7 +486,7 @@ void copy_prefetch(struct mapping *map, const size_t *list, size_t n)
 	for (size_t k = 0; k < n; k += max_size(count, 1)) {
 		count = 0;
 		while (count < min_size(n - k, most) && list[k + count] == list[k] + count &&
-		       nodecopy_claim(view, list[k + count], false) == CLAIM_LOAD)
+		       nodecopy_claim(view, list[k + count], LOAD_PREFETCH, false) == CLAIM_LOAD)
 			count++;
 		if (count)
 			load_claimed(map, list[k], count);

@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "base/worker.h"
+#include "common/timeline.h"
 #include "engine/messages.h"
 #include "paging/residency/evict.h"
 #include "paging/sync/sync.h"
@@ -149,6 +150,8 @@ int commit_begin(struct mapping *map, struct umsync_handle *h)
 {
 	int err = map_make_copies(map);
 
+	h->began = timeline_begin();
+
 	if (!err)
 		err = writeback_mark(map);
 	if (err) {
@@ -156,6 +159,7 @@ int commit_begin(struct mapping *map, struct umsync_handle *h)
 		return err;
 	}
 	h->process = forks;
+	h->bytes = commit_bytes(map);
 	map->sync.commit_error = 0;
 	map->sync.commit = h;
 	/* Evictions leave the mapping alone: the worker writes it. */
@@ -220,6 +224,7 @@ static void commit_job(void *arg, uint64_t a, uint64_t b)
 		err = -EIO;
 	if (err)
 		sync_explain(map, err);
+	timeline_end(h->began, "", "commit", h->bytes, map->name);
 	map->sync.commit = NULL;
 	map->member.retry = 0;
 	end(h, err);

@@ -12,6 +12,8 @@ struct umsync_handle {
 	int error;               /* 0 or -errno; valid if done */
 	unsigned process;        /* number of forks before it began */
 	char message[512];       /* error message; valid if done */
+	uint64_t began;          /* its moment, for the timeline */
+	uint64_t bytes;          /* bytes of its segments */
 };
 
 /* Begins a commit of the contents of this moment for the only user of a mapping, which has none in

@@ -69,6 +69,21 @@ static void lose_bytes(struct mapping *map, uint64_t bytes, int err)
 	map->sync.flush.lost += bytes;
 }
 
+/* Locks a segment unless it is absent: flush_leaves has counted an absent one. A thread that loads
+ * the segment holds the lock, and may wait for memory until a commit in flight has ended, whose
+ * worker is the caller. */
+static bool lock_valid(struct seg *s)
+{
+	while (seg_has(s, SEG_VALID)) {
+		if (!futex_lock_within(&s->lock, COMMIT_LOCK_MS))
+			continue;
+		if (seg_has(s, SEG_VALID))
+			return true;
+		seg_unlock(s);
+	}
+	return false;
+}
+
 /* A flush has failed, and which of the bytes are durable is unknown: resident and inactive segments
  * become dirty again. Those that were reclaimed are counted. */
 static void redirty_segments(struct mapping *map)
@@ -76,10 +91,11 @@ static void redirty_segments(struct mapping *map)
 	for (size_t i = map_next_touched(map, 0); i < map->segs; i = map_next_touched(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
-		seg_lock(s);
-		if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_AHEAD) && is_open(map, s))
+		if (!lock_valid(s))
+			continue;
+		if (!seg_has(s, SEG_AHEAD) && is_open(map, s))
 			flush_again(map, i, s);
-		else if (seg_has(s, SEG_VALID | SEG_DIRTY))
+		else if (seg_has(s, SEG_DIRTY))
 			guess_note_failure(map, s);
 		seg_unlock(s);
 	}
