@@ -357,8 +357,8 @@ check-asan:
 # TSan runs all programs except six: prog_faults takes minutes for its hundreds of forks,
 # prog_http has children that start threads after the fork of a process with threads, which TSan
 # cannot follow, prog_locked has threads whose stacks are too small for TSan, prog_object_rados uses
-# librados, which has no sanitizer, prog_s3_gateway runs programs for minutes that run by themselves,
-# and prog_segments needs more memory than there is for its million segments.
+# librados, which has no sanitizer, prog_s3_gateway runs programs for minutes that also run by
+# themselves, and prog_segments needs more memory than there is for its million segments.
 # Criterion does not start under TSan. The memory hooks of MPI are off, because they call TSan from
 # threads that have ended. Barriers, of which -Wtsan warns, are for other processes, which TSan does
 # not see.

@@ -19,6 +19,7 @@
 
 #define DEFAULT_BLOCK ((uint64_t)64 << 10)
 #define MIN_SLOTS 16
+#define OPEN_TRIES 100          /* attempts to open a near file that another handle makes */
 
 static const struct overlay_policy policy = {
 	.scheme = "cache", .file = "near file", .id = OVERLAY_CACHE,
@@ -348,7 +349,8 @@ static int describe_far(struct cache *c, struct keys *k, const struct ummap_uri 
 		return keys_refuse(geom, errno, "cannot examine '%.140s': %s", uri->path,
 				   strerror(errno));
 	/* A store of this process ends with it, so its near file is of no use afterwards. */
-	c->lasts = look_at_far(c, &k->far) || !geom->id[0] || take_validator(c, geom, &k->far);
+	c->is_fixed = take_validator(c, geom, &k->far);
+	c->lasts = c->is_fixed || look_at_far(c, &k->far) || !geom->id[0];
 	k->doubt = !c->lasts || has_commits(&c->o.store);
 	if (c->lasts && fd < 0)
 		behind_uri(uri, k->uri, sizeof(k->uri));
@@ -539,6 +541,22 @@ static int use_near(struct cache *c, const struct keys *k, struct ummap_geom *ge
 	return overlay_write_head(o);
 }
 
+/* Opens the near file of another handle for reading. */
+static int open_as_guest(struct cache *c, const struct keys *k, struct ummap_geom *geom)
+{
+	int err = cache_guest_open(c, k->path, geom);
+
+	if (!err)
+		err = recognize(c, k, geom);
+	if (!err && c->o.head.slots_max < MIN_SLOTS)
+		err = overlay_refuse_damaged(&c->o, geom);
+	if (!err)
+		err = cache_guest_start(c, geom);
+	c->o.size = geom->size;
+	c->populates = false;
+	return err;
+}
+
 /* Opens the near file, and fills the index. The header of a store that a filter behind this one may
  * write says so. */
 static int open_near(struct cache *c, const struct keys *k, struct ummap_geom *geom)
@@ -546,10 +564,18 @@ static int open_near(struct cache *c, const struct keys *k, struct ummap_geom *g
 	const struct overlay_opening how = { .path = k->path, .write = true, .create = true,
 					     .mode = 0600 };
 	struct overlay *o = &c->o;
-	int err = overlay_open(o, &how, geom);
+	bool may_share = cache_may_share(c) && !k->doubt;
+	int err, tries = 0;
 
-	if (err < 0)
-		return err;
+	do {
+		if (tries > 0)
+			cache_pause();
+		err = overlay_open(o, &how, geom);
+		if (err == -EBUSY && may_share)
+			err = open_as_guest(c, k, geom);
+	} while (err == -EAGAIN && ++tries < OPEN_TRIES);
+	if (err < 0 || c->is_guest)
+		return err == -EAGAIN ? -EBUSY : err;
 	err = err == 1 ? create_near(c, k, geom) : use_near(c, k, geom);
 	if (!err)
 		err = load_index(c, k->doubt);
@@ -561,6 +587,8 @@ static int open_near(struct cache *c, const struct keys *k, struct ummap_geom *g
 		err = cut_end(c);
 	if (!err && k->doubt)
 		err = cache_touch_far(c);
+	if (!err)
+		err = cache_note_machine(c);
 	if (!err)
 		err = side_map(&o->file);
 	if (err && !*geom->why)
@@ -598,7 +626,7 @@ static int set_up(struct cache *c, struct keys *k, const struct ummap_uri *uri, 
 		c->max_dirty = (uint32_t)(c->index.nslots * k->dirty_percent / 100);
 		c->max_age = (uint32_t)k->dirty_age;
 		geom->caps |= UMMAP_CAP_PARALLEL | (c->async ? UMMAP_CAP_ASYNC : 0);
-		err = cache_start(c, geom);
+		err = c->is_guest ? 0 : cache_start(c, geom);
 	}
 	if (err)
 		close_near(c);
@@ -706,7 +734,7 @@ static int end_handle(struct cache *c)
 		err = ask_far(c, &far);
 	closing = behind_close(&c->o.store);
 	err = err ? err : closing;
-	committing = cache_commit(c);
+	committing = c->is_guest ? 0 : cache_commit(c);
 	if (c->o.writable && !err && !committing)
 		noting = note_far(c, &far);
 	cache_give_notices(c);
@@ -735,12 +763,14 @@ static int prepare_hand_over(struct cache *c, struct ummap_handover *to)
 		futex_unlock(&c->stepping);
 		return -abs(err);
 	}
-	cache_commit(c);
+	if (!c->is_guest)
+		cache_commit(c);
 	if (c->o.writable && ask_far(c, &far) == 0)
 		note_far(c, &far);
-	c->handed_near = overlay_has_layer(c->o.policy, to->to);
+	c->handed_near = !c->is_guest && overlay_has_layer(c->o.policy, to->to);
 	c->handed = true;
-	side_hand_over(&c->o.file, to);
+	if (!c->is_guest)
+		side_hand_over(&c->o.file, to);
 	return 0;
 }
 
@@ -764,7 +794,8 @@ static int cancel_hand_over(struct cache *c, struct ummap_handover *to)
 {
 	int err = behind_hand_over(&c->o.store, to), resuming;
 
-	side_hand_over(&c->o.file, to);
+	if (!c->is_guest)
+		side_hand_over(&c->o.file, to);
 	resuming = c->handed_near ? resume_near(c) : 0;
 	c->handed = false;
 	futex_unlock(&c->stepping);

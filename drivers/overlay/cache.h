@@ -55,6 +55,14 @@ struct cache {
 	bool keep;                     /* whether dirty blocks stay when the handle is closed */
 	bool lasts;                    /* whether the far store outlives the process */
 	bool populates;                /* whether the near file is filled ahead */
+	bool is_fixed;                 /* whether the far store shows the same bytes as long as it
+					* has the same identity, and is not written */
+	bool is_guest;                 /* whether another handle fills the near file */
+	bool guest_is_out;             /* whether its slots are not looked at any more */
+	uint32_t guest_next;           /* slot that is looked at next; under `homing` */
+	_Atomic uint64_t guest_time;   /* ms when slots were looked at last */
+	_Atomic bool commit_due;       /* whether guests wait for a commit of clean slots */
+	uint32_t committed;            /* second of the last such commit */
 	_Atomic bool touched;          /* whether the header says so (OVERLAY_TOUCHED) */
 	char store[PATH_MAX];          /* path of the far store; "": none */
 	int far_fd;                    /* descriptor of the far store for fstat; negative: none */
@@ -161,6 +169,28 @@ void cache_near_failed(struct cache *c, int err);
 void cache_far_was(struct cache *c, int err);
 /* Makes durable in the header that this handle writes the far store (order 14). */
 int cache_touch_far(struct cache *c);
+
+/* ---- cache_guest.c ---- */
+
+/* Whether another process may use the near file together with this handle, or the reverse. */
+static inline bool cache_may_share(const struct cache *c)
+{
+	return c->is_fixed && !c->o.writable;
+}
+
+/* Opens the near file, which another handle has, as a guest. -EAGAIN: the other handle has not made
+ * it yet, or it cannot be shared. */
+int cache_guest_open(struct cache *c, const char *path, struct ummap_geom *geom);
+/* Fills the index of a guest. */
+int cache_guest_start(struct cache *c, struct ummap_geom *geom);
+/* Notes this machine in the header of a near file that guests may use. */
+int cache_note_machine(struct cache *c);
+/* Whether the bytes of a slot were read, and its record then still has this sum. If not, removes
+ * the slot from the index. */
+bool cache_guest_check(struct cache *c, uint32_t s, uint64_t sum, bool is_read);
+/* Looks for slots that the other handle has filled, some at a time and not too often. Returns
+ * whether the index has changed. */
+bool cache_guest_look(struct cache *c);
 
 /* ---- cache_transfer.c ---- */
 

@@ -520,12 +520,25 @@ void cache_give_notices(struct cache *c)
 	}
 }
 
+/* Once a second, so that guests find the blocks, and the end of the process leaves them. */
+static void commit_for_guests(struct cache *c)
+{
+	uint32_t now = cache_now();
+
+	if (!c->commit_due || now == c->committed)
+		return;
+	c->commit_due = false;
+	c->committed = now;
+	cache_commit(c);
+}
+
 /* Returns whether there is more to do at once. */
 static bool do_due_work(struct cache *c, bool quiet)
 {
 	cache_give_notices(c);
 	start_writing(c);
 	keep_room(c);
+	commit_for_guests(c);
 	if (c->o.writable && is_due(c)) {
 		if (may_try(c))
 			write_due_back(c);
@@ -557,7 +570,7 @@ static void *run_thread(void *arg)
 		futex_lock(&c->stepping);
 		again = !c->stop && do_due_work(c, quiet);
 		futex_unlock(&c->stepping);
-		rests = c->index.lists[CACHE_DIRTY].count || is_unsettled(c);
+		rests = c->index.lists[CACHE_DIRTY].count || is_unsettled(c) || c->commit_due;
 		if (!again)
 			futex_wait(&c->news, seen, rests ? REST_MS : -1);
 	}

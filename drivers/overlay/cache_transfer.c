@@ -87,6 +87,7 @@ static bool is_intact(struct cache *c, uint32_t s)
 
 struct source {
 	uint32_t slot;                 /* CACHE_NO_SLOT: the far store */
+	uint64_t sum;                  /* of a guest: checksum of the slot's record */
 	uint64_t place;                /* offset in the near file */
 	size_t len;
 };
@@ -136,13 +137,14 @@ static struct source find_source(struct cache *c, uint64_t off, size_t len)
 		return src;
 	}
 	src.place = overlay_block_at(&c->o, s) + skip;
+	src.sum = cache_slot(c, s)->sum;
 	do {
 		n = cache_run(parts_in(c, s), part, nparts - part);
 		found += n * OVERLAY_PART;
 		src.len = min_size(len, found - skip % OVERLAY_PART);
 		cache_hit(&c->index, s);
 		/* Slots are verified one by one. */
-		if (part + n < nparts || src.len == len || c->o.verifies)
+		if (part + n < nparts || src.len == len || c->o.verifies || c->is_guest)
 			break;
 		part = 0;
 		s = find_part(c, ++block, 0);
@@ -173,9 +175,13 @@ static bool forget_clean(struct cache *c, uint64_t off, uint64_t end)
 static int read_near(struct cache *c, const struct source *src, uint64_t off, struct iovec *iov,
 		     int n, size_t *bytes)
 {
-	bool is_bad = c->o.verifies && !is_intact(c, src->slot);
+	bool is_bad = c->o.verifies && !c->is_guest && !is_intact(c, src->slot);
 	int err = is_bad ? -EBADMSG : side_readv(&c->o.file, iov, n, src->place);
 
+	if (c->is_guest) {
+		*bytes = cache_guest_check(c, src->slot, src->sum, !err) ? *bytes : 0;
+		return 0;
+	}
 	if (!err)
 		return 0;
 	if (!is_bad)
@@ -220,6 +226,8 @@ static int read_at(struct cache *c, struct cursor *cursor, bool keeps)
 		if (src.slot != CACHE_NO_SLOT)
 			err = read_near(c, &src, cursor->off, iov, n, &bytes);
 		overlay_leave(&c->o, ticket);
+		if (src.slot == CACHE_NO_SLOT && cache_guest_look(c))
+			continue;
 		if (src.slot == CACHE_NO_SLOT)
 			err = read_far(c, cursor, iov, n, bytes, keeps);
 		if (!err)
@@ -323,6 +331,8 @@ static void end_row(struct cache *c, const struct row *row, bool is_ok, const ui
 	for (unsigned k = 0; k < row->n; k++)
 		end_slot(c, row, row->slot + k, first + k, is_ok);
 	futex_unlock(&c->o.lock);
+	if (is_ok && cache_may_share(c) && !atomic_exchange(&c->commit_due, true))
+		cache_wake(c);
 }
 
 static int sum_row(struct cache *c, struct row *row)
@@ -364,7 +374,7 @@ void cache_keep(struct cache *c, struct cursor cursor, const uint64_t *new_only)
 	uint64_t end = min_u64(cursor.end, (c->o.size + mask) & ~mask) & ~mask;
 	int err = 0;
 
-	if (c->trouble & CACHE_NEAR_FAILS || first >= end)
+	if (c->is_guest || c->trouble & CACHE_NEAR_FAILS || first >= end)
 		return;
 	cursor_advance(&cursor, first - cursor.off);
 	while (cursor.off < end && !err) {
@@ -820,6 +830,7 @@ static bool is_far(void *h, const struct ummap_io *io)
 
 	if (io->op != UMMAP_IO_READ)
 		return false;
+	cache_guest_look(c);
 	futex_lock(&c->o.lock);
 	src = find_source(c, io->off, io->len);
 	futex_unlock(&c->o.lock);

@@ -138,6 +138,29 @@ int overlay_open(struct overlay *o, const struct overlay_opening *how, struct um
 	return err;
 }
 
+int overlay_open_head(struct overlay *o, const char *path, struct ummap_geom *geom)
+{
+	int err;
+
+	overlay_forget_slots(o);
+	err = side_open(&o->file, path, 0, 0, UMMAP_LOCK_NONE, geom);
+	if (err)
+		return err;
+	err = read_head(o, geom);
+	if (err)
+		overlay_close(o);
+	return err;
+}
+
+bool overlay_has_head(struct overlay *o)
+{
+	struct header slots = side_header(OVERLAY_MAGIC);
+	uint64_t first;
+
+	return header_read(&slots, &o->file, &first, sizeof(first)) == 0 &&
+	       slots.number == o->slots.number;
+}
+
 int overlay_refuse_damaged(const struct overlay *o, struct ummap_geom *geom)
 {
 	return keys_refuse(geom, EUCLEAN, "cannot use '%.140s': it is damaged at byte %ju. Try "

@@ -327,6 +327,11 @@ int overlay_make_ready(struct overlay *o);
  * sums, after overlay_load. *bad is the number of a block that differs, and o->damaged_at its place
  * in the file; OVERLAY_EMPTY: none does. */
 int overlay_check_blocks(struct overlay *o, uint64_t *bad);
+/* Opens a file that another handle may be writing, without a lock, and reads only its header, into
+ * o->head. Returns 0; 1 if the file is new or empty; or a negative errno value, with a message. */
+int overlay_open_head(struct overlay *o, const char *path, struct ummap_geom *geom);
+/* Whether the header in the file is the one that was read or written last. */
+bool overlay_has_head(struct overlay *o);
 /* Called when another handle has opened the file and failed. If it has written the header, reads
  * the file again and writes the header. -EIO: the contents have changed. */
 int overlay_resume(struct overlay *o);
@@ -388,6 +393,11 @@ int overlay_write_commit(struct overlay *o, struct overlay_commit *c);
 int overlay_acknowledge(struct overlay *o, uint64_t number);
 /* Reads the commit records and the acknowledgment. *newest is the newest whole record's number. */
 int overlay_read_commits(struct overlay *o, uint64_t *newest);
+/* Reads the newest whole records of n slots of a group, also those that no commit has. block is
+ * OVERLAY_EMPTY if a slot has none. */
+#define OVERLAY_NEWEST_MAX 32
+int overlay_read_newest(struct overlay *o, uint32_t first, unsigned n,
+			struct overlay_record newest[OVERLAY_NEWEST_MAX]);
 /* Finds a commit in memory, or the base. false: it is not there. */
 bool overlay_find_commit(const struct overlay *o, uint64_t number, struct overlay_commit *c);
 /* Finds the newest commit that holds; see overlay_open. */

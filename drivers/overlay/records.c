@@ -298,6 +298,26 @@ static int fill_slot(struct scan *s, uint32_t slot)
 	return 0;
 }
 
+int overlay_read_newest(struct overlay *o, uint32_t first, unsigned n,
+			struct overlay_record newest[OVERLAY_NEWEST_MAX])
+{
+	struct overlay_record other[OVERLAY_NEWEST_MAX];
+	int err = side_read(&o->file, newest, n * sizeof(*newest), overlay_record_at(o, first, 0));
+
+	if (!err)
+		err = side_read(&o->file, other, n * sizeof(*other),
+				overlay_record_at(o, first, 1));
+	for (unsigned k = 0; k < n && !err; k++) {
+		uint64_t number = commit_of(o, &newest[k], first + k);
+
+		if (commit_of(o, &other[k], first + k) > number)
+			newest[k] = other[k];
+		else if (number == 0)
+			newest[k].block = OVERLAY_EMPTY;
+	}
+	return err;
+}
+
 static int fill_slots(struct scan *s)
 {
 	int err = 0;

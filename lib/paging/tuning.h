@@ -193,6 +193,10 @@
  * nanosecond, and the time of a fault without I/O: those of a local SSD. */
 #define REQUEST_NS 45000
 #define BYTES_PER_NS 4
+/* The time of a request to a remote store until the first ones were measured, and log2 of the part
+ * that each further measurement has in the average. */
+#define REMOTE_REQUEST_NS 20000000
+#define REQUEST_AVERAGE_SHIFT 2
 #define RETURN_NS 4000
 /* Time of the load of a block on a huge page, in percent of that of as many small pages. A pass
  * over 1 GiB took half the processor time. */

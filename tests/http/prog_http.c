@@ -126,7 +126,10 @@ static void check_copy(void)
 	/* A destination with data stays as it is; --force also makes it as short as the source. */
 	check(shell("%s %s '%s' 2> /dev/null", command, uri, copy) == 2);
 	check(ftruncate(fd, SIZE + 5000) == 0 && pwrite(fd, "x", 1, 0) == 1);
-	check(shell("%s --force %s '%s'", command, uri, copy) == 0);
+	/* On a terminal, the command shows its progress. */
+	check(shell("script -qec \"%s --force %s '%s'\" '%s' > /dev/null < /dev/null && grep -q "
+		    "'6.0 of 6.0 MiB, .* MiB/s' '%s'", command, uri, copy, in_dir("screen"),
+		    in_dir("screen")) == 0);
 	check(file_size(fd) == SIZE);
 	check_file(fd, 0, SIZE, 0, SEED);
 	close(fd);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_s3_gateway - the driver s3 and containers in S3 at a real server: Ceph's radosgw, in front of
- * the cluster that the script rados-cluster makes. Runs the programs that test both with s3-server,
- * without the faults that only s3-server has. `make check` does so for the driver alone.
+ * prog_s3_gateway - the driver s3 and containers in S3 at a real server: Ceph's radosgw, in front
+ * of the cluster that the script rados-cluster makes. Runs the programs that test both with
+ * s3-server, without the faults that only s3-server has. `make check` does so for the driver alone.
  */
 #include "s3.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_s3_write - mappings that write new versions of objects of S3: parts that are sent and copied,
- * lengths, races of writers, killed writers, and errors of each request. The server is s3-server, or
- * that of the URL in the first argument, which has no faults on request and no log.
+ * prog_s3_write - mappings that write new versions of objects of S3: parts that are sent and
+ * copied, lengths, races of writers, killed writers, and errors of each request. The server is
+ * s3-server, or that of the URL in the first argument, which has no faults on request and no log.
  */
 #include "s3.h"
 
@@ -201,8 +201,8 @@ static void check_copies(void)
 		file_fill(fd, 0, sizes[i], 0, SEED + i);
 		close(fd);
 		fill(model, sizes[i], 0, SEED + i);
-		check(shell(HTTP_PLUGINS "/../ummap cp %s '%s' s3:bucket/copied", i ? "--force" : "",
-			    in_dir("copied")) == 0);
+		check(shell(HTTP_PLUGINS "/../ummap cp %s '%s' s3:bucket/copied",
+			    i ? "--force" : "", in_dir("copied")) == 0);
 		check_object("copied", sizes[i]);
 	}
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * prog_object_s3 - the back end for S3, at the server s3-server. Runs the other programs of this
- * folder, stops a writer for longer than its lease, and makes requests fail. With the URL of another
- * server as its argument, runs what needs no faults.
+ * folder, stops a writer for longer than its lease, and makes requests fail. With the URL of
+ * another server as its argument, runs what needs no faults.
  */
 #include "leases.h"
 
@@ -167,6 +167,21 @@ static void test_long(void *unused)
 	umobject_close(c);
 }
 
+/* The command. */
+static void test_command(void *unused)
+{
+	char text[2000];
+
+	(void)unused;
+	snprintf(text, sizeof(text), "set -e; cd '%s'; PATH='%s/..':$PATH; B='%s'; head -c 8000 "
+		 "/dev/urandom > bytes; umobject create \"$B\"; umobject put \"$B\" a bytes --type "
+		 "double --dims 10x100 --chunk 4x25; umobject put \"$B\" a bytes --type double "
+		 "--dims 10x100; umobject ls \"$B\" | grep -q a; umobject get \"$B\" a back; cmp "
+		 "bytes back; umobject check \"$B\"; umobject gc \"$B\"; umobject rm \"$B\" a; ! "
+		 "umobject get \"$B\" a again", temp_dir(), OBJECT_PLUGINS, box());
+	check(system(text) == 0, "%s", text);
+}
+
 static const struct part {
 	void (*body)(void *);
 	const char *keys;
@@ -178,6 +193,7 @@ static const struct part {
 	{ test_refusals, "lease=60&retries=0", true },
 	{ test_lost_answers, "lease=60", true },
 	{ test_long, "lease=60", false },
+	{ test_command, "lease=60", false },
 	{ test_put_and_get, "lease=4", false },
 	{ test_lost_lease, "lease=2", false },
 };

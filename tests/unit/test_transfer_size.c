@@ -105,6 +105,34 @@ Test(transfer_size, single)
 	end(p);
 }
 
+/* Uses four segments of areas at random, on storage whose requests take this time. */
+static unsigned use_sparsely(uint64_t request_ns)
+{
+	struct play *p = begin();
+	unsigned level;
+
+	for (size_t i = 0; i < 40 * SEGMENTS / AREA; i++) {
+		size_t first = next_random(&p->random) % (SEGMENTS / AREA) * AREA;
+
+		for (unsigned k = 0; k < 4; k++)
+			use(p, first + next_random(&p->random) % AREA);
+		if (request_ns)
+			transfer_note_time(&p->t, 1, request_ns);
+	}
+	level = p->t.level;
+	end(p);
+	return level;
+}
+
+/* Blocks are larger if requests take long. */
+Test(transfer_size, remote)
+{
+	unsigned near = use_sparsely(0), far = use_sparsely(20000000);
+
+	check(near <= 3, "near: level %u", near);
+	check(far >= 8, "far: level %u", far);
+}
+
 /* The level follows a change of the accesses, in both directions. */
 Test(transfer_size, change)
 {

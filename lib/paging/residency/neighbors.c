@@ -13,6 +13,7 @@
 #include "paging/residency/neighbors.h"
 
 #include "base/scratch.h"
+#include "base/sys.h"
 #include "base/worker.h"
 #include "engine/discard.h"
 #include "engine/engine.h"
@@ -41,6 +42,11 @@ static size_t count_memory(const struct mapping *map)
 	return max_size(min_size(bytes, budget) >> map->shift, MIN_FRAMES);
 }
 
+static bool is_remote(const struct mapping *map)
+{
+	return io_is_remote(map->backings[map->current].store);
+}
+
 int neighbors_begin(struct mapping *map)
 {
 	size_t len = transfer_stamps_len(map->segs, map->shift);
@@ -51,6 +57,8 @@ int neighbors_begin(struct mapping *map)
 	raw_madvise(stamps, len, MADV_DONTFORK);
 	guess_start();
 	transfer_begin(&map->residency.transfer, stamps, map->segs, map->shift, count_memory(map));
+	if (is_remote(map))
+		map->residency.transfer.request_ns = REMOTE_REQUEST_NS;
 	huge_blocks_begin(map);
 	map->residency.transfer.huge = huge_blocks_come(map);
 	return 0;
@@ -420,6 +428,18 @@ static int load_run(const struct run *run, bool sampled)
 	return fill_run(run, max_size(begin, run->first), min_size(begin + n, run->end));
 }
 
+/* Loads the run of a fault in a remote store, and measures the time. */
+static int load_timed(const struct run *run, bool sampled)
+{
+	uint64_t begin = sys_now();
+	int err = load_run(run, sampled);
+
+	if (!err)
+		transfer_note_time(&run->map->residency.transfer, run->end - run->first,
+				   sys_now() - begin);
+	return err;
+}
+
 bool neighbors_load(struct mapping *map, size_t i, struct seg *s, uint32_t frame, bool write)
 {
 	struct run run = { map, i, i, i + 1, take_absent };
@@ -439,7 +459,7 @@ bool neighbors_load(struct mapping *map, size_t i, struct seg *s, uint32_t frame
 		return false;
 	if (continues_stream(map, i, n))
 		post_next_block(map, i, n);
-	err = load_run(&run, sampled);
+	err = is_remote(map) ? load_timed(&run, sampled) : load_run(&run, sampled);
 	if (err)
 		return_frames(&run);
 	else if (!write)

@@ -416,6 +416,15 @@ void readahead_note_waste(struct mapping *map)
 	add(map->stat.readahead_waste, 1);
 }
 
+/* The first window of a run. If a program has announced that it reads in order, the whole window of
+ * a remote store is read at once: each smaller one before it would cost the time of an answer. */
+static size_t first_window(const struct mapping *map, size_t most)
+{
+	bool whole = is_remote(map) && map->residency.advice == UMMAP_ADV_SEQUENTIAL;
+
+	return whole ? most : MIN_WINDOW_SEGMENTS;
+}
+
 /* Enlarges the window of a run. The steps (*from, *to] from its last fault on are to be loaded
  * now. */
 static void enlarge_window(const struct mapping *map, struct stream *r, long *from, long *to)
@@ -424,7 +433,7 @@ static void enlarge_window(const struct mapping *map, struct stream *r, long *fr
 	size_t growth = is_remote(map) ? REMOTE_WINDOW_GROWTH : WINDOW_GROWTH;
 
 	*from = steps_ahead(r) > 0 ? steps_ahead(r) : 0;
-	r->window = min_size(r->window ? r->window * growth : MIN_WINDOW_SEGMENTS, most);
+	r->window = min_size(r->window ? r->window * growth : first_window(map, most), most);
 	*to = (long)min_size(r->window, (size_t)*from + count_room(map));
 	/* Storage is kept busy, but with few small requests: if other runs have taken the room,
 	 * this run waits for more. */

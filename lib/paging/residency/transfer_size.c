@@ -45,6 +45,7 @@ void transfer_begin(struct transfer_size *t, uint32_t *stamps, size_t segs, unsi
 	t->levels = TRANSFER_AREA_SHIFT - shift + 1;
 	t->segs = segs;
 	t->memory = memory;
+	t->request_ns = REQUEST_NS;
 	t->sample_shift = choose_sample_shift(t);
 	t->level = (uint32_t)min_size(FIRST_TRANSFER_SHIFT - shift, transfer_max_level(t));
 	t->resolution = t->floor = t->level / 2;
@@ -61,11 +62,16 @@ bool transfer_is_sampled(const struct transfer_size *t, size_t i)
 	return i < t->segs && !(hash & ((1u << t->sample_shift) - 1));
 }
 
+/* Nanoseconds of the transfer of n segments. */
+static uint64_t transfer_time(const struct transfer_size *t, size_t n)
+{
+	return ((uint64_t)n << (TRANSFER_AREA_SHIFT - t->levels + 1)) / BYTES_PER_NS;
+}
+
 /* Nanoseconds of the load of n segments. */
 static uint64_t load_time(const struct transfer_size *t, size_t n)
 {
-	uint64_t ns = REQUEST_NS +
-		      ((uint64_t)n << (TRANSFER_AREA_SHIFT - t->levels + 1)) / BYTES_PER_NS;
+	uint64_t ns = t->request_ns + transfer_time(t, n);
 
 	return t->huge && n >> (t->levels - 1) ? ns * HUGE_LOAD_PERCENT / 100 : ns;
 }
@@ -73,6 +79,15 @@ static uint64_t load_time(const struct transfer_size *t, size_t n)
 void transfer_count_load(struct transfer_size *t, size_t n)
 {
 	atomic_fetch_add_explicit(&t->load_cost, load_time(t, n), memory_order_relaxed);
+}
+
+/* Threads that report at the same time may lose a measurement, which does no harm. */
+void transfer_note_time(struct transfer_size *t, size_t n, uint64_t ns)
+{
+	uint64_t bytes_ns = transfer_time(t, n), was = t->request_ns;
+	uint64_t now = max_u64(ns > bytes_ns ? ns - bytes_ns : 0, REQUEST_NS);
+
+	t->request_ns = was - (was >> REQUEST_AVERAGE_SHIFT) + (now >> REQUEST_AVERAGE_SHIFT);
 }
 
 void transfer_count_return(struct transfer_size *t)

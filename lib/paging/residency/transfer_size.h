@@ -9,6 +9,7 @@
  * The level whose misses take the least time becomes the current one: a miss takes the latency of
  * storage, and the time to transfer the block. So the simulation includes everything for which a
  * large block is good (its other segments are used soon) or bad (they take memory from others).
+ * The latency of remote stores is measured; other stores count as a local SSD.
  *
  * A simulation needs to learn of the first access to each segment, but the neighbors that a fault
  * makes resident are accessed without a fault. Therefore only a sample of the areas of 2 MiB is
@@ -35,6 +36,7 @@
 #define TRANSFER_LEVELS 10
 
 struct transfer_size {
+	_Atomic uint64_t request_ns; /* time of a request without the transfer of its bytes */
 	uint32_t *stamps;          /* for each block of an area, the time in loads of its level when
 				      it was loaded last; an area has 2^levels stamps */
 	unsigned levels;           /* number of levels: an area has 2^(levels - 1) segments */
@@ -85,6 +87,9 @@ static inline void transfer_set_memory(struct transfer_size *t, size_t memory)
 }
 /* Reports the load of n segments by a fault, in any area. */
 void transfer_count_load(struct transfer_size *t, size_t n);
+/* Reports that a load of n segments took so long. Only for stores whose requests do not take
+ * REQUEST_NS. */
+void transfer_note_time(struct transfer_size *t, size_t n, uint64_t ns);
 /* Reports that an access has made a loaded segment resident, without I/O. */
 void transfer_count_return(struct transfer_size *t);
 
