@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * HDF5 opens files under names that the program does not choose: of external links, and of sources
- * of virtual datasets. Therefore a URI that has a path must not stand for any other name.
+ * of virtual datasets. Therefore a URI that has a path must not stand for any other name. Several
+ * names can stand for one file, and one name for several files, if the working directory changes.
  */
 #include "hdf5/store.h"
 
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <ummap.h>
 
@@ -78,4 +80,45 @@ char *hdf5_name(const char *uri, const char *name)
 	umseterror(EINVAL, "cannot open '%.200s': the URI '%.200s' has the path of another file. "
 		   "Try a URI without a path, to which the driver adds the name", name, uri);
 	return NULL;
+}
+
+/* ---- Files of URIs ---- */
+
+static const char *keys_of(const char *uri)
+{
+	return uri + strcspn(uri, "?");
+}
+
+static void decode_path(char *to, size_t room, const char *uri)
+{
+	const char *from = uri + strcspn(uri, ":"), *end = keys_of(uri);
+	unsigned byte;
+
+	for (from += *from == ':'; from < end && room > 1; from++, room--) {
+		if (*from == '%' && sscanf(from + 1, "%2x", &byte) == 1) {
+			*to++ = (char)byte;
+			from += 2;
+		} else {
+			*to++ = *from;
+		}
+	}
+	*to = '\0';
+}
+
+struct hdf5_file_id hdf5_find_file(const char *uri)
+{
+	char path[4096];
+	struct stat st;
+
+	decode_path(path, sizeof(path), uri);
+	if (stat(path, &st) == -1 || !S_ISREG(st.st_mode))
+		return (struct hdf5_file_id){ 0 };
+	return (struct hdf5_file_id){ st.st_dev, st.st_ino };
+}
+
+bool hdf5_is_same_way(const char *uri, const char *other)
+{
+	size_t n = strcspn(uri, ":");
+
+	return strncmp(uri, other, n + 1) == 0 && strcmp(keys_of(uri), keys_of(other)) == 0;
 }

@@ -16,6 +16,15 @@
 #include <ummap-driver.h>
 #include <ummap.h>
 
+/* Unit of the logs of filters, in bytes. */
+#define HDF5_BLOCK_BYTES 4096
+
+/* A regular file; zeros: no file. */
+struct hdf5_file_id {
+	dev_t device;
+	ino_t inode;
+};
+
 /* A store. It is opened once in a process, even if HDF5 opens its file again: HDF5 then compares
  * the two handles, and closes one of them. */
 struct hdf5_store {
@@ -23,6 +32,7 @@ struct hdf5_store {
 	unsigned users;          /* number of handles */
 	pid_t owner;             /* process that opened the store, and alone has its mapping */
 	char *uri;               /* URI with which the store was opened */
+	struct hdf5_file_id file; /* file of the URI at that time */
 	bool writable;
 	bool grows;              /* writes make the store longer */
 	int failed;              /* errno of the first write that failed, or 0: there are no commits
@@ -30,6 +40,10 @@ struct hdf5_store {
 	struct ummap_driver driver; /* of the mapping, which closes the handle */
 	void *handle;
 	bool is_direct;          /* whether long writes may call the driver */
+	bool reads_driver;       /* whether reads call the driver first */
+	char rest[HDF5_BLOCK_BYTES]; /* end of the last long write, which did not fill a block */
+	uint64_t rest_at;        /* place of `rest` in the store */
+	size_t rest_bytes;       /* bytes in `rest`, which neither the store nor the mapping has */
 	char *base;              /* address of the mapping */
 	uint64_t reserved;       /* bytes of the mapping */
 	uint64_t step;           /* unit of `reserved`, in bytes */
@@ -41,8 +55,9 @@ struct hdf5_store {
 /* How a store is opened. */
 enum { HDF5_WRITE = 1, HDF5_CREATE = 2, HDF5_TRUNCATE = 4, HDF5_EXCLUSIVE = 8 };
 
-/* A forked child has the stores of its parent without their mappings, and all functions but
- * hdf5_store_close fail. */
+/* A forked child has the stores of its parent without their mappings. All functions but
+ * hdf5_store_close fail, until the process exits: HDF5 then closes all files, and may crash if it
+ * cannot write what the parent has changed. Therefore writes and commits do nothing then. */
 static inline bool hdf5_store_is_inherited(const struct hdf5_store *s)
 {
 	return s->owner != getpid();
@@ -63,6 +78,14 @@ int hdf5_store_commit(struct hdf5_store *s, uint64_t size);
 
 /* Returns the URI, which the caller frees; or NULL with errno and the message of umerrormsg(3). */
 char *hdf5_name(const char *uri, const char *name);
+/* The file at the path of a URI. */
+struct hdf5_file_id hdf5_find_file(const char *uri);
+static inline bool hdf5_is_same_file(struct hdf5_file_id one, struct hdf5_file_id other)
+{
+	return one.device == other.device && one.inode == other.inode;
+}
+/* Whether two URIs have the same drivers and keys. */
+bool hdf5_is_same_way(const char *uri, const char *other);
 
 /* ---- superblock.c ---- */
 

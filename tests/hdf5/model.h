@@ -18,7 +18,8 @@
 #define CHUNK 256
 #define ROWS_MAX 3000
 #define BLOB_CHANGES 4           /* changes of the file with one blob */
-#define BLOB_NUMBERS (80 << 10)  /* 320 KiB: long enough to be written past the mapping */
+#define BLOB_CHUNK 66001         /* 258 KiB: long enough to be written past the mapping */
+#define BLOB_NUMBERS (2 * BLOB_CHUNK)
 
 struct dataset {
 	unsigned number;         /* part of the name; 0: the dataset does not exist */
@@ -196,8 +197,8 @@ static inline unsigned blob_number(const struct model *m, size_t i)
 static inline void change_blob(const struct model *m, hid_t file)
 {
 	static unsigned numbers[BLOB_NUMBERS];
-	hsize_t count = BLOB_NUMBERS;
-	hid_t space, set;
+	hsize_t count = BLOB_NUMBERS, chunk = BLOB_CHUNK;
+	hid_t space, set, how;
 
 	if (file < 0 || m->step % BLOB_CHANGES != 0)
 		return;
@@ -206,10 +207,12 @@ static inline void change_blob(const struct model *m, hid_t file)
 	if (m->step > BLOB_CHANGES)
 		check(H5Ldelete(file, "blob", H5P_DEFAULT) >= 0);
 	space = H5Screate_simple(1, &count, NULL);
-	set = H5Dcreate2(file, "blob", H5T_NATIVE_UINT, space, H5P_DEFAULT, H5P_DEFAULT,
-			 H5P_DEFAULT);
+	how = H5Pcreate(H5P_DATASET_CREATE);
+	check(H5Pset_chunk(how, 1, &chunk) >= 0);
+	set = H5Dcreate2(file, "blob", H5T_NATIVE_UINT, space, H5P_DEFAULT, how, H5P_DEFAULT);
 	check(set >= 0 && H5Dwrite(set, H5T_NATIVE_UINT, H5S_ALL, H5S_ALL, H5P_DEFAULT,
 				   numbers) >= 0 && H5Dclose(set) >= 0);
+	H5Pclose(how);
 	H5Sclose(space);
 }
 

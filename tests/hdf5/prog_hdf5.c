@@ -199,12 +199,53 @@ static void test_twice(void *unused)
 
 /* ---- Forked children ---- */
 
+/* A file that is open can be opened by any of its names, and its name can be given to others. */
+static void test_other_names(void *unused)
+{
+	const char *folder = path_of("elsewhere");
+	hid_t one, other, third;
+
+	(void)unused;
+	check(chdir(path_of("")) == 0);
+	one = create_file("wal+posix:", "names.h5");
+	put_rows(one, "a", 3);
+	check(link("names.h5", "hard%link.h5") == 0 && symlink("names.h5", "soft.h5") == 0);
+	other = open_by("wal+posix:", "hard%link.h5", H5F_ACC_RDWR);
+	third = open_by("wal+posix:", "./soft.h5", H5F_ACC_RDWR);
+	check(other >= 0 && third >= 0 && has_rows(other, "a", 3) && has_rows(third, "a", 3));
+	close_file(other);
+	close_file(third);
+	/* Another file of this name is not the open one, and keeps its length. */
+	check(mkdir(folder, 0700) == 0 && chdir(folder) == 0);
+	other = create_file("wal+posix:", "names.h5");
+	check(!has_rows(other, "a", 3));
+	for (int i = 0; i < 20; i++) {
+		char name[] = "a1";
+
+		name[1] = (char)('a' + i);
+		put_rows(other, name, i);
+	}
+	close_file(other);
+	check(H5Ldelete(one, "a", H5P_DEFAULT) >= 0);
+	close_file(one);
+	other = open_by("wal+posix:", "names.h5", H5F_ACC_RDONLY);
+	check(other >= 0 && has_rows(other, "at", 19));
+	close_file(other);
+}
+
 static void use_inherited(void *file)
 {
 	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 	check(!has_rows(*(hid_t *)file, "a", 3));
 	refused(H5Fflush(*(hid_t *)file, H5F_SCOPE_GLOBAL), "a parent of this process");
 	_exit(0);
+}
+
+/* HDF5 closes the files when the process exits. */
+static void exit_with_inherited(void *file)
+{
+	(void)file;
+	exit(3);
 }
 
 /* A child cannot use an open file of its parent, and leaves the file alone. */
@@ -218,6 +259,7 @@ static void test_fork(void *unused)
 	flush(file);
 	put_rows(file, "b", 4);
 	check_exits(run_child(use_inherited, &file), 0);
+	check_exits(run_child(exit_with_inherited, &file), 3);
 	put_rows(file, "c", 5);
 	close_file(file);
 	file = open_by("wal+posix:", path, H5F_ACC_RDONLY);
@@ -284,6 +326,104 @@ static void test_unwritten(void *unused)
 	check(H5Lexists(file, "space", H5P_DEFAULT) > 0);
 	close_file(file);
 	check(size_of(path_of("unwritten.h5")) >= 10 * MIB);
+}
+
+/* A file with a user block replaces one that has its superblock there. */
+static void test_truncated(void *unused)
+{
+	const char *path = path_of("user.h5");
+	hid_t how = H5Pcreate(H5P_FILE_CREATE), file = create_file("wal+posix:", path);
+	unsigned char block[512], zeros[512] = { 0 };
+	int fd;
+
+	(void)unused;
+	put_rows(file, "old", 1);
+	close_file(file);
+	check(H5Pset_userblock(how, sizeof(block)) >= 0);
+	file = H5Fcreate(path, H5F_ACC_TRUNC, how, access_to("wal+posix:", false));
+	check(file >= 0);
+	put_rows(file, "new", 2);
+	close_file(file);
+	file = open_by("wal+posix:", path, H5F_ACC_RDONLY);
+	check(file >= 0 && has_rows(file, "new", 2));
+	check(H5Lexists(file, "old", H5P_DEFAULT) == 0);
+	close_file(file);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	check(read(fd, block, sizeof(block)) == sizeof(block));
+	check(memcmp(block, zeros, sizeof(block)) == 0);
+	close(fd);
+}
+
+/* Numbers of a chunk, which is written past the mapping, and ends within a block of the log. */
+#define LONG_CHUNK 70001
+#define LONG_CHUNKS 6
+
+/* A dataset whose chunks follow each other in the file, and are not cached. */
+static hid_t create_long(hid_t file)
+{
+	hsize_t rows = LONG_CHUNK * LONG_CHUNKS, chunk = LONG_CHUNK;
+	hid_t space = H5Screate_simple(1, &rows, NULL), how = H5Pcreate(H5P_DATASET_CREATE), set;
+	hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
+
+	check(H5Pset_chunk(how, 1, &chunk) >= 0 && H5Pset_chunk_cache(access, 0, 0, 1) >= 0);
+	set = H5Dcreate2(file, "long", H5T_NATIVE_INT, space, H5P_DEFAULT, how, access);
+	check(set >= 0);
+	return set;
+}
+
+/* Writes chunks, or reads them and compares. */
+static void use_long(hid_t set, unsigned chunk, unsigned n, int value, bool writes)
+{
+	static int data[LONG_CHUNK * LONG_CHUNKS];
+	hsize_t start = (hsize_t)chunk * LONG_CHUNK, count = (hsize_t)n * LONG_CHUNK;
+	hid_t space = H5Dget_space(set), memory = H5Screate_simple(1, &count, NULL);
+
+	check(H5Sselect_hyperslab(space, H5S_SELECT_SET, &start, NULL, &count, NULL) >= 0);
+	for (hsize_t i = 0; i < count && writes; i++)
+		data[i] = value + (int)(start + i);
+	if (writes)
+		check(H5Dwrite(set, H5T_NATIVE_INT, memory, space, H5P_DEFAULT, data) >= 0);
+	else
+		check(H5Dread(set, H5T_NATIVE_INT, memory, space, H5P_DEFAULT, data) >= 0);
+	for (hsize_t i = 0; i < count; i++)
+		check(data[i] == value + (int)(start + i), "element %ju", (uintmax_t)(start + i));
+	H5Sclose(memory);
+	H5Sclose(space);
+}
+
+static void crash_after_long(void *unused)
+{
+	hid_t file = create_file("wal+posix:", path_of("long.h5")), set = create_long(file);
+
+	(void)unused;
+	use_long(set, 0, 1, 3, true);
+	use_long(set, 1, 2, 3, true);
+	/* A read, and a write that does not continue the last one. */
+	use_long(set, 2, 1, 3, false);
+	use_long(set, 3, 1, 3, true);
+	put_rows(file, "a", 7);
+	use_long(set, 4, 1, 9, true);
+	use_long(set, 4, 1, 3, true);
+	use_long(set, 5, 1, 3, true);
+	flush(file);
+	use_long(set, 0, LONG_CHUNKS, 5, true);
+	crash();
+}
+
+static void test_long(void *unused)
+{
+	hid_t file, set;
+
+	(void)unused;
+	run_crashing(crash_after_long);
+	file = open_by("wal+posix:", path_of("long.h5"), H5F_ACC_RDWR);
+	check(file >= 0 && has_rows(file, "a", 7));
+	set = H5Dopen2(file, "long", H5P_DEFAULT);
+	use_long(set, 0, LONG_CHUNKS, 3, false);
+	/* The chunks were not logged: the file has them before the log is applied. */
+	check(size_of(path_of("long.h5.wal")) < MIB);
+	H5Dclose(set);
+	close_file(file);
 }
 
 /* More than the addresses that are reserved at first. */
@@ -690,9 +830,12 @@ int main(int argc, char **argv)
 	run("names", test_names, NULL);
 	run("access", test_access, NULL);
 	run("twice", test_twice, NULL);
+	run("other-names", test_other_names, NULL);
 	run("fork", test_fork, NULL);
 	run("length", test_length, NULL);
 	run("unwritten", test_unwritten, NULL);
+	run("truncated", test_truncated, NULL);
+	run("long", test_long, NULL);
 	run("far", test_far, NULL);
 	if (!SANITIZED)  /* sanitizers take address space */
 		run("few addresses", test_few_addresses, NULL);

@@ -25,6 +25,16 @@ def _uri_of(path: Any) -> str:
     return "posix:" + urllib.parse.quote(os.path.abspath(os.fsencode(path)), safe="/")
 
 
+def _find_file(uri: str) -> Any:
+    """Return the identity of the file at the path of a URI, or None."""
+    path = os.fsencode(uri.partition(":")[2].partition("?")[0])
+    try:
+        status = os.stat(urllib.parse.unquote_to_bytes(path))
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
 class GrowingFile(MappingFile):
     """A raw file object over a mapping whose store becomes as long as the file.
 
@@ -45,6 +55,7 @@ class GrowingFile(MappingFile):
         creates = mode in ("a", "w+")
         stored = _ummap.store_size(self._name, self._is_writer, creates, -1)
         super().__init__(self._map(stored, options))
+        self._file = _find_file(self._name)
         self._stored = self._used = stored
         self._size = 0 if mode == "w+" else stored
         self._position = self._size if mode == "a" else 0
@@ -143,7 +154,8 @@ class GrowingFile(MappingFile):
             super().close()
         finally:
             self._mapping.close()
-        if self._is_writer and max(self._stored, self._used) > self._size:
-            # Some stores cannot become shorter.
+        if (self._is_writer and max(self._stored, self._used) > self._size
+                and _find_file(self._name) == self._file):
+            # Some stores cannot become shorter. The URI may name another file by now.
             with suppress(OSError):
                 _ummap.store_size(self._name, True, False, self._size)

@@ -98,6 +98,21 @@ class Growing(InLoggedFolder):
             f.write(bytes(5000))
         self.assertEqual(os.path.getsize(self.path), 65000)
 
+    def test_other_folder(self):
+        # When the file is closed, its URI names another file, which keeps its length.
+        folder = os.getcwd()
+        self.addCleanup(os.chdir, folder)
+        os.chdir(self.folder.name)
+        other = os.path.join("elsewhere", "data")
+        os.mkdir("elsewhere")
+        with open(other, "wb") as f:
+            f.write(bytes(100000))
+        with ummap.open("wal+posix:data", "w+", grows=True) as f:
+            f.write(bytes(50000))
+            f.truncate(10)
+            os.chdir("elsewhere")
+        self.assertEqual(os.path.getsize("data"), 100000)
+
     def test_arguments(self):
         with self.assertRaisesRegex(ValueError, "mode must be one of"):
             ummap.open(self.path, "x", grows=True)
