@@ -127,7 +127,7 @@ static bool look_at(struct cache *c, uint32_t n, bool *has_dirty)
 bool cache_guest_look(struct cache *c)
 {
 	uint64_t before = c->guest_time, now = now_ms();
-	bool has_changed = false, has_dirty;
+	bool has_changed = false, has_dirty = false;
 
 	if (!c->is_guest || c->guest_is_out || now - before < LOOK_MS ||
 	    !atomic_compare_exchange_strong(&c->guest_time, &before, now))
