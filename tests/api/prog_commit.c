@@ -8,7 +8,7 @@
 
 /* TSan does not know that a store to the mapping happens before the driver of this test gets the
  * segment, because the kernel carries the fault to the library. */
-#define TSAN_MORE_SUPPRESSIONS "race:gate_write\n"
+#define TSAN_MORE_SUPPRESSIONS "race:gate_write\nrace:gate_flush\n"
 #include "common.h"
 
 #define SEG (16 * KIB)
