@@ -143,9 +143,6 @@ static int check_plan(struct plan *p, void **addr)
 		return fail(EINVAL, "cannot create the mapping: the size is 0");
 	if (a->seg_size == 0)
 		a->seg_size = config.seg_size;
-	/* Stores to single pages cost more than stores to large segments. */
-	if (a->seg_size == 0)
-		a->seg_size = p->prot & PROT_WRITE ? DEFAULT_SEG_SIZE : UMMAP_SEG_AUTO;
 	p->adapts = a->seg_size == UMMAP_SEG_AUTO;
 	if (p->adapts)
 		a->seg_size = sys_page();
