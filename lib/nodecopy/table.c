@@ -6,6 +6,7 @@
 #include "nodecopy/table.h"
 
 #include "common/futex.h"
+#include "common/minmax.h"
 
 /* How long a waiter sleeps before it asks whether the owner lives, in ms. */
 #define WAIT_MS 20
@@ -106,11 +107,6 @@ static _Atomic uint64_t *slot_at(struct nodecopy_table *t, uint64_t slot)
 static _Atomic uint64_t *pin_at(struct nodecopy_table *t, uint64_t pin)
 {
 	return &t->words[t->segments + t->slots + pin];
-}
-
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
 }
 
 static bool change(_Atomic uint64_t *word, uint64_t from, uint64_t to)

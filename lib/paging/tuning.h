@@ -287,8 +287,9 @@
 #define WRITE_RETRY_MS 1000
 /* ms after which a thread that waits for a write in progress looks again. */
 #define MAX_WRITE_WAIT_MS 100
-/* ms after which a commit that waits for the lock of a segment looks whether it still needs it. */
-#define COMMIT_LOCK_MS 10
+/* ms after which a commit that waits for the lock of a segment looks whether it still needs it. Not
+ * measured. */
+#define LOCK_LOOK_MS 10
 /* ms that a part of a sync takes at most before the thread handles signals. */
 #define SYNC_PART_MS 10
 /* Bytes of a segment and its twin that are compared at a time: a cache line. */

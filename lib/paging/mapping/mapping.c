@@ -389,6 +389,19 @@ void map_unlock_cluster(const struct mapping *map, size_t i, struct seg **list, 
 		map_unlock(map, i + n, list[n]);
 }
 
+bool map_lock_if(const struct mapping *map, size_t i, struct seg *s,
+		 bool (*wanted)(const struct mapping *, size_t, const struct seg *))
+{
+	while (wanted(map, i, s)) {
+		if (!futex_lock_within(&s->lock, LOCK_LOOK_MS))
+			continue;
+		if (wanted(map, i, s))
+			return true;
+		seg_unlock(s);
+	}
+	return false;
+}
+
 int map_for_valid(struct mapping *map, size_t first, size_t last,
 		  int (*fn)(struct mapping *, size_t, struct seg *))
 {

@@ -366,6 +366,10 @@ static inline void map_unlock(const struct mapping *map, size_t i, struct seg *s
 	map_check_state(map, i, s);
 	seg_unlock(s);
 }
+/* Locks segment i if `wanted` holds then. Returns false without the lock if it does not, even while
+ * another thread has the lock: that thread may wait for the caller. */
+bool map_lock_if(const struct mapping *map, size_t i, struct seg *s,
+		 bool (*wanted)(const struct mapping *, size_t, const struct seg *));
 /* Locks each valid segment of [first, last) and calls fn on it, until a call returns an error.
  * Returns that error or 0. */
 int map_for_valid(struct mapping *map, size_t first, size_t last,

@@ -6,8 +6,8 @@
  *
  * Memory that has moved is writable for a moment. Therefore, only mappings to which the program
  * cannot store have such blocks, and none that is made while a function of umonstore(3) waits for
- * stores. All segments of a block have frames as usual, which have no memory
- * in the pool. A segment may be evicted alone: then the kernel splits the huge page.
+ * stores. All segments of a block have frames as usual, which have no memory in the pool. A segment
+ * may be evicted alone: then the kernel splits the huge page.
  *
  * A mark for each block tells whether it is on a huge page. The mark is only a hint, because the
  * kernel may split a huge page at any time: moving small pages takes long, but is correct. The
@@ -204,9 +204,9 @@ int huge_blocks_map(struct mapping *map, size_t first, char *buffer)
 	return done < 0 ? done : 0;
 }
 
-void huge_blocks_note_single(struct mapping *map, const struct seg *s)
+void huge_blocks_clear_mark(struct mapping *map, const struct seg *s)
 {
-	_Atomic bool *mark = huge_blocks_come(map) ? find_mark(map, map_index(map, s)) : NULL;
+	_Atomic bool *mark = find_mark(map, map_index(map, s));
 
 	if (mark && *mark)
 		*mark = false;

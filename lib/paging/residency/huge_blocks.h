@@ -29,7 +29,12 @@ void huge_blocks_give_buffer(char *buffer);
 int huge_blocks_map(struct mapping *map, size_t first, char *buffer);
 /* Segment s leaves the mapped range without the rest of its block, which is not on a huge page
  * then. */
-void huge_blocks_note_single(struct mapping *map, const struct seg *s);
+void huge_blocks_clear_mark(struct mapping *map, const struct seg *s);
+static inline void huge_blocks_note_single(struct mapping *map, const struct seg *s)
+{
+	if (huge_blocks_come(map))
+		huge_blocks_clear_mark(map, s);
+}
 
 /* Locks and removes from their list all segments of the block of segment s, which the caller has
  * locked and removed, if the block is on a huge page and can be evicted for `wanted`. Returns the

@@ -10,8 +10,9 @@
  * (writeback_wait), because changes that are newer cannot leave memory before its end.
  *
  * A copy belongs to the lock of its segment, as a twin does. The worker locks only segments that
- * have a mark or a copy, and waits for such a lock only while they have it (commit_lock); a thread
- * that waits for the commit holds the lock of no such segment.
+ * have a mark or a copy, and waits for such a lock only while they have it (map_lock_if): another
+ * thread may write the segment, drop it and load it again, and then wait for the worker with the
+ * lock. A thread that waits for the commit holds the lock of no segment with a mark or a copy.
  */
 #include "paging/sync/commit.h"
 
@@ -64,20 +65,6 @@ static void drop_copy(struct mapping *map, size_t i)
 	account_refund(map_account(map), map->seg_size);
 	frame_free(frame);
 	set_copy(map, i, 0);
-}
-
-/* A thread may write the segment and drop it, and load it again, before the worker has the lock. It
- * may then wait for the worker with the lock, so the worker gives up. */
-bool commit_lock(const struct mapping *map, size_t i, struct seg *s)
-{
-	while (commit_needs(map, i, s)) {
-		if (!futex_lock_within(&s->lock, COMMIT_LOCK_MS))
-			continue;
-		if (commit_needs(map, i, s))
-			return true;
-		seg_unlock(s);
-	}
-	return false;
 }
 
 void commit_note_copy(struct mapping *map, size_t i, struct seg *s, bool stored)
@@ -136,7 +123,7 @@ static void cancel(struct mapping *map)
 	for (size_t i = map_next_dirty(map, 0); i < map->segs; i = map_next_dirty(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
-		if (!commit_lock(map, i, s))
+		if (!map_lock_if(map, i, s, commit_needs))
 			continue;
 		if (commit_has_copy(map, i))
 			drop_copy(map, i);

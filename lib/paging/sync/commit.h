@@ -61,8 +61,6 @@ static inline bool commit_needs(const struct mapping *map, size_t i, const struc
 {
 	return seg_has(s, SEG_COMMIT) || commit_has_copy(map, i);
 }
-/* Locks the segment if the commit needs it. Returns false, without the lock, if it does not. */
-bool commit_lock(const struct mapping *map, size_t i, struct seg *s);
 /* The store has the copy of a segment. stored: because it was written now, not before. */
 void commit_note_copy(struct mapping *map, size_t i, struct seg *s, bool stored);
 /* Must be called before the program can store to segment i, whose contents are in buf. If the

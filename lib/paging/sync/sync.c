@@ -69,19 +69,11 @@ static void lose_bytes(struct mapping *map, uint64_t bytes, int err)
 	map->sync.flush.lost += bytes;
 }
 
-/* Locks a segment unless it is absent: flush_leaves has counted an absent one. A thread that loads
- * the segment holds the lock, and may wait for memory until a commit in flight has ended, whose
- * worker is the caller. */
-static bool lock_valid(struct seg *s)
+static bool is_valid(const struct mapping *map, size_t i, const struct seg *s)
 {
-	while (seg_has(s, SEG_VALID)) {
-		if (!futex_lock_within(&s->lock, COMMIT_LOCK_MS))
-			continue;
-		if (seg_has(s, SEG_VALID))
-			return true;
-		seg_unlock(s);
-	}
-	return false;
+	(void)map;
+	(void)i;
+	return seg_has(s, SEG_VALID);
 }
 
 /* A flush has failed, and which of the bytes are durable is unknown: resident and inactive segments
@@ -91,7 +83,9 @@ static void redirty_segments(struct mapping *map)
 	for (size_t i = map_next_touched(map, 0); i < map->segs; i = map_next_touched(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
-		if (!lock_valid(s))
+		/* flush_leaves has counted an absent segment. A thread that loads one has its lock,
+		 * and may wait for the end of a commit, whose worker is the caller. */
+		if (!map_lock_if(map, i, s, is_valid))
 			continue;
 		if (!seg_has(s, SEG_AHEAD) && is_open(map, s))
 			flush_again(map, i, s);

@@ -475,7 +475,7 @@ long writeback_commit(struct mapping *map, size_t *at)
 	for (size_t i = map_next_dirty(map, *at); i < map->segs; i = map_next_dirty(map, i + 1)) {
 		struct seg *s = map_seg(map, i);
 
-		if (!commit_lock(map, i, s))
+		if (!map_lock_if(map, i, s, commit_needs))
 			continue;
 		run_begin(&run, i, map->segs, OF_COMMIT);
 		*at = run.at[run.n - 1] + 1;
