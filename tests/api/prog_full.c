@@ -386,6 +386,32 @@ static void get_sigbus(void *arg)
 	check_data();
 }
 
+/* Storage takes some segments and refuses others. A write that succeeds does not let further stores
+ * exceed the bound. */
+static void mix_success_and_failure(void *arg)
+{
+	const struct job *j = arg;
+	size_t n = ROOM / SEG;
+
+	map_it(j);
+	threads = 1;
+	catch_sigbus();
+	for (size_t i = 0; i < n; i++)
+		store_segment(i);
+	check(umsync(m, 0) == 0);
+	for (uint64_t round = 0; round < 60; round++) {
+		/* Reports failures of earlier background writes, too. */
+		check(umsync_range(m, SEG, 0) == 0 || errno == EFBIG);
+		(void)try_store(m, round);
+		for (int i = 0; i < 4 && n < SEGS; i++)
+			n += try_store(m + n * SEG, 1);
+		check_bytes(m + ROOM / 2, 8 * SEG, ROOM / 2, NEW);
+	}
+	check(n < SEGS, "%zu", n);
+	check(stat_of(m).dirty_bytes <= j->budget + j->bound + SEG, "%" PRIu64,
+	      stat_of(m).dirty_bytes);
+}
+
 /* ---- Exit ---- */
 
 static void lose_at_exit(void *arg)
@@ -472,6 +498,7 @@ int main(void)
 	run(write_what_can_be, NULL);
 	for (size_t i = 0; i < sizeof(fails) / sizeof(*fails); i++)
 		run(get_sigbus, &fails[i]);
+	run(mix_success_and_failure, &fails[2]);
 	check_exits_with(lose_at_exit, 1);
 	check_exits_with(lose_nothing, 0);
 	return 0;

@@ -2,11 +2,11 @@
 /*
  * Bounds the memory of changes that storage does not take (ENOSPC, EDQUOT, EFBIG, EIO). While the
  * writes of a mapping fail, its dirty segments stay in memory, beyond the budget if necessary. When
- * the excess has reached its bound, a store that would make another segment dirty waits until a
- * write succeeds, or raises SIGBUS. A load never waits: the next load can evict its segment. A
- * thread waits without a use of the mapping and without the lock of a segment, so syncs and umunmap
- * go on. The fault path only reads and sets marks; the background thread writes the messages. Takes
- * no lock of its own.
+ * the excess has reached its bound, a store that would make another segment dirty waits until
+ * writes have made room, or raises SIGBUS. A load never waits: the next load can evict its
+ * segment. A thread waits without a use of the mapping and without the lock of a segment, so syncs
+ * and umunmap go on. The fault path only reads and sets marks; the background thread writes the
+ * messages. Takes no lock of its own.
  */
 #include "paging/fault/stall.h"
 

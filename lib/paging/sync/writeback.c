@@ -247,6 +247,13 @@ static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy
 		twin_drop(map, i);
 }
 
+/* Whether a write that succeeds says nothing about the other changes. Storage may take some
+ * segments and refuse others, so stores would exceed the bound a little after each success. */
+static bool must_keep_error(const struct mapping *map)
+{
+	return cache_count_bytes(&map->member).dirty > 0 && stall_is_full(map);
+}
+
 /* Ends the run. err: nothing was written; part: the first error of segments that are written in
  * parts. Returns the first error. */
 static int run_end(struct run *run, int err, int part)
@@ -277,7 +284,7 @@ static int run_end(struct run *run, int err, int part)
 	for (unsigned i = 0; i < run->requests && !err; i++)
 		part = part ? part : run->io[i].res;
 	/* Faults read the field, so it is written only if it changes. */
-	if (!err && map->sync.write_error != -part)
+	if (!err && map->sync.write_error != -part && !(part == 0 && must_keep_error(map)))
 		map->sync.write_error = -part;
 	err = err ? err : part;
 	if (!map_in_order(map) && !commit_runs(map))
