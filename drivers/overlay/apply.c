@@ -114,6 +114,8 @@ int overlay_apply(struct overlay *o, uint64_t number, struct behind *store, uint
 	futex_unlock(&o->file_lock);
 	p.s.size = commit.size;
 	err = note_places(&p.s, number, home);
+	if (!err && o->store_end < OVERLAY_NEVER)
+		err = overlay_shorten_store(store, min_u64(o->store_end, commit.size));
 	if (!err)
 		err = overlay_send(&p.s);
 	/* The store may have been longer at the commit than any block says. */

@@ -22,11 +22,12 @@
 static bool is_needed(struct overlay *o, uint32_t slot)
 {
 	const struct overlay_group *group = overlay_group(o, slot / OVERLAY_GROUP);
+	const struct overlay_slot *s = &group->slot[slot % OVERLAY_GROUP];
 	bool needed;
 
 	futex_lock(&o->lock);
-	needed = overlay_has_bit(group->changed, slot) &&
-		 group->slot[slot % OVERLAY_GROUP].block != OVERLAY_EMPTY;
+	needed = overlay_has_bit(group->changed, slot) && s->block != OVERLAY_EMPTY &&
+		 !(s->flags & SLOT_CUT);
 	futex_unlock(&o->lock);
 	return needed;
 }

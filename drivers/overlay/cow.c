@@ -39,13 +39,14 @@ static int cow_flush(void *h, uint64_t off, uint64_t len)
 	return o->writable ? overlay_commit_changes(o) : 0;
 }
 
-/* A store that became shorter would show the blocks behind its new end when it grows again. */
 static int cow_resize(void *h, uint64_t size)
 {
 	struct overlay *o = h;
 
-	if (!o->writable || size < o->size)
+	if (!o->writable)
 		return -EOPNOTSUPP;
+	if (size < o->size)
+		return overlay_shorten(o, size);
 	overlay_grow(o, size);
 	return 0;
 }

@@ -91,15 +91,17 @@ struct overlay_ack {
 #define OVERLAY_DIRTY 2          /* the store does not have the block */
 #define OVERLAY_DOUBTFUL 4       /* the store may have been written since: after a crash, the slot
 				  * counts as empty */
+#define OVERLAY_CUT 8            /* of cow: the record is a cut */
 
-/* The contents of a slot since a commit. */
+/* The contents of a slot since a commit. A cut has none: from `block` on, bytes are zeros if no
+ * record that is as new has them. */
 struct overlay_record {
 	uint64_t block;      /* number of a block of the store; OVERLAY_EMPTY: none */
 	uint64_t commit;     /* number */
 	uint64_t valid[2];   /* in the first number, a bit for each part that the slot has */
 	uint64_t data;       /* checksum of the block's bytes, without a seed */
 	uint64_t slot;
-	uint64_t flags;      /* OVERLAY_SUMMED, OVERLAY_DIRTY */
+	uint64_t flags;      /* OVERLAY_SUMMED, OVERLAY_DIRTY, OVERLAY_DOUBTFUL, OVERLAY_CUT */
 	uint64_t sum;
 };
 

@@ -230,15 +230,30 @@ static int load_block(struct overlay *o, uint32_t slot)
 	return 0;
 }
 
+/* Whether a slot has a block behind the end of the store, or one that a cut has superseded. */
+static bool is_behind_end(const struct overlay *o, const struct overlay_slot *s)
+{
+	uint64_t nblocks = (o->newest.size + o->head.block - 1) / o->head.block;
+
+	if (s->block == OVERLAY_EMPTY)
+		return false;
+	return (s->block >= nblocks && !(s->flags & SLOT_CUT)) ||
+	       overlay_is_cut(o, s->block, s->commit);
+}
+
 /* 1: the slot is free. */
 static int load_slot(struct overlay *o, uint32_t slot)
 {
 	struct overlay_slot *s = overlay_slot(o, slot);
 
+	if (is_behind_end(o, s))
+		return 1;
 	if (overlay_is_cache(o))
 		return s->block == OVERLAY_EMPTY;
 	if (s->commit == OVERLAY_NEVER || s->commit <= o->head.home)
 		return 1;
+	if (s->flags & SLOT_CUT)
+		return 0;
 	if (s->block != OVERLAY_EMPTY)
 		return load_block(o, slot);
 	if (s->commit <= o->newest.floor)
@@ -284,9 +299,11 @@ int overlay_load(struct overlay *o)
 	o->digest = o->newest.digest;
 	o->size = o->newest.size;
 	o->released = o->newest.floor;
+	overlay_note_cuts(o);
 	err = load_slots(o, false);
 	if (!err)
 		err = load_slots(o, true);
+	overlay_forget_free_cuts(o);
 	overlay_reclaim(o);
 	return err;
 }

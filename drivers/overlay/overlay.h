@@ -19,15 +19,15 @@
  * CONTENTS AT COMMIT m. The record of a slot at m is the newer one of its two records that are
  * whole and not newer than m. Of all slots with one block, the one with the newest record at m has
  * the block, unless that record is not newer than `home`: then the store has it. The digest of m
- * proves that all records at m were found.
+ * proves that all records at m were found. Cuts are described below.
  *
  * ORDERS
  *	1. A block is written only to a free slot.
  *	2. The records and the commit record of commit n are written when commit n - 1 is durable.
  *	   A commit is acknowledged after one flush that follows its last write.
- *	3. A slot becomes old when the index has a later slot for its block, and is retired when
- *	   the commit of that later slot is not newer than the durable floor; a slot whose record
- *	   was never written is retired at once.
+ *	3. A slot becomes old when the index has a later slot for its block, or when there is a
+ *	   later cut, and is retired when the commit of that later slot or cut is not newer than the
+ *	   durable floor; a slot whose record was never written is retired at once.
  *	4. A retired slot becomes free when all readers that may know it have left.
  *	5. Only blocks of commits up to the durable floor are written to the store. `home` becomes
  *	   durable after a flush of the store, in both slots of the header, and only then the slots
@@ -51,6 +51,13 @@
  *	    the file has no copy of the blocks.
  * With OVERLAY_TAIL, a store ends where the newest commit says: for a reader after a crash at once,
  * and in fact when the file is opened for writing.
+ *
+ * CUTS. If a store behind cow+ becomes shorter, a slot without a block records its new end, rounded
+ * up to a whole block: a cut. From commit m of the cut on, all bytes that the store has there, and
+ * all older records of blocks and of cuts there, do not count. Blocks that are written later count
+ * again. So the contents and the length of the store change in one commit, and a store that grows
+ * again has zeros there. The policy wal, which may write the store, shortens it at once, if the
+ * file has no block.
  *
  * WHY TWO RECORDS ARE ENOUGH. A record of commit n is written into a slot that was free, or that
  * had a record of a failed attempt at n itself. The record that counts in a free slot is not newer
@@ -167,6 +174,7 @@ struct overlay;
 #define SLOT_DOUBTS_DURABLY 32     /* the record that counts says so */
 #define SLOT_DOUBTS_NEXT 64        /* the record of the commit under way says so */
 #define SLOT_SUMMED 128            /* of the policy cache: `data` is valid for all parts */
+#define SLOT_CUT 256               /* a cut, which has no block */
 
 struct overlay_slot {
 	uint64_t block;            /* OVERLAY_EMPTY: none */
@@ -275,7 +283,9 @@ struct overlay {
 	uint64_t nchanged;                 /* number of changed slots */
 	uint64_t failures;                 /* number of flushes that have failed */
 	uint64_t unstarted;                /* blocks written since side_start was called */
-	bool hides_tail;                   /* whether bytes of the store behind `size` are zeros */
+	uint32_t cuts;                     /* list of slots with cuts */
+	_Atomic uint64_t store_end;        /* bytes of the store behind it are zeros; OVERLAY_NEVER:
+					      none are */
 	bool uses_tail;                    /* whether writes may go to the tail */
 	_Atomic uint64_t tail;             /* first byte of the tail */
 	_Atomic bool tail_marked;          /* whether the header says so (OVERLAY_TAIL) */
@@ -463,6 +473,14 @@ void overlay_forget_groups(struct overlay *o);
 void overlay_forget_slots(struct overlay *o);
 /* Whether all slots are free. */
 bool overlay_is_empty(struct overlay *o);
+/* Supersedes all blocks and cuts from `block` on by a slot that was taken. */
+void overlay_publish_cut(struct overlay *o, uint32_t slot, uint64_t block);
+/* Notes the cuts of all slots, before blocks are loaded. */
+void overlay_note_cuts(struct overlay *o);
+/* Forgets cuts whose slots have become free while blocks were loaded. */
+void overlay_forget_free_cuts(struct overlay *o);
+/* Whether a block or a cut of a commit is superseded by a cut. */
+bool overlay_is_cut(const struct overlay *o, uint64_t block, uint64_t commit);
 
 /* Without the lock: what the index says stays valid from enter to leave. */
 unsigned overlay_enter(struct overlay *o);
@@ -534,13 +552,15 @@ void overlay_dismiss_crew(struct overlay *o);
 int overlay_send(struct overlay_sending *s);
 /* Makes a store at least so long. */
 int overlay_lengthen_store(struct behind *store, uint64_t size);
+/* Makes a store at most so long, or the bytes from there on zeros if it cannot be shortened. */
+int overlay_shorten_store(struct behind *store, uint64_t size);
 
 /* ---- apply.c: writing to the store, by one thread at a time ---- */
 
-/* Writes the blocks of commit `number` (home < number <= floor) to a store, in order, verified,
- * makes the store as long as at that commit, and flushes it. Allocates memory. -EBADMSG: a block
- * differs from its sum, and *block is its number. The header stays as it is. The caller must have
- * set o->hold to `number` before, under the lock. */
+/* Writes the cuts and the blocks of commit `number` (home < number <= floor) to a store, in order,
+ * verified, makes the store as long as at that commit, and flushes it. Allocates memory. -EBADMSG:
+ * a block differs from its sum, and *block is its number. The header stays as it is. The caller
+ * must have set o->hold to `number` before, under the lock. */
 int overlay_apply(struct overlay *o, uint64_t number, struct behind *store, uint64_t *block);
 /* After overlay_apply: makes `home` durable, removes the blocks from the index unless they have
  * changed since, retires their slots, and ends `hold`. */
@@ -561,5 +581,7 @@ int overlay_push(void *h);
 void overlay_set_notice(void *h, ummap_notice *notice, void *arg);
 /* Makes the store at least so long; takes the lock. */
 void overlay_grow(struct overlay *o, uint64_t end);
+/* Makes the store shorter, as of the next commit, without a write to it. */
+int overlay_shorten(struct overlay *o, uint64_t size);
 
 #endif

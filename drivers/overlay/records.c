@@ -103,8 +103,8 @@ struct overlay_record overlay_make_record(const struct overlay *o, uint32_t slot
 		}
 	} else if (!is_empty) {
 		r.valid[0] = r.valid[1] = UINT64_MAX;
-		r.data = s->data;
-		r.flags = OVERLAY_SUMMED | OVERLAY_DIRTY;
+		r.data = s->flags & SLOT_CUT ? 0 : s->data;
+		r.flags = OVERLAY_DIRTY | (s->flags & SLOT_CUT ? OVERLAY_CUT : OVERLAY_SUMMED);
 	}
 	r.sum = record_sum(o, &r);
 	return r;
@@ -193,7 +193,6 @@ int overlay_read_commits(struct overlay *o, uint64_t *newest)
 struct scan {
 	struct overlay *o;
 	uint64_t m;                /* commit as of which the slots are filled */
-	uint64_t nblocks;          /* blocks of the store at that commit */
 	uint64_t ngroups;          /* groups in the file */
 	uint64_t digest;
 	uint64_t suspect;          /* offset of a record that was damaged, or torn; 0: none */
@@ -269,8 +268,6 @@ static int fill_slot(struct scan *s, uint32_t slot)
 		const struct overlay_record *one = record(s, i, slot % OVERLAY_GROUP);
 		uint64_t number = was_written(one) ? commit_of(o, one, slot) : OVERLAY_NEVER;
 
-		if (number <= s->m && one->block != OVERLAY_EMPTY && one->block >= s->nblocks)
-			number = 0;
 		if (number == 0 && !s->suspect)
 			s->suspect = overlay_record_at(o, slot, i);
 		o->has_newer |= number > s->m && number != OVERLAY_NEVER;
@@ -290,7 +287,8 @@ static int fill_slot(struct scan *s, uint32_t slot)
 	to->valid = r->valid[0];
 	to->flags = (copy ? SLOT_COPY : 0) | (r->flags & OVERLAY_DIRTY ? 0 : SLOT_CLEAN) |
 		    (r->flags & OVERLAY_DOUBTFUL ? SLOT_DOUBTFUL | SLOT_DOUBTS_DURABLY : 0) |
-		    (r->flags & OVERLAY_SUMMED ? SLOT_SUMMED : 0);
+		    (r->flags & OVERLAY_SUMMED ? SLOT_SUMMED : 0) |
+		    (r->flags & OVERLAY_CUT && o->head.policy == OVERLAY_COW ? SLOT_CUT : 0);
 	s->digest ^= r->sum;
 	if (o->policy->checks_blocks && r->block != OVERLAY_EMPTY && r->commit > o->head.home &&
 	    overlay_sum(block) != r->data)
@@ -359,7 +357,7 @@ static bool is_of(const struct overlay *o, uint32_t slot, uint64_t number)
 	const struct overlay_slot *s = &group->slot[slot % OVERLAY_GROUP];
 	bool used = overlay_has_bit(group->used, slot);
 
-	if (s->block == OVERLAY_EMPTY || overlay_is_cache(o))
+	if (s->block == OVERLAY_EMPTY || s->flags & SLOT_CUT || overlay_is_cache(o))
 		return false;
 	return number ? s->commit == number : used && s->commit > o->head.home;
 }
@@ -388,7 +386,6 @@ int overlay_scan(struct overlay *o, const struct overlay_commit *c, bool blocks,
 	struct scan s;
 	int err = scan_begin(&s, o, c->number);
 
-	s.nblocks = (c->size + o->head.block - 1) / o->head.block;
 	if (!err)
 		err = fill_slots(&s);
 	*holds = !err && s.digest == c->digest;

@@ -199,6 +199,29 @@ int overlay_send(struct overlay_sending *s)
 	return s->err;
 }
 
+static int write_zeros(struct behind *store, uint64_t off, uint64_t end)
+{
+	static const char zeros[64 << 10];
+	int err = 0;
+
+	for (size_t n; off < end && !err; off += n) {
+		n = (size_t)min_u64(end - off, sizeof(zeros));
+		err = behind_write(store, zeros, n, off);
+	}
+	return err;
+}
+
+int overlay_shorten_store(struct behind *store, uint64_t size)
+{
+	uint64_t now;
+	int err = behind_size(store, &now);
+
+	if (err || now <= size)
+		return err;
+	err = behind_resize(store, size);
+	return err == -EOPNOTSUPP ? write_zeros(store, size, now) : err;
+}
+
 int overlay_lengthen_store(struct behind *store, uint64_t size)
 {
 	uint64_t now;

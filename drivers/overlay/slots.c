@@ -89,7 +89,8 @@ void overlay_forget_groups(struct overlay *o)
 	o->first_changed = o->first_taken = 0;
 	o->released = 0;
 	o->hold = OVERLAY_NEVER;
-	o->held_old = o->retired[0] = o->retired[1] = OVERLAY_NO_SLOT;
+	o->held_old = o->retired[0] = o->retired[1] = o->cuts = OVERLAY_NO_SLOT;
+	o->store_end = OVERLAY_NEVER;
 	for (int i = 0; i < OVERLAY_COMMITS; i++)
 		o->old[i] = OVERLAY_NO_SLOT;
 }
@@ -328,6 +329,70 @@ void overlay_publish(struct overlay *o, uint32_t slot, uint64_t block, uint64_t 
 	blockmap_set(&o->index, block, overlay_block_at(o, slot));
 	s->older = place ? supersede(o, overlay_slot_at(o, place)) : OVERLAY_NO_SLOT;
 	overlay_mark_changed(o, slot);
+}
+
+/* ---- Cuts ---- */
+
+/* Supersedes the cuts from `block` on, and leaves out those that are free. */
+static void supersede_cuts(struct overlay *o, uint64_t block)
+{
+	uint32_t slot = o->cuts;
+
+	o->cuts = OVERLAY_NO_SLOT;
+	while (slot != OVERLAY_NO_SLOT) {
+		uint32_t next = overlay_slot(o, slot)->next;
+
+		if (overlay_slot(o, slot)->block < block)
+			push(o, &o->cuts, slot);
+		else if (overlay_slot(o, slot)->block != OVERLAY_EMPTY)
+			supersede(o, slot);
+		slot = next;
+	}
+}
+
+static void add_cut(struct overlay *o, uint32_t slot)
+{
+	push(o, &o->cuts, slot);
+	o->store_end = min_u64(o->store_end, overlay_slot(o, slot)->block * OVERLAY_BLOCK);
+}
+
+void overlay_publish_cut(struct overlay *o, uint32_t slot, uint64_t block)
+{
+	struct overlay_slot *s = overlay_slot(o, slot);
+	uint64_t place;
+
+	supersede_cuts(o, block);
+	s->block = block;
+	s->flags |= SLOT_CUT;
+	/* Before the index changes: readers must not find bytes of the store. */
+	add_cut(o, slot);
+	for (; blockmap_next(&o->index, &block, &place); block++) {
+		blockmap_drop(&o->index, block, place);
+		supersede(o, overlay_slot_at(o, place));
+	}
+	overlay_mark_changed(o, slot);
+}
+
+void overlay_note_cuts(struct overlay *o)
+{
+	for (uint32_t slot = 0; slot < o->ngroups * OVERLAY_GROUP; slot++)
+		if (overlay_slot(o, slot)->flags & SLOT_CUT)
+			add_cut(o, slot);
+}
+
+void overlay_forget_free_cuts(struct overlay *o)
+{
+	supersede_cuts(o, OVERLAY_EMPTY);
+}
+
+bool overlay_is_cut(const struct overlay *o, uint64_t block, uint64_t commit)
+{
+	uint32_t slot = o->cuts;
+
+	while (slot != OVERLAY_NO_SLOT && (overlay_slot(o, slot)->block > block ||
+					   overlay_slot(o, slot)->commit <= commit))
+		slot = overlay_slot(o, slot)->next;
+	return slot != OVERLAY_NO_SLOT;
 }
 
 void overlay_release(struct overlay *o)

@@ -98,7 +98,8 @@ int overlay_cut_found_tail(struct overlay *o, struct ummap_geom *geom)
 	int err = o->writable ? overlay_cut_tail(o, 0) : 0;
 
 	geom->size = min_u64(geom->size, o->newest.size);
-	o->hides_tail = !o->writable;
+	if (!o->writable)
+		o->store_end = o->newest.size;
 	o->tail_marked = true;
 	return err ? keys_refuse(geom, -err, "cannot cut off the bytes of the store that were "
 				 "written after the last commit: %s", strerror(-err)) : 0;

@@ -61,7 +61,7 @@ static int read_verified(struct overlay *o, char *buf, size_t len, size_t skip, 
 
 static int read_store(struct overlay *o, char *buf, size_t len, uint64_t off)
 {
-	uint64_t end = o->hides_tail ? o->size : UINT64_MAX;
+	uint64_t end = o->store_end;
 	size_t have = off < end ? (size_t)min_u64(len, end - off) : 0;
 
 	memset(buf + have, 0, len - have);
@@ -94,7 +94,7 @@ int overlay_readv(void *h, const struct iovec *iov, int n, uint64_t off)
 	unsigned ticket;
 	int err = 0;
 
-	if (o->index.count == 0 && !o->hides_tail)
+	if (o->index.count == 0 && o->store_end == OVERLAY_NEVER)
 		return behind_readv(&o->store, iov, n, off);
 	ticket = overlay_enter(o);
 	for (int i = 0; i < n && !err; off += iov[i++].iov_len)
@@ -300,6 +300,49 @@ int overlay_write(void *h, const void *buf, size_t len, uint64_t off)
 	return overlay_writev(h, &(struct iovec){ (void *)(uintptr_t)buf, len }, 1, off);
 }
 
+/* ---- A shorter store ---- */
+
+/* Writes zeros behind the new end, up to the end of its block. */
+static int clear_rest(struct overlay *o, uint64_t size)
+{
+	static const char zeros[OVERLAY_BLOCK];
+	uint64_t rest = -size % OVERLAY_BLOCK;
+
+	return rest ? overlay_write(o, zeros, min_u64(rest, o->size - size), size) : 0;
+}
+
+static int take_slot(struct overlay *o, uint32_t *slot)
+{
+	int n;
+
+	futex_lock(&o->lock);
+	n = o->broken ? -EIO : overlay_take(o, 1, slot);
+	futex_unlock(&o->lock);
+	return n < 0 ? n : 0;
+}
+
+/* Under file_lock, because no slot of a commit under way may be superseded by a cut. */
+int overlay_shorten(struct overlay *o, uint64_t size)
+{
+	uint32_t slot;
+	int err = take_slot(o, &slot);
+
+	if (err)
+		return err;
+	err = clear_rest(o, size);
+	futex_lock(&o->file_lock);
+	futex_lock(&o->lock);
+	if (err) {
+		overlay_give_back(o, slot, 1);
+	} else {
+		overlay_publish_cut(o, slot, (size + OVERLAY_BLOCK - 1) / OVERLAY_BLOCK);
+		o->size = size;
+	}
+	futex_unlock(&o->lock);
+	futex_unlock(&o->file_lock);
+	return err;
+}
+
 int overlay_size(void *h, uint64_t *size)
 {
 	struct overlay *o = h;
@@ -338,7 +381,7 @@ static bool is_for_store(void *h, const struct ummap_io *io)
 	struct overlay *o = h;
 	uint64_t place;
 
-	if (io->op != UMMAP_IO_READ || o->hides_tail)
+	if (io->op != UMMAP_IO_READ || io->off + io->len > o->store_end)
 		return false;
 	return o->index.count == 0 ||
 	       (find_run(o, io->len, io->off, &place) == io->len && !place);

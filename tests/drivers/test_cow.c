@@ -139,7 +139,6 @@ Test(cow, grows)
 	make_store();
 	open_store(&h, UMMAP_O_WRITE);
 	put(&h, SIZE - 10, 5, 2);
-	check(h.driver.resize(h.cow, SIZE - 1) == -EOPNOTSUPP);
 	check(h.driver.resize(h.cow, SIZE + 100000) == 0);
 	put(&h, SIZE + 200000, 1000, 3);
 	close_store(&h);
@@ -150,6 +149,145 @@ Test(cow, grows)
 	expect(&h, SIZE + 200000, 1000, 3);
 	expect_zeros(&h, SIZE + 201000, 50000);
 	close_store(&h);
+}
+
+/* ---- Stores become shorter ---- */
+
+#define ROOM (SIZE + 300000)
+
+struct model {
+	struct handle h;
+	uint8_t *want, *have;        /* ROOM bytes */
+	uint64_t size, seed;
+};
+
+static void check_contents(struct model *m)
+{
+	uint64_t size;
+
+	check(m->h.driver.size(m->h.cow, &size) == 0);
+	check(size == m->size, "%" PRIu64 " is not %" PRIu64, size, m->size);
+	check(m->h.driver.read(m->h.cow, m->have, ROOM, 0) == 0);
+	check(memcmp(m->have, m->want, ROOM) == 0);
+}
+
+static void resize_to(struct model *m, uint64_t size)
+{
+	check(m->h.driver.resize(m->h.cow, size) == 0);
+	if (size < m->size)
+		memset(m->want + size, 0, m->size - size);
+	m->size = size;
+}
+
+static void write_some(struct model *m)
+{
+	uint64_t off = next_random(&m->seed) % (ROOM - 1);
+	uint64_t len = 1 + next_random(&m->seed) % (next_random(&m->seed) % 2 ? 500 : 60000);
+
+	off = next_random(&m->seed) % 4 ? off % (m->size + 1) : off;
+	len = len < ROOM - off ? len : ROOM - off;
+	fill(m->want + off, len, off, next_random(&m->seed));
+	check(m->h.driver.write(m->h.cow, m->want + off, len, off) == 0);
+	m->size = off + len > m->size ? off + len : m->size;
+}
+
+static void open_again(struct model *m)
+{
+	close_store(&m->h);
+	open_store(&m->h, UMMAP_O_WRITE);
+	check(m->h.geom.size == m->size);
+}
+
+static void take_step(struct model *m)
+{
+	switch (next_random(&m->seed) % 8) {
+	case 0:
+		return resize_to(m, next_random(&m->seed) % ROOM);
+	case 1:
+		return resize_to(m, next_random(&m->seed) % (m->size + 1));
+	case 2:
+		return resize_to(m, next_random(&m->seed) % (m->size + 1) & ~(uint64_t)4095);
+	case 3:
+		check(m->h.driver.flush(m->h.cow, 0, UINT64_MAX) == 0);
+		return;
+	case 4:
+		return open_again(m);
+	default:
+		return write_some(m);
+	}
+}
+
+/* Writes the changes in a file to a store of this path and size, and removes the file. */
+static void commit_changes(const char *path, const char *of, uint64_t size, struct handle *to)
+{
+	const struct overlay_opening how = { .path = path, .write = true };
+	struct overlay o = { .policy = &overlay_cow };
+	struct ummap_geom geom = { .size = 0 };
+	struct store_facts now;
+
+	check(overlay_open(&o, &how, &geom) == 0 && overlay_load(&o) == 0, "%s", geom.why);
+	overlay_describe(&now, of, -1, size);
+	check(cow_commit(&o, &now, &to->driver, to->cow, &geom) == 0, "%s", geom.why);
+	overlay_close(&o);
+	check(access(path, F_OK) < 0);
+}
+
+static void check_committed(struct model *m)
+{
+	check(try_open(&m->h, UMMAP_O_WRITE, "posix:%s", store) == 0);
+	commit_changes(changes, store, SIZE, &m->h);
+	check_contents(m);
+	close_store(&m->h);
+}
+
+/* Bytes behind a shorter end are zeros if the store becomes longer again, and the commit shortens
+ * the store itself. */
+Test(cow, shrinks)
+{
+	struct model m = { .want = calloc(1, ROOM), .have = malloc(ROOM), .size = SIZE,
+			   .seed = (uint64_t)time(NULL) };
+
+	printf("seed %" PRIu64 "\n", m.seed);
+	fflush(stdout);
+	for (int round = 0; round < 30; round++) {
+		int fd = make_store();
+
+		memset(m.want, 0, ROOM);
+		fill(m.want, SIZE, 0, 1);
+		m.size = SIZE;
+		open_store(&m.h, UMMAP_O_WRITE);
+		for (int i = 0; i < 40; i++) {
+			take_step(&m);
+			check_contents(&m);
+		}
+		close_store(&m.h);
+		check_file(fd, 0, SIZE, 0, 1);
+		close(fd);
+		check_committed(&m);
+	}
+}
+
+/* A store that cannot become shorter gets zeros behind the end. */
+Test(cow, zeros_in_a_fixed_store)
+{
+	struct handle h, plain;
+	char path[330];
+
+	close(make_store());
+	snprintf(path, sizeof(path), "%s.mem", store);
+	check(try_open(&plain, UMMAP_O_WRITE, "mem:1M?name=fixed") == 0);
+	put(&plain, 0, 1 << 20, 1);
+	check(try_open(&h, UMMAP_O_WRITE, "cow+mem:1M?name=fixed&cow.path=%s", path) == 0);
+	check(h.driver.resize(h.cow, 10000) == 0);
+	put(&h, 20000, 10, 2);
+	check(h.driver.flush(h.cow, 0, UINT64_MAX) == 0);
+	close_store(&h);
+	commit_changes(path, "1M", 1 << 20, &plain);
+	expect(&plain, 0, 10000, 1);
+	expect_zeros(&plain, 10000, 10000);
+	expect(&plain, 20000, 10, 2);
+	expect_zeros(&plain, 20010, (1 << 20) - 20010);
+	close_store(&plain);
 }
 
 /* ---- Changes belong to a store ---- */

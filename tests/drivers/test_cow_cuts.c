@@ -116,6 +116,19 @@ static void store_some(struct handle *h, struct write *w)
 	check(h->driver.write(h->cow, image->bytes + w->off, w->len, w->off) == 0);
 }
 
+static void resize_some(struct handle *h)
+{
+	struct image *image = next_image();
+	uint64_t size = next_random(&seed) % (next_random(&seed) % 2 ? image->size + 1 : CAP);
+
+	if (next_random(&seed) % 2)
+		size &= ~(uint64_t)4095;
+	if (size < image->size)
+		memset(image->bytes + size, 0, CAP - size);
+	image->size = size;
+	check(h->driver.resize(h->cow, size) == 0);
+}
+
 /* After a flush that failed, writes again what may be lost, as the library does. */
 static void flush_store(struct handle *h, const struct write *writes, unsigned n)
 {
@@ -166,9 +179,15 @@ static void run_workload(void)
 	for (unsigned epoch = 1; epoch <= EPOCHS; epoch++) {
 		unsigned n = 1 + next_random(&seed) % 5;
 
+		if (next_random(&seed) % 2)
+			resize_some(&h);
 		for (unsigned i = 0; i < n; i++)
 			store_some(&h, &writes[i]);
 		flush_store(&h, writes, n);
+		if (next_random(&seed) % 4 == 0) {
+			resize_some(&h);
+			flush_store(&h, writes, 0);
+		}
 		if (next_random(&seed) % 4 == 0) {
 			close_store(&h);
 			open_store(&h);

@@ -2,8 +2,10 @@
 /* prog_hdf5 - the virtual file driver for HDF5: its promises and its errors. Each test is a child,
  * and so is each process of a test that ends without closing its file. */
 #include <ummap-hdf5.h>
+#include <H5FDpublic.h>
 
 #include "../common.h"
+#include "../drivers/beside.h"
 #include "../small_fs.h"
 
 #define ROWS 5000
@@ -669,6 +671,73 @@ static void test_cow(void *unused)
 	close_file(file);
 }
 
+/* Opens the driver without a file of HDF5, makes the file longer or shorter, and writes a byte. */
+static H5FD_t *open_raw(const char *uri, const char *path, haddr_t end, haddr_t at)
+{
+	H5FD_t *file = H5FDopen(path, H5F_ACC_RDWR, access_to(uri, false), HADDR_UNDEF);
+
+	check(file && H5FDset_eoa(file, H5FD_MEM_DRAW, end) >= 0);
+	check(H5FDwrite(file, H5FD_MEM_DRAW, H5P_DEFAULT, at, 1, "x") >= 0);
+	return file;
+}
+
+static void close_raw(H5FD_t *file)
+{
+	check(H5FDtruncate(file, H5P_DEFAULT, true) >= 0);
+	check(H5FDflush(file, H5P_DEFAULT, true) >= 0 && H5FDclose(file) >= 0);
+}
+
+#define LONG 300000
+
+/* Bytes of a longer file do not come back. */
+static void test_shrunk(void *uri)
+{
+	const char *path = path_of("shrunk.h5");
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	static uint8_t bytes[LONG];
+	H5FD_t *file;
+
+	file_fill(fd, 0, LONG, 0, 1);
+	close_raw(open_raw(uri, path, 100001, 0));
+	file = open_raw(uri, path, LONG, LONG - 1);
+	for (int again = 0; again < 2; again++) {
+		check(H5FDread(file, H5FD_MEM_DRAW, H5P_DEFAULT, 0, LONG, bytes) >= 0);
+		check(bytes[0] == 'x' && bytes[LONG - 1] == 'x');
+		check_bytes(bytes + 1, 100000, 1, 1);
+		check_zeros(bytes + 100001, LONG - 1 - 100001);
+		close_raw(file);
+		if (!again)
+			file = open_raw(uri, path, LONG, 0);
+	}
+	close(fd);
+}
+
+/* A file that replaces a longer one is as long as HDF5 needs, also when the changes are in the
+ * store. */
+static void test_replaced(void *unused)
+{
+	const char *path = path_of("replaced.h5");
+	char words[600];
+	uint64_t length;
+	hid_t file = create_file("posix:", path);
+
+	(void)unused;
+	for (int i = 0; i < 5; i++)
+		put_rows(file, (char[]){ (char)('a' + i), '\0' }, i);
+	close_file(file);
+	length = size_of(path);
+	file = create_file("cow+posix:", path);
+	put_rows(file, "a", 7);
+	close_file(file);
+	check(size_of(path) == length, "the store is unchanged");
+	snprintf(words, sizeof(words), "commit '%s'", path);
+	check_tool("cow", words, 0, "");
+	check(size_of(path) < length / 2, "%ju bytes", (uintmax_t)size_of(path));
+	file = open_by(NULL, path, H5F_ACC_RDONLY);
+	check(has_rows(file, "a", 7) && !has_rows(file, "b", 1));
+	close_file(file);
+}
+
 static void test_fixed(void *unused)
 {
 	hid_t file = create_file("mem:4M", "4M");
@@ -845,6 +914,9 @@ int main(int argc, char **argv)
 	run("swmr by flag", test_swmr, "flag");
 	run("commits", test_commits, NULL);
 	run("cow", test_cow, NULL);
+	run("shrunk with cow", test_shrunk, "cow+posix:");
+	run("shrunk with wal", test_shrunk, "wal+posix:");
+	run("replaced", test_replaced, NULL);
 	run("fixed", test_fixed, NULL);
 	run("failed flush", test_failed_flush, NULL);
 	run("failed write", test_failed_write, NULL);

@@ -68,18 +68,16 @@ class Overlay:
         return (offset + self.block - 1) // self.block * self.block
 
     def read_slots(self, commit):
-        """Returns (commit, sum, block, checksum, offset) of the records that count."""
+        """Returns (commit, sum, block, checksum, offset, cut) of the records that count."""
         blocks, group, first, counting = self.round_up(32768), self.round_up(32768), 0, {}
-        end = self.round_up(self.commits[commit][0]) // self.block
         while group < len(self.bytes):
             for i in range(512):
                 slot = first + i % 256
                 record = self.part(group + i * 64, 64)
-                block, number, _, _, data, own, _, record_sum = numbers(record, 8)
-                if own == slot and self.base < number <= commit and \
-                        (block < end or block == NONE) and self.is_whole(record):
+                block, number, _, _, data, own, flags, record_sum = numbers(record, 8)
+                if own == slot and self.base < number <= commit and self.is_whole(record):
                     offset = group + blocks + i % 256 * self.block
-                    found = (number, record_sum, block, data, offset)
+                    found = (number, record_sum, block, data, offset, bool(flags & 8))
                     counting[slot] = max(found, counting.get(slot, found))
             group += blocks + 256 * self.block
             first += 256
@@ -87,8 +85,8 @@ class Overlay:
 
     def holds(self, commit, checks_blocks):
         digest = self.commits[commit][1]
-        for number, record_sum, block, data, offset in self.read_slots(commit):
-            if checks_blocks and number == commit and block != NONE and \
+        for number, record_sum, block, data, offset, cut in self.read_slots(commit):
+            if checks_blocks and number == commit and block != NONE and not cut and \
                     checksum(self.part(offset, self.block), 0) != data:
                 return False
             digest ^= record_sum
@@ -106,9 +104,13 @@ class Overlay:
 
     def contents(self, commit, store):
         size = self.commits[commit][0]
-        result = bytearray(store[:size].ljust(size, b"\0"))
-        for number, _, block, _, offset in self.read_slots(commit):
-            if block != NONE and number > self.home:
+        slots = self.read_slots(commit)
+        cuts = [(number, block) for number, _, block, _, _, cut in slots if cut and block != NONE]
+        end = min([size] + [block * self.block for _, block in cuts])
+        result = bytearray(store[:end].ljust(size, b"\0"))
+        for number, _, block, _, offset, cut in slots:
+            if block != NONE and number > self.home and not cut and \
+                    all(number >= n or block < first for n, first in cuts):
                 result[block * self.block:(block + 1) * self.block] = self.part(offset, self.block)
         return result[:size]
 
