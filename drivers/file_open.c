@@ -140,6 +140,7 @@ int file_close(void *h)
 struct keys {
 	enum when direct;
 	enum when cached;      /* whether to use page-cache mappings */
+	uint64_t stripe;       /* bytes of a stripe; 0: the file system says them */
 	int fd;                /* descriptor of the description to use; negative: open the path */
 };
 
@@ -186,6 +187,8 @@ static int parse_keys(const struct ummap_uri *uri, int oflags, struct keys *keys
 			ok = parse_when(key->value, direct, &keys->direct);
 		else if (strcmp(key->name, "cached") == 0)
 			ok = parse_when(key->value, cached, &keys->cached);
+		else if (strcmp(key->name, "stripe") == 0)
+			ok = keys_size(key->value, &keys->stripe) && keys->stripe <= UINT32_MAX;
 		else if (strcmp(key->name, "fd") == 0)
 			ok = parse_fd(key->value, &keys->fd);
 		if (!ok)
@@ -330,7 +333,8 @@ static int make_handle(int fd, struct keys keys, int oflags, struct file **h,
 	/* A device may have several names in the file system, so its number identifies it. */
 	geom->id[0] = f->block ? (uint64_t)st.st_rdev + 1 : (uint64_t)st.st_ino;
 	geom->id[1] = f->block ? UINT64_MAX : (uint64_t)st.st_dev;
-	geom->optimal = (uint32_t)max_size((size_t)st.st_blksize, MIN_OPTIMAL_BYTES);
+	geom->optimal = keys.stripe ? (uint32_t)keys.stripe :
+			(uint32_t)max_size((size_t)st.st_blksize, MIN_OPTIMAL_BYTES);
 	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE;
 	if (f->direct_fd >= 0)
 		geom->caps |= UMMAP_CAP_DIRECT;

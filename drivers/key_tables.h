@@ -15,6 +15,8 @@
 	    "Whether transfers bypass the page cache (O_DIRECT).")                                 \
 	KEY("cached", "auto, map or copy", "UMMAP_CACHED",                                         \
 	    "How data in the page cache are read: as page-cache mappings or by a copy.")           \
+	KEY("stripe", A_SIZE " below 4G", "as the file system says",                               \
+	    "Size of the file's stripes: long writes end at multiples of it.")                     \
 	KEY("fd", "the number of an open descriptor", "none",                                      \
 	    "Descriptor whose open file description is used instead of opening the path.")
 

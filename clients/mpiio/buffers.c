@@ -45,7 +45,7 @@ static struct pin find_bytes(const void *buf, MPI_Count count, MPI_Datatype type
 	end = begin + (count - 1) * (extent < 0 ? -extent : extent) + len;
 	region = region_find(begin);
 	if (!region || !region->stored_len || (!engine_hides_from_kernel(region->hints.engine) &&
-					       !hints_by_mpiio(&region->hints)))
+					       !hints_by(&region->hints, "mpiio")))
 		return none;
 	if (begin < region->stored)
 		begin = region->stored;

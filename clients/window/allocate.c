@@ -66,7 +66,7 @@ static void gather_parts(MPI_Comm comm, const struct region *region, int class, 
 	if (region) {
 		mine.extent = region->extent;
 		mine.keeps = region->stored_len && !region->hints.discard;
-		mine.mpiio = hints_by_mpiio(&region->hints);
+		mine.mpiio = hints_by(&region->hints, "mpiio");
 	}
 	PMPI_Allgather(&mine, sizeof(mine), MPI_BYTE, parts, sizeof(mine), MPI_BYTE, comm);
 }

@@ -345,9 +345,8 @@ static void pass_on(struct hints *h, MPI_Info info)
 	}
 }
 
-bool hints_by_mpiio(const struct hints *h)
+bool hints_by(const struct hints *h, const char *name)
 {
-	static const char name[] = "mpiio";
 	size_t len = strcspn(h->driver, ":"), n = strlen(name);
 
 	return len >= n && strncmp(h->driver + len - n, name, n) == 0 &&
@@ -447,7 +446,7 @@ static void check_node_cache(const struct hints *h, struct error *e)
 		{ "storage_alloc_consistent", h->consistent },
 		{ "this storage_alloc_engine",
 		  h->engine != ENGINE_AUTO && h->engine != ENGINE_SIGBUS },
-		{ "the driver mpiio", hints_by_mpiio(h) },
+		{ "the driver mpiio", hints_by(h, "mpiio") },
 	};
 
 	exclude("storage_alloc_node_cache", others, sizeof(others) / sizeof(*others), e);
@@ -464,7 +463,7 @@ static void check_consistent(const struct hints *h, struct error *e)
 		{ "storage_alloc_unlink", h->unlink },
 		{ "storage_alloc_writers", h->writers },
 		{ "storage_alloc_engine = kernel", h->engine == ENGINE_KERNEL },
-		{ "the driver mpiio", hints_by_mpiio(h) },
+		{ "the driver mpiio", hints_by(h, "mpiio") },
 		{ "storage_alloc_winsync = storage or async", h->winsync >= WINSYNC_STORAGE },
 		{ "a driver with a wal+ of its own",
 		  strncmp(driver, "wal+", 4) == 0 || strstr(driver, "+wal+") },
@@ -524,7 +523,7 @@ void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct 
 		error_set(e, MPI_ERR_INFO_VALUE,
 			  "cannot use alloc_type=storage: storage_alloc_filename is not set. Try "
 			  "the name of a file");
-	if (hints_by_mpiio(h))
+	if (hints_by(h, "mpiio"))
 		pass_on(h, info);
 	else if (h->stripe)
 		error_set(e, MPI_ERR_INFO_VALUE,
@@ -545,7 +544,7 @@ struct common {
 
 static struct common common_of(const struct hints *h, const struct error *e)
 {
-	bool mpiio = h->type == TYPE_STORAGE && hints_by_mpiio(h), striped = mpiio && h->stripe;
+	bool mpiio = h->type == TYPE_STORAGE && hints_by(h, "mpiio"), striped = mpiio && h->stripe;
 
 	return (struct common){
 		.failed = e->class == MPI_SUCCESS ? 0 : h->ranks - h->rank,

@@ -67,8 +67,8 @@ bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct
 /* Adds the hints in use to info. */
 void hints_write(const struct hints *h, MPI_Info info);
 
-/* Whether the driver is mpiio, with or without filters. */
-bool hints_by_mpiio(const struct hints *h);
+/* Whether the driver has this name, with or without filters. */
+bool hints_by(const struct hints *h, const char *name);
 
 /* ---- Misspelled names of hints and variables ---- */
 

@@ -207,6 +207,17 @@ static void add_mpiio_keys(char *uri, size_t room, const struct hints *h)
 	uri_encode(uri + len, room - len, h->passed);
 }
 
+/* Adds the key for the hint striping_unit to the URI of a file, unless the driver's hint has it. */
+static void add_stripe(char *uri, size_t room, const struct hints *h)
+{
+	size_t len = strlen(uri);
+
+	if (*h->striping_unit && !strstr(h->driver, "stripe=") &&
+	    (hints_by(h, "posix") || hints_by(h, "uring")))
+		snprintf(uri + len, room - len, "%sstripe=%s", strchr(uri, '?') ? "&" : "?",
+			 h->striping_unit);
+}
+
 /* ---- The mapping ---- */
 
 /* Store to map: an open one, or the file at `path`. */
@@ -225,8 +236,9 @@ static int map_uri(const struct region *region, const char *driver, const char *
 	if (h->consistent)
 		region_log_driver(logged, sizeof(logged), driver, "");
 	region_uri(uri, sizeof(uri), h->consistent ? logged : driver, path);
-	if (hints_by_mpiio(h))
+	if (hints_by(h, "mpiio"))
 		add_mpiio_keys(uri, sizeof(uri), h);
+	add_stripe(uri, sizeof(uri), h);
 	return ummpi_open(uri, region->stored_len, offset,
 			  h->node_cache ? PROT_READ : PROT_READ | PROT_WRITE, attr, base);
 }
@@ -332,7 +344,7 @@ static void map_storage(struct region *region, size_t budget, struct error *e)
 		set_map_error(h, e);
 	else
 		region->stored = base;
-	if (fd < 0 && region->stored && hints_by_mpiio(h))
+	if (fd < 0 && region->stored && hints_by(h, "mpiio"))
 		note_mpiio_file(region);
 	if (fd >= 0)
 		close(fd);

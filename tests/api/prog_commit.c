@@ -6,9 +6,6 @@
  */
 #include <ummap-driver.h>
 
-/* TSan does not know that a store to the mapping happens before the driver of this test gets the
- * segment, because the kernel carries the fault to the library. */
-#define TSAN_MORE_SUPPRESSIONS "race:gate_write\nrace:gate_flush\n"
 #include "common.h"
 
 #define SEG (16 * KIB)
@@ -40,7 +37,7 @@ static int gate_close(void *h)
 
 static int gate_read(void *h, void *buf, size_t len, uint64_t off)
 {
-	memcpy(buf, (uint8_t *)h + off, len);
+	copy_unseen(buf, (uint8_t *)h + off, len);
 	return 0;
 }
 
@@ -52,7 +49,7 @@ static int gate_write(void *h, const void *buf, size_t len, uint64_t off)
 		nanosleep(&moment, NULL);
 	if (off <= fails_at && fails_at < off + len)
 		return -EIO;
-	memcpy((uint8_t *)h + off, buf, len);
+	copy_unseen((uint8_t *)h + off, buf, len);
 	writes++;
 	return 0;
 }
@@ -62,7 +59,7 @@ static int gate_flush(void *h, uint64_t off, uint64_t len)
 	(void)off, (void)len;
 	if (flush_error)
 		return flush_error;
-	memcpy(durable, h, SIZE);
+	copy_unseen(durable, h, SIZE);
 	flushes++;
 	return 0;
 }

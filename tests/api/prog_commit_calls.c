@@ -8,9 +8,6 @@
  */
 #include <ummap-driver.h>
 
-/* TSan does not know that a store to the mapping happens before the driver of this test gets the
- * segment, because the kernel carries the fault to the library. */
-#define TSAN_MORE_SUPPRESSIONS "race:gate_write\n"
 #include "common.h"
 
 #define SEG (16 * KIB)
@@ -67,7 +64,7 @@ static int gate_close(void *h)
 
 static int gate_read(void *h, void *buf, size_t len, uint64_t off)
 {
-	memcpy(buf, ((struct store *)h)->data + off, len);
+	copy_unseen(buf, ((struct store *)h)->data + off, len);
 	return 0;
 }
 
@@ -79,7 +76,7 @@ static int gate_write(void *h, const void *buf, size_t len, uint64_t off)
 		usleep(s->delay);
 	if (off <= s->fails_at && s->fails_at < off + len)
 		return -EIO;
-	memcpy(s->data + off, buf, len);
+	copy_unseen(s->data + off, buf, len);
 	return 0;
 }
 
@@ -91,7 +88,7 @@ static int gate_flush(void *h, uint64_t off, uint64_t len)
 	if (s->flush_fails)
 		return EIO;
 	if (s->armed) {
-		memcpy(s->kept, s->data, MAX_SIZE);
+		copy_unseen(s->kept, s->data, MAX_SIZE);
 		s->armed = false;
 	}
 	return 0;

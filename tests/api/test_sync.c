@@ -191,6 +191,63 @@ Test(sync, of_which_one_fails)
 	check(umunmap(m, 0) == 0);
 }
 
+/* Runs of neighbours that could be longer end at multiples of the optimal transfer size of the
+ * store, counted from its beginning. */
+
+#define STRIPE (24 * SEG)
+
+static uint64_t begins[SEGS], ends[SEGS];
+static unsigned n_writes;
+
+static int striped_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	lazy_open(uri, oflags, h, geom);
+	geom->optimal = STRIPE;
+	geom->caps = UMMAP_CAP_WRITE | UMMAP_CAP_FAULTSAFE;
+	return 0;
+}
+
+static int striped_writev(void *h, const struct iovec *iov, int n, uint64_t off)
+{
+	begins[n_writes] = off;
+	for (int i = 0; i < n; off += iov[i++].iov_len)
+		lazy_write(h, iov[i].iov_base, iov[i].iov_len, off);
+	ends[n_writes++] = off;
+	return 0;
+}
+
+static const struct ummap_driver striped = {
+	.struct_size = sizeof(striped),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = "striped",
+	.open = striped_open,
+	.close = lazy_close,
+	.read = lazy_read,
+	.write = lazy_write,
+	.writev = striped_writev,
+	.flush = lazy_flush,
+};
+
+Test(sync, by_stripes)
+{
+	const size_t first = 7, segs = 181, last = first + segs;
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *m;
+
+	set_budget(2 * SIZE);
+	check(ummap_driver_register(&striped) == 0);
+	attr.seg_size = SEG;
+	check(ummap_open("striped:x", segs * SEG, (off_t)(first * SEG), READ_WRITE, &attr,
+			 &m) == 0);
+	fill(m, segs * SEG, first * SEG, 7);
+	check(umsync(m, 0) == 0);
+	check_bytes(store + first * SEG, segs * SEG, first * SEG, 7);
+	check(n_writes == 8 && begins[0] == first * SEG && ends[7] == last * SEG, "%u", n_writes);
+	for (unsigned i = 1; i < n_writes; i++)
+		check(begins[i] == i * STRIPE && ends[i - 1] == begins[i], "write %u", i);
+	check(umunmap(m, 0) == 0);
+}
+
 /* A store during a sync is included in this sync or in the next one. */
 static void *store_on(void *m)
 {

@@ -14,6 +14,7 @@
 #include "small_fs.h"
 
 #include <dlfcn.h>
+#include <sys/prctl.h>
 #include "versions.h"
 
 #define ROUNDS 12
@@ -369,6 +370,109 @@ static void check_operations(void)
 	stop_io();
 }
 
+/* ---- Joined writes ---- */
+
+#define SENDERS 70
+#define PIECE (20 * KIB + 8)
+
+static void send_request(int fd, const struct ioranks_request *request)
+{
+	size_t len = IORANKS_REQUEST_BYTES(request->pieces);
+
+	check(send(fd, request, len, MSG_NOSIGNAL) == (ssize_t)len);
+}
+
+static void check_reply(int fd)
+{
+	struct ioranks_reply reply = { .error = 1 };
+
+	check(recv(fd, &reply, sizeof(reply), 0) > 0 && reply.error == 0, "%d", reply.error);
+}
+
+/* Connects to the I/O process, and passes it the file. */
+static int open_at_io(int file)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = { .head = { .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET,
+				.cmsg_type = SCM_RIGHTS } };
+	struct ioranks_request request = { .op = IORANKS_OPEN };
+	struct iovec iov = { &request, IORANKS_REQUEST_BYTES(0) };
+	struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
+				  .msg_controllen = sizeof(control) };
+	int fd = connect_to_io();
+
+	memcpy(CMSG_DATA(&control.head), &file, sizeof(file));
+	check(fd >= 0 && sendmsg(fd, &message, MSG_NOSIGNAL) == (ssize_t)iov.iov_len);
+	check_reply(fd);
+	return fd;
+}
+
+/* Returns how many bytes the writes in the timeline have, and their number. */
+static size_t bytes_in_timeline(const char *path, unsigned *writes)
+{
+	FILE *in = fopen(path, "re");
+	size_t bytes = 0, n;
+	char line[300];
+
+	check(in, "%s", path);
+	while (fgets(line, sizeof(line), in)) {
+		if (sscanf(line, "%*[^,],%*[^,],%*[^,],write,%zu", &n) != 1)
+			continue;
+		bytes += n;
+		(*writes)++;
+	}
+	fclose(in);
+	return bytes;
+}
+
+/* Writes that wait while the I/O process works are one write if they are adjacent, whatever their
+ * order. */
+static void check_joined(void)
+{
+	const size_t first = 100, bytes = SENDERS * PIECE;
+	uint8_t *data = malloc(bytes), *stored = malloc(bytes);
+	int sockets[SENDERS], file;
+	unsigned writes = 0;
+	char path[400];
+	pid_t io;
+
+	snprintf(path, sizeof(path), "%s", in_dir("joined.csv"));
+	set_env("UMMAP_TIMELINE", path);
+	start_io();
+	io = io_process();
+	prctl(PR_SET_PTRACER, io, 0, 0, 0);
+	make_store("");
+	file = open(store, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	check(file >= 0 && data && stored);
+	fill(data, bytes, first, 1);
+	for (size_t i = 0; i < SENDERS; i++)
+		sockets[i] = open_at_io(file);
+	check(kill(io, SIGSTOP) == 0);
+	for (size_t i = SENDERS; i-- > 0;) {
+		struct ioranks_request request = { .op = IORANKS_WRITE, .pieces = 1,
+						   .off = first + i * PIECE };
+
+		request.piece[0] = (struct iovec){ data + i * PIECE, PIECE };
+		send_request(sockets[i], &request);
+	}
+	check(kill(io, SIGCONT) == 0);
+	for (size_t i = 0; i < SENDERS; i++) {
+		check_reply(sockets[i]);
+		close(sockets[i]);
+	}
+	check(pread(file, stored, bytes, (off_t)first) == (ssize_t)bytes);
+	check(memcmp(stored, data, bytes) == 0);
+	close(file);
+	stop_io();
+	unsetenv("UMMAP_TIMELINE");
+	check(bytes_in_timeline(path, &writes) == bytes);
+	check(writes == 1, "%u writes", writes);
+	free(data);
+	free(stored);
+}
+
 /* ---- The timeline ---- */
 
 /* A program reads the variable when it starts. */
@@ -567,6 +671,7 @@ int main(int argc, char **argv)
 	check_writers();
 	check_operations();
 	check_timeline();
+	check_joined();
 	check_full_disk();
 	kill_writers("ioranks+posix", &random, rounds);
 	kill_writers("wal+ioranks+posix", &random, rounds);

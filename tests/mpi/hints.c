@@ -57,6 +57,7 @@ static const struct bad {
 	{ "file_perm", "0999", MPI_ERR_INFO_VALUE, "octal" },
 	{ "striping_factor", "0", MPI_ERR_INFO_VALUE, "at least 1" },
 	{ "striping_unit", "wide", MPI_ERR_INFO_VALUE, "at least 1" },
+	{ "striping_unit", "5G", MPI_ERR_INFO_VALUE, "stripe is" },
 };
 
 /* Gives the invalid hint at the ranks from `from` on. All ranks must fail. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * An I/O process. In each round, it takes all requests that have come, which is at most one of a
- * connection; copies the data of the writes from the memory of their senders; writes them in the
- * order of their offsets, the adjacent ones together; makes the files durable whose senders have
- * asked for it; and replies. Requests that come meanwhile wait for the next round, so the rounds
- * become larger if storage is slow.
+ * connection. It sorts the writes by their offsets, copies the data of adjacent ones from the
+ * memory of their senders into one buffer, and writes them by one call. Then it makes the files
+ * durable whose senders have asked for it. Requests that come meanwhile wait for the next round, so
+ * the rounds become larger if storage is slow.
  *
  * The senders are the processes that lose data if the I/O process makes an error, so it carries
  * out nothing in doubt: a sender that gets an error does the work itself.
@@ -28,8 +28,8 @@
 #include "server.h"
 
 #define MAX_CLIENTS 1024
-#define MAX_JOINED 64                                 /* writes of one call */
-#define STAGING_BYTES (2 * IORANKS_MAX_BYTES + 4096)  /* memory for the data of a round */
+#define GRAIN ((size_t)4096)                          /* alignment of direct transfers */
+#define STAGING_BYTES (2 * IORANKS_MAX_BYTES + GRAIN) /* memory for the data of a call */
 
 /* A file, which all of its clients share. */
 struct target {
@@ -51,8 +51,7 @@ struct client {
 	bool asked;            /* whether `request` is valid */
 	struct ioranks_reply reply;  /* reply to it */
 	bool told;             /* whether it knows that the operation has failed */
-	char *data;            /* copy of the data of a write */
-	size_t len;            /* bytes of it */
+	size_t len;            /* bytes of a write */
 	struct ioranks_request request;
 };
 
@@ -60,7 +59,6 @@ static struct target targets[MAX_CLIENTS];
 static struct client *clients[MAX_CLIENTS];
 static int n_clients;
 static char *staging;
-static size_t staging_used;
 
 /* ---- Files ---- */
 
@@ -243,40 +241,12 @@ static bool is_write(const struct client *c)
 	return c->asked && c->request.op == IORANKS_WRITE;
 }
 
-/* Copies the data of all writes for which the round has room, and collects these clients. The
- * others wait for the next round, which begins with the first of them. */
-static int copy_writes(struct client *list[MAX_CLIENTS])
+static void reply(struct client *c)
 {
-	static int first;
-	int n = 0, begin = n_clients ? first % n_clients : 0;
-
-	staging_used = 0;
-	for (int i = 0; i < n_clients; i++) {
-		struct client *c = clients[(begin + i) % n_clients];
-		size_t skip = c->request.off % 4096;
-
-		if (!is_write(c))
-			continue;
-		c->len = 0;
-		for (uint32_t k = 0; k < c->request.pieces; k++)
-			c->len += c->request.piece[k].iov_len;
-		c->reply.error = !c->target ? -EBADF : c->len > IORANKS_MAX_BYTES ? -EMSGSIZE : 0;
-		if (c->reply.error)
-			continue;
-		/* Direct transfers need memory that is aligned as the file is. */
-		staging_used = (staging_used + 4095) / 4096 * 4096 + skip;
-		if (staging_used + c->len > STAGING_BYTES) {
-			c->reply.error = -EINPROGRESS;
-			first = begin + i;
-			break;
-		}
-		c->data = staging + staging_used;
-		c->reply.error = copy_data(c, c->data);
-		staging_used += c->len;
-		if (!c->reply.error)
-			list[n++] = c;
-	}
-	return n;
+	c->asked = false;
+	/* A client that does not take the reply has died, which `receive` notices. */
+	send(c->socket, &c->reply, offsetof(struct ioranks_reply, why) + strlen(c->reply.why) + 1,
+	     MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static int compare_places(const void *one, const void *other)
@@ -288,35 +258,63 @@ static int compare_places(const void *one, const void *other)
 	return a->request.off < b->request.off ? -1 : a->request.off > b->request.off;
 }
 
-/* Writes those of n sorted writes that follow each other without a gap. Returns their number. */
+/* Collects the clients of all valid writes, in the order of their places. Returns their number. */
+static int collect_writes(struct client *list[MAX_CLIENTS])
+{
+	int n = 0;
+
+	for (int i = 0; i < n_clients; i++) {
+		struct client *c = clients[i];
+
+		if (!is_write(c))
+			continue;
+		c->len = 0;
+		for (uint32_t k = 0; k < c->request.pieces; k++)
+			c->len += c->request.piece[k].iov_len;
+		c->reply.error = !c->target ? -EBADF : c->len > IORANKS_MAX_BYTES ? -EMSGSIZE : 0;
+		if (!c->reply.error)
+			list[n++] = c;
+	}
+	qsort(list, (size_t)n, sizeof(*list), compare_places);
+	return n;
+}
+
+/* Writes as many of n writes as follow each other without a gap and have room in memory, by one
+ * call. Returns their number; 1 if the data of the first cannot be copied. */
 static int write_joined(struct client **list, int n)
 {
-	struct iovec iov[MAX_JOINED];
-	uint64_t end = list[0]->request.off, began = timeline_begin();
-	int k = 0, err;
+	struct target *t = list[0]->target;
+	uint64_t off = list[0]->request.off, began = timeline_begin();
+	/* Direct transfers need memory that is aligned as the file is. */
+	size_t skip = off % GRAIN, len = 0;
+	int k, err = 0;
 
-	for (; k < n && k < MAX_JOINED && list[k]->target == list[0]->target &&
-	       list[k]->request.off == end; k++) {
-		iov[k] = (struct iovec){ list[k]->data, list[k]->len };
-		end += list[k]->len;
+	for (k = 0; k < n && list[k]->target == t && list[k]->request.off == off + len &&
+		    skip + len + list[k]->len <= STAGING_BYTES; k++) {
+		err = copy_data(list[k], staging + skip + len);
+		if (err)
+			break;
+		len += list[k]->len;
 	}
-	err = file_writev(list[0]->target->file, iov, k, list[0]->request.off);
-	timeline_end(began, "io", "write", end - list[0]->request.off, "");
-	for (int i = 0; i < k; i++) {
-		list[i]->reply.error = err;
+	if (k > 0) {
+		err = file_write(t->file, staging + skip, len, off);
+		timeline_end(began, "io", "write", len, "");
 		if (!err)
-			operation_write(list[i]->target->operation, list[i]->data, list[i]->len,
-					list[i]->request.off);
+			operation_write(t->operation, staging + skip, len, off);
 	}
-	return k;
+	n = k > 0 ? k : 1;
+	for (int i = 0; i < n; i++) {
+		list[i]->reply.error = err;
+		reply(list[i]);
+	}
+	return n;
 }
 
 static void carry_out_writes(void)
 {
 	static struct client *list[MAX_CLIENTS];
-	int n = copy_writes(list);
+	int n = collect_writes(list);
 
-	qsort(list, (size_t)n, sizeof(*list), compare_places);
 	for (int i = 0; i < n;)
 		i += write_joined(list + i, n - i);
 }
@@ -388,51 +386,34 @@ static void carry_out_others(struct client *c)
 	}
 }
 
-/* Replies to all requests but the writes that wait for the next round. */
-static void reply_all(void)
-{
-	for (int i = 0; i < n_clients; i++) {
-		struct client *c = clients[i];
-
-		if (!c->asked || (is_write(c) && c->reply.error == -EINPROGRESS))
-			continue;
-		c->asked = false;
-		/* A client that does not take the reply has died, which `receive` notices. */
-		send(c->socket, &c->reply, offsetof(struct ioranks_reply, why) +
-		     strlen(c->reply.why) + 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-	}
-}
-
 /* One round. Connections that have ended are closed before any reply: see ioranks.c. */
 static void run_round(void)
 {
 	for (int i = n_clients; i-- > 0;) {
-		if (!clients[i]->asked && !receive(clients[i]))
+		if (!receive(clients[i]))
 			drop_client(i);
 	}
 	for (int i = 0; i < n_clients; i++)
-		clients[i]->reply = (struct ioranks_reply){ .error = -EINPROGRESS };
+		clients[i]->reply = (struct ioranks_reply){ 0 };
 	carry_out_writes();
 	carry_out_flushes();
 	for (int i = 0; i < n_clients; i++) {
-		if (clients[i]->asked)
+		if (clients[i]->asked) {
 			carry_out_others(clients[i]);
+			reply(clients[i]);
+		}
 	}
-	reply_all();
 }
 
 /* Waits for requests and connections. Returns whether there are new connections. */
 static bool wait_for_work(int listener)
 {
 	static struct pollfd polled[MAX_CLIENTS + 1];
-	bool waiting = false;
 
 	polled[0] = (struct pollfd){ listener, POLLIN, 0 };
-	for (int i = 0; i < n_clients; i++) {
+	for (int i = 0; i < n_clients; i++)
 		polled[i + 1] = (struct pollfd){ clients[i]->socket, POLLIN, 0 };
-		waiting |= clients[i]->asked;
-	}
-	poll(polled, (nfds_t)n_clients + 1, waiting ? 0 : -1);
+	poll(polled, (nfds_t)n_clients + 1, -1);
 	return polled[0].revents;
 }
 

@@ -57,6 +57,25 @@ size_t writeback_run(const struct mapping *map)
 	return min_size(max_size(most, 1), MAX_WRITE_RUN_SEGMENTS);
 }
 
+/*
+ * If a run could be longer, it ends at a multiple of the store's optimal transfer size, such as the
+ * stripe of a parallel file system, where one is in the run: the next run begins there, so no two
+ * writes share a stripe.
+ */
+static void align_end(struct run *run)
+{
+	const struct mapping *map = run->map;
+	const struct backing *t = &map->backings[map->current];
+	uint32_t optimal = io_geom(t->store)->optimal;
+	unsigned n = run->n;
+
+	while (optimal && n > 0 &&
+	       (t->offset + ((uint64_t)(run->at[n - 1] + 1) << map->shift)) % optimal != 0)
+		n--;
+	while (n > 0 && run->n > n)
+		seg_unlock(run->segs[--run->n]);
+}
+
 /* Begins with segment i, which is locked, and adds others before `last`. */
 static void run_begin(struct run *run, size_t i, size_t last, enum kind kind)
 {
@@ -81,6 +100,8 @@ static void run_begin(struct run *run, size_t i, size_t last, enum kind kind)
 		run->segs[run->n] = s;
 		run->at[run->n++] = i;
 	}
+	if (run->n == most)
+		align_end(run);
 	for (unsigned k = 0; k < run->n && kind == OF_COMMIT; k++)
 		run->copied |= (uint32_t)commit_has_copy(map, run->at[k]) << k;
 }
