@@ -143,13 +143,19 @@ static bool take_neighbor(struct run *run, size_t i)
 	return false;
 }
 
+static void extend_forward(struct run *run, size_t end)
+{
+	end = min_size(end, run->map->segs);
+	while (run->end < end && take_neighbor(run, run->end))
+		run->end++;
+}
+
 /* Extends the run within the block of n segments around its first one. */
 static void extend_run(struct run *run, size_t n)
 {
-	size_t begin = run->at - run->at % n, end = min_size(begin + n, run->map->segs);
+	size_t begin = run->at - run->at % n;
 
-	while (run->end < end && take_neighbor(run, run->end))
-		run->end++;
+	extend_forward(run, begin + n);
 	while (run->first > begin && take_neighbor(run, run->first - 1))
 		run->first--;
 }
@@ -326,27 +332,31 @@ static size_t stream_blocks(const struct mapping *map, size_t n)
 	return k;
 }
 
-/* Loads the absent segments of the block of n segments from `first` on. reports: whether its first
- * access is reported. */
-static void load_block(struct mapping *map, size_t first, size_t n, bool reports)
+/* Loads the absent segments [first, end) up to one that is not, or for which there is no frame.
+ * reports: whether their first access is reported. Returns the end of what was loaded. */
+static size_t load_forward(struct mapping *map, size_t first, size_t end, bool reports)
 {
-	struct run run = { map, first, first, first + 1, take_absent };
+	struct run run = { map, first, first, first, take_absent };
 	struct seg *s = map_seg(map, first);
 	size_t mapped;
 
 	if (!seg_trylock(s))
-		return;
+		return first;
 	if (take_absent(&run, first, s)) {
-		extend_run(&run, n);
+		run.end++;
+		extend_forward(&run, end);
 		transfer_count_load(&map->residency.transfer, run.end - run.first);
 		mapped = is_sampled(map, first) ? run.end : first + reports;
 		if (fill_run(&run, mapped, run.end) < 0) {
 			evict_return_frame(map, s->frame);
 			return_frames(&run);
+		} else {
+			add(map->stat.readahead_loads, run.end - mapped);
 		}
 		unlock_run(&run);
 	}
 	map_unlock(map, first, s);
+	return run.end;
 }
 
 /* Loads the blocks of n segments from `first` on: the rest of those that are loaded together, and
@@ -365,7 +375,7 @@ static void load_blocks_job(void *arg, uint64_t first, uint64_t n)
 			recycle_drop_block(map, i - behind);
 		/* Segments that can be mapped from the page cache need no frame. */
 		if (!(pagecache_may(map) && pagecache_has(map, i, min_size(i + n, map->segs))))
-			load_block(map, i, n, i % span == 0);
+			load_forward(map, i, i + n, i % span == 0);
 	}
 	map_leave(map);
 }
@@ -413,6 +423,27 @@ static bool continues_stream(struct mapping *map, size_t i, size_t n)
 	found = r->seen >= MIN_STREAM_BLOCKS;
 	futex_unlock(&map->residency.stream_lock);
 	return found;
+}
+
+/* ---- Loading a list ---- */
+
+/* Returns how many of n sorted segments are adjacent to the first one, in its area. */
+static size_t count_adjacent(const struct mapping *map, const size_t *list, size_t n)
+{
+	size_t area = (size_t)1 << (TRANSFER_AREA_SHIFT - map->shift), k = 1;
+
+	while (k < n && list[k] == list[0] + k && list[k] % area)
+		k++;
+	return k;
+}
+
+size_t neighbors_load_listed(struct mapping *map, const size_t *list, size_t n)
+{
+	size_t adjacent = count_adjacent(map, list, n);
+
+	if (is_remote(map) || adjacent << map->shift < MIN_LISTED_RUN_BYTES)
+		return 0;
+	return load_forward(map, list[0], list[0] + adjacent, false) - list[0];
 }
 
 /* ---- Faults ---- */

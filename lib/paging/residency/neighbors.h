@@ -15,7 +15,7 @@ static inline bool neighbors_come(const struct mapping *map)
 }
 
 /* Makes the faults of a new mapping bring in neighbors. Returns 0 or -errno. The engine of the
- * mapping has copy_in. neighbors_end frees the memory for that, if there is any. */
+ * mapping has copied_frames. neighbors_end frees the memory for that, if there is any. */
 int neighbors_begin(struct mapping *map);
 void neighbors_end(struct mapping *map);
 /* The mapping, whose only user is the caller, has grown. If it is much longer than before, its
@@ -31,6 +31,9 @@ size_t neighbors_transfer_bytes(const struct mapping *map);
  * alone.
  */
 bool neighbors_load(struct mapping *map, size_t i, struct seg *s, uint32_t frame, bool write);
+/* Makes the first of n segments, which are in order, resident by one request, if enough of them are
+ * adjacent. Returns how many; 0: the caller must load them. */
+size_t neighbors_load_listed(struct mapping *map, const size_t *list, size_t n);
 /* Segment i, which the caller has locked, was loaded as a neighbor and is resident now: makes
  * neighbors resident that came with it. */
 void neighbors_return(struct mapping *map, size_t i);

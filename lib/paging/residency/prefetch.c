@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Loads lists of segments that the application gives; they become inactive, or resident in a node
- * copy. The first segments of a list for which memory has room are taken. They are sorted, so that
- * neighbours are one request, and loaded by a few jobs. Each job loads a part of the list and then
- * goes back into the queue, so that other jobs need not wait for the whole list. A job has a use of
- * the mapping, and ends when another thread freezes the mapping. Takes no locks, and is never on
- * the fault path.
+ * copy and in long runs of a mapping whose faults bring in neighbors. The first segments of a list
+ * for which memory has room are taken. They are sorted, so that neighbours are one request, and
+ * loaded by a few jobs. Each job loads a part of the list and then goes back into the queue, so
+ * that other jobs need not wait for the whole list. A job has a use of the mapping, and ends when
+ * another thread freezes the mapping. Takes no locks, and is never on the fault path.
  */
 #include "paging/residency/prefetch.h"
 
@@ -13,6 +13,7 @@
 #include "budget/budget.h"
 #include "paging/mapping/shared_copy.h"
 #include "paging/residency/evict.h"
+#include "paging/residency/neighbors.h"
 #include "paging/residency/pagecache.h"
 #include "paging/residency/readahead.h"
 
@@ -101,6 +102,26 @@ bool prefetch_add(struct prefetch *p, size_t first, size_t last)
 	return true;
 }
 
+/* Returns how many segments a job loads before it goes back into the queue. */
+static size_t part_size(const struct mapping *map)
+{
+	return neighbors_come(map) ? HUGE_PAGE >> map->shift : MAX_CLUSTER_SEGMENTS;
+}
+
+/* Loads n segments. Returns false if there is no room. */
+static bool load_list(struct mapping *map, const size_t *list, size_t n)
+{
+	for (size_t k = 0, loaded; k < n; k += loaded) {
+		loaded = neighbors_come(map) ? neighbors_load_listed(map, list + k, n - k) : 0;
+		if (loaded)
+			continue;
+		loaded = min_size(n - k, MAX_CLUSTER_SEGMENTS);
+		if (!readahead_load(map, list + k, loaded))
+			return false;
+	}
+	return true;
+}
+
 /* Loads n segments of the list from number `at` on. Tries again, because other threads may give
  * back the room that they hold. Returns false if there was no room in any attempt. */
 static bool load_segments(struct prefetch *p, size_t at, size_t n)
@@ -115,7 +136,7 @@ static bool load_segments(struct prefetch *p, size_t at, size_t n)
 	}
 	for (unsigned tries = 0; tries < MAX_PREFETCH_TRIES && !p->ended; tries++) {
 		evict_prepare_readahead(p->map);
-		if (readahead_load(p->map, list, n))
+		if (load_list(p->map, list, n))
 			return true;
 		sched_yield();
 	}
@@ -125,14 +146,14 @@ static bool load_segments(struct prefetch *p, size_t at, size_t n)
 /* Loads the next part of the list. Returns false if there is none. */
 static bool load_part(struct prefetch *p)
 {
-	size_t at, n;
+	size_t at, n, most = part_size(p->map);
 
 	if (p->ended || map_is_frozen(p->map))
 		return false;
-	at = atomic_fetch_add(&p->taken, MAX_CLUSTER_SEGMENTS);
+	at = atomic_fetch_add(&p->taken, most);
 	if (at >= p->count)
 		return false;
-	n = min_size(p->count - at, MAX_CLUSTER_SEGMENTS);
+	n = min_size(p->count - at, most);
 	if (!load_segments(p, at, n))
 		p->ended = true;
 	map_account(p->map)->coming -= n << p->map->shift;
@@ -162,7 +183,7 @@ void prefetch_start(struct prefetch *p)
 	map_account(map)->coming += p->count << map->shift;
 	if (p->count && !map->copy)
 		evict_prepare_readahead(map);
-	for (size_t k = 0; k < PREFETCH_JOBS && k * MAX_CLUSTER_SEGMENTS < p->count; k++) {
+	for (size_t k = 0; k < PREFETCH_JOBS && k * part_size(map) < p->count; k++) {
 		map_use(map);
 		p->users++;
 		if (!worker_post(load_job, p, 0, 0)) {
