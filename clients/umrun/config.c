@@ -62,6 +62,7 @@ void config_read(void)
 	config.node_cache = node_cache && strcmp(node_cache, "1") == 0;
 	config.announces = !node_cache || !*node_cache;
 	config.pins |= config.node_cache;
+	config.finds_size = !segment;
 	if (segment)
 		size_parse(segment, &config.segment);
 	/* Programs overwrite their environment, for example to show another title. */

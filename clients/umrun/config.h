@@ -14,6 +14,8 @@ struct config {
 	const char *heap;        /* folder of the heap for large allocations; NULL: no heap */
 	uint64_t heap_min;       /* least bytes of an allocation from the heap */
 	uint64_t segment;        /* bytes of a segment of the heap (UMMAP_SEG_SIZE) */
+	bool finds_size;         /* UMMAP_SEG_SIZE is not set: read-only mappings find their
+				    transfer size, and others have `segment` */
 	bool node_cache;         /* programs share all read-only mappings (UMMAP_NODE_CACHE=1) */
 	bool announces;          /* they share those that others have, too (no value) */
 	bool pins;               /* the engine does not serve the kernel's accesses */

@@ -89,6 +89,8 @@ static bool open_and_map(struct region *r, int fd)
 	attr.on_full = UMMAP_FULL_SIGBUS;
 	if (config.announces && !r->is_writable && announce_region(r))
 		attr.flags = UMMAP_NODE;
+	if (config.finds_size && (r->is_writable || attr.flags))
+		attr.seg_size = config.segment;
 	if (open_file(open_region, r->fd, r->lease && r->shares_writes, &attr, r) < 0)
 		return report_left(fd, LEFT_FAILED, umerrormsg());
 	if (map_tail(r))

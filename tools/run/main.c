@@ -201,8 +201,6 @@ int main(int argc, char **argv)
 
 	tool_begin(EXIT_OWN_ERROR);
 	unsetenv("UMRUN_OPTIONS");
-	if (!getenv("UMMAP_SEG_SIZE"))
-		set("UMMAP_SEG_SIZE", "256K");
 	while ((option = take_option(argc, argv, &tool_help)) >= 0) {
 		switch (option) {
 		case OPTION_LIMIT: set_limit(optarg); break;
