@@ -32,7 +32,7 @@ def open_vectors(path, method):
     shape = (LISTS * LENGTH, COLUMNS)
     if method == "prefetched":
         import ummap
-        return ummap.memmap(path, "f4", "r", shape=shape, segment="auto")
+        return ummap.memmap(path, "f4", "r", shape=shape)
     return np.memmap(path, "f4", "r", shape=shape)
 
 

@@ -57,8 +57,8 @@ enum {
  * the caller may close it after the call. (Thesis, Section 6.1.2.)
  *
  * size            length of the mapping, greater than 0; it may reach beyond the end of the file
- * seg_size        bytes of a segment: a power of two and at least a page; 0: UMMAP_SEG_SIZE,
- *                 or 2 MiB; or UMMAP_SEG_AUTO
+ * seg_size        bytes of a segment: a power of two and at least a page; or UMMAP_SEG_AUTO; 0:
+ *                 UMMAP_SEG_SIZE, or else UMMAP_SEG_AUTO if prot is PROT_READ, and 2 MiB if not
  * prot            PROT_READ or PROT_READ | PROT_WRITE
  * offset          first byte of the file; it needs no alignment
  * flush_interval  seconds after which a dirty segment is written and made durable in the
@@ -169,7 +169,7 @@ enum {
  */
 struct ummap_attr {
 	size_t struct_size;   /* size of the structure: sizeof(struct ummap_attr) */
-	size_t seg_size;      /* bytes of a segment, as for ummap; 0: UMMAP_SEG_SIZE, or 2 MiB */
+	size_t seg_size;      /* bytes of a segment, or 0, as for ummap */
 	int flush_interval;   /* seconds until a dirty segment is made durable; 0: never */
 	int ptype;            /* policy UMMAP_PTYPE_*, if `policy` is NULL; 0: UMMAP_PTYPE_S3FIFO */
 	unsigned flags;       /* any of the flags UMMAP_CREATE to UMMAP_NODE */

@@ -143,9 +143,12 @@ static int check_plan(struct plan *p, void **addr)
 		return fail(EINVAL, "cannot create the mapping: the size is 0");
 	if (a->seg_size == 0)
 		a->seg_size = config.seg_size;
+	/* Stores to single pages cost more than stores to large segments. */
+	if (a->seg_size == 0)
+		a->seg_size = p->prot & PROT_WRITE ? DEFAULT_SEG_SIZE : UMMAP_SEG_AUTO;
 	p->adapts = a->seg_size == UMMAP_SEG_AUTO;
 	if (p->adapts)
-		a->seg_size = sys_page();
+		a->seg_size = budget_smallest_segment(p->size, a->budget, sizeof(struct seg));
 	if (a->seg_size < sys_page() || (a->seg_size & (a->seg_size - 1)))
 		return fail(EINVAL, "cannot create the mapping: the segment size is %zu. Try a "
 			    "power of two of at least %zu", a->seg_size, sys_page());
@@ -309,7 +312,8 @@ static int build_mapping(struct mapping *map, const struct plan *p)
 	map->bulk = config.bulk_sync;
 	map->engine = p->engine;
 	map->shared = p->attr.flags & UMMAP_SHARED;
-	map->frames = frame_find_class(map->engine->frames, map->shared, map->seg_size);
+	map->frames = frame_find_class(p->adapts ? p->engine->copied_frames : p->engine->frames,
+				       map->shared, map->seg_size);
 	err = map->frames ? tiering_begin(map, p->attr.tiers) :
 			    fail(ENOMEM, "cannot create the mapping: too many sizes of segments in "
 				 "this process");
@@ -402,7 +406,8 @@ static int choose_engine(struct plan *p)
 	struct engine_wish wish = { .wanted = p->attr.engine,
 				    .kernel = p->attr.flags & UMMAP_KERNEL,
 				    .shared = p->attr.flags & UMMAP_SHARED, .node = p->node,
-				    .whole = tier_count > 0, .seg_size = p->wanted_seg_size };
+				    .whole = tier_count > 0, .seg_size = p->adapts ? sys_page() :
+						 p->wanted_seg_size };
 	int err = engine_choose(&wish, &p->engine);
 
 	if (err && can_do_without_copy(p, p->uri ? p->uri : "")) {
@@ -442,8 +447,15 @@ static int enter(struct plan *p, struct mapping *map, const struct copy_key *key
 	return err || p->node ? err : inplace_enter(map);
 }
 
-/* Neighbors are mapped by one call only if frames are copied for this process. Otherwise, segments
- * have the default size. */
+/* Neighbors are mapped by one call only if frames are copied for this process. */
+static bool can_adapt(const struct plan *p)
+{
+	const struct engine *e = p->engine;
+
+	return !p->node && e->copied_frames &&
+	       (e->copied_frames == e->frames || p->prot == PROT_READ);
+}
+
 static int use_default_size(struct plan *p, void **addr)
 {
 	int err;
@@ -463,7 +475,7 @@ static int make_mapping(struct plan *p, void **addr)
 		err = check_plan(p, addr);
 	if (!err)
 		err = choose_engine(p);
-	if (!err && p->adapts && (p->node || !p->engine->copy_in))
+	if (!err && p->adapts && !can_adapt(p))
 		err = use_default_size(p, addr);
 	if (err)
 		return err;

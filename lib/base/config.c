@@ -94,7 +94,7 @@ static int load_bulk_sync(const char *text)
 
 static int load_seg_size(const char *text)
 {
-	uint64_t n = DEFAULT_SEG_SIZE;
+	uint64_t n = 0;
 
 	config.seg_size_text = text;
 	if (text && strcmp(text, "auto") == 0)

@@ -16,7 +16,7 @@ struct config {
 	bool dynamic;              /* processes may exceed their share while the group has room */
 	const char *group;         /* name of the memory group; NULL: the user's default group */
 	bool bulk_sync;            /* adjacent dirty segments are written together */
-	size_t seg_size;           /* default segment size in bytes, or UMMAP_SEG_AUTO */
+	size_t seg_size;           /* default segment size, or UMMAP_SEG_AUTO; 0: not set */
 	const char *seg_size_text; /* value of UMMAP_SEG_SIZE; NULL: not set */
 	const char *driver;        /* default driver, a URI without a path; NULL: the best one */
 	const char *driver_path;   /* folders of drivers and policies, with colons; or NULL */

@@ -42,6 +42,12 @@ static _Atomic size_t budget, reachable, peak;
 static _Atomic size_t pagecache, pinned; /* sums over all accounts */
 static _Atomic size_t copies;            /* parts of node copies */
 
+/* Headers of segments whose size the library chooses take at most this part of the memory of the
+ * mapping: segments are pages if the mapping is at most 8 times as large as its memory. */
+#define HEADERS_PART 16
+/* The memory of such a mapping holds this number of its segments, or they are pages. */
+#define MIN_ADAPTING_SEGMENTS 64
+
 #define EMPTY_RING(ring) { &(ring), &(ring) }
 #define EMPTY_COMMON { .charges.limit = SIZE_MAX, .groups = EMPTY_RING(common.groups), \
 		       .pagecache_runs = EMPTY_RING(common.pagecache_runs) }
@@ -188,6 +194,16 @@ bool budget_can_unmap_pagecache(void)
 bool budget_must_unmap_pagecache(void)
 {
 	return pagecache > allowed_pagecache(budget, pinned, frame_held() + copies);
+}
+
+size_t budget_smallest_segment(size_t size, size_t own_budget, size_t header)
+{
+	size_t memory = own_budget ? min_size(own_budget, limit) : limit, bytes = sys_page();
+
+	while (size / bytes * header > memory / HEADERS_PART && bytes < DEFAULT_SEG_SIZE &&
+	       2 * bytes * MIN_ADAPTING_SEGMENTS <= memory)
+		bytes *= 2;
+	return bytes;
 }
 
 void budget_warn(const char *name, size_t own_budget, size_t least, size_t seg_size)

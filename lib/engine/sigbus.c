@@ -60,7 +60,7 @@ static int fill(char *range, const char *from, size_t len)
 
 const struct engine engine_sigbus = {
 	.name = "sigbus", .number = UMMAP_ENGINE_SIGBUS, .needs = PAGED_NEEDS, .frames = &frames,
-	.data = &userfaultfd_signals, .signal = SIGBUS, .pagecache = true,
+	.copied_frames = &frames, .data = &userfaultfd_signals, .signal = SIGBUS, .pagecache = true,
 	.best_up_to = (size_t)16 << 10,
 	.start = start, .forget = forget,
 	.prepare = paged_prepare, .map = paged_map, .copy_in = paged_copy_in,

@@ -54,6 +54,9 @@ struct engine {
 	/* Rights that the engine needs, and what to try instead: a part of a sentence. */
 	const char *needs;
 	const struct frame_type *frames;
+	/* Frames of mappings whose faults bring in neighbors, of which the mapped range has copies;
+	 * if they differ from `frames`, only read-only mappings can use them. NULL: none. */
+	const struct frame_type *copied_frames;
 	void *data;              /* private to the engine */
 
 	/* Capabilities. */

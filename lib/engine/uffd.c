@@ -79,12 +79,16 @@ static int protect_range(const struct engine *e, char *range, size_t len, bool w
 
 /* Small pages get memory 64 KiB at a time, because a fault waits for all of it. */
 static const struct frame_type frames = { .block = (size_t)64 << 10, .prepare = prepare_pool };
+/* The kernel stores to no page of a read-only mapping, so pages that it holds may be discarded. */
+static const struct frame_type copied_frames = { .copied = true, .prepare = prepare_pool };
 
 const struct engine engine_uffd = {
 	.name = "uffd", .number = UMMAP_ENGINE_UFFD, .needs = PAGED_NEEDS, .frames = &frames,
-	.data = &userfaultfd_messages, .refuses_pinned = true,
+	.copied_frames = &copied_frames, .data = &userfaultfd_messages, .refuses_pinned = true,
 	.start = start, .forget = forget, .sees_kernel = sees_kernel,
-	.prepare = paged_prepare, .map = paged_map, .protect = protect_range, .unmap = paged_unmap,
+	.prepare = paged_prepare, .map = paged_map, .copy_in = paged_copy_in,
+	.move_in = paged_move_in, .move_out = paged_move_out,
+	.protect = protect_range, .unmap = paged_unmap,
 	.discard = discard_place, .wake = wake_range, .poison = poison_range,
 	.unpoison = unpoison_range,
 };

@@ -21,7 +21,8 @@ static uint8_t *map_auto(int fd, int prot)
 	void *m;
 
 	attr.seg_size = UMMAP_SEG_AUTO;
-	attr.engine = UMMAP_ENGINE_SIGBUS;
+	attr.engine = prot == PROT_READ && engine_is("uffd") ? UMMAP_ENGINE_UFFD :
+							       UMMAP_ENGINE_SIGBUS;
 	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d?cached=copy", fd);
 	if (ummap_open(uri, file_size(fd), 0, prot, &attr, &m) < 0)
 		cr_skip("%s", umerrormsg());
@@ -79,9 +80,48 @@ Test(automatic, single_pages)
 	uint8_t *m = map_big(PROT_READ);
 	uint64_t random = 1;
 
-	load_blocks(m, PAGE, SIZE / PAGE, &random);
+	load_blocks(m, PAGE, SIZE / PAGE * 3 / 2, &random);
 	check(stat_of(m).transfer_bytes <= 2 * PAGE, "%" PRIu64, stat_of(m).transfer_bytes);
-	check(stat_of(m).read_bytes < 3 * SIZE, "%" PRIu64, stat_of(m).read_bytes);
+	check(stat_of(m).read_bytes < 4 * SIZE, "%" PRIu64, stat_of(m).read_bytes);
+}
+
+/* The headers of a mapping that is much longer than its memory do not need as much memory again:
+ * its segments are larger. */
+Test(automatic, much_longer_than_memory)
+{
+	int fd = temp_file(8 * GIB);
+	uint8_t *m;
+
+	check(pwrite(fd, "end", 4, (off_t)(8 * GIB - 4)) == 4);
+	set_budget(BUDGET);
+	m = map_auto(fd, PROT_READ);
+	check(strcmp((char *)m + 8 * GIB - 4, "end") == 0);
+	check(umadvise(m, 8 * GIB, UMMAP_ADV_RANDOM) == 0);
+	check(stat_of(m).transfer_bytes == 256 * KIB, "%" PRIu64, stat_of(m).transfer_bytes);
+	for (size_t at = 0; at < 8 * GIB; at += 128 * MIB)
+		check(m[at] == 0);
+	check(stat_of(m).resident_bytes + stat_of(m).inactive_bytes <= BUDGET);
+}
+
+/* Long runs of a list are resident before they are accessed; single pages are loaded, too. */
+Test(automatic, prefetch)
+{
+	uint8_t *m = map_big(PROT_READ);
+	struct iovec list[24];
+	size_t loads = 0, read;
+
+	for (size_t k = 0; k < 24; k++) {
+		list[k] = (struct iovec){ m + (k * 2 + 1) * MIB, k % 3 ? 96 * KIB : PAGE };
+		loads += list[k].iov_len / PAGE;
+	}
+	check(umprefetch(list, 24) == 0);
+	for (double end = now() + 60; stat_of(m).readahead_loads < loads; pause_ms(1))
+		check(now() < end, "%" PRIu64 " of %zu", stat_of(m).readahead_loads, loads);
+	read = stat_of(m).read_bytes;
+	check(read == loads * PAGE && stat_of(m).read_requests <= 24 + 16);
+	for (size_t k = 24; k-- > 0;)
+		check_bytes(list[k].iov_base, list[k].iov_len, (k * 2 + 1) * MIB, 1);
+	check(stat_of(m).read_bytes == read, "%" PRIu64, stat_of(m).read_bytes);
 }
 
 /* Advice decides the size at once. */

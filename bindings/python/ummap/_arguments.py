@@ -20,6 +20,8 @@ _ON_FULL = {None: 0, "wait": 1, "sigbus": 2}
 _DEFAULT_SEGMENT_BYTES = 2 << 20
 # UMMAP_SEG_AUTO: segments are pages, and the library finds how many of them are loaded together.
 _SEGMENT_AUTO = 1
+# Pages that a copy pins at a time with "auto".
+_MAX_PINNED_PAGES = 64
 # If no segment size is given, a limit has room for this number of segments.
 _SEGMENTS_PER_LIMIT = 32
 _URI = re.compile(r"[a-z][a-z0-9-]*(\+[a-z][a-z0-9-]*)*:")
@@ -171,10 +173,10 @@ def check_offset(offset: int) -> None:
         raise ValueError(f"offset is {offset}: it must not be negative")
 
 
-def default_segment_bytes() -> int:
+def default_segment_bytes(writable: bool) -> int:
     """Return the segment size of a mapping whose caller gives none."""
-    return parse_segment(os.environ.get("UMMAP_SEG_SIZE") or _DEFAULT_SEGMENT_BYTES,
-                         "UMMAP_SEG_SIZE")
+    own = _DEFAULT_SEGMENT_BYTES if writable else _SEGMENT_AUTO
+    return parse_segment(os.environ.get("UMMAP_SEG_SIZE") or own, "UMMAP_SEG_SIZE")
 
 
 def parse_segment(segment: Size, name: str) -> int:
@@ -182,21 +184,34 @@ def parse_segment(segment: Size, name: str) -> int:
     return _SEGMENT_AUTO if segment == "auto" else parse_size(segment, name)
 
 
-def choose_segment_bytes(segment: Size, limit: int, advice: Optional[str], row: int) -> int:
+def choose_segment_bytes(segment: Size, limit: int, advice: Optional[str], row: int,
+                         writable: bool) -> int:
     """Return the segment size for a mapping, and 0 for the library's default.
 
     `segment` is the caller's size and has priority. Without it, a mapping for random access gets
-    segments of a row (`row` bytes; 0: unknown), and the limit has room for `_SEGMENTS_PER_LIMIT`.
+    segments of a row (`row` bytes; 0: unknown), and the limit has room for `_SEGMENTS_PER_LIMIT`,
+    unless the library finds the size.
     """
     if segment is not None:
         return parse_segment(segment, "segment")
-    default = default_segment_bytes()
-    wanted = default
-    if advice == "random" and row:
-        wanted = min(default, 1 << (row - 1).bit_length())
+    default = default_segment_bytes(writable)
+    is_row_wanted = advice == "random" and row > 0
+    if default == _SEGMENT_AUTO and not is_row_wanted:
+        return 0
+    wanted = _DEFAULT_SEGMENT_BYTES if default == _SEGMENT_AUTO else default
+    if is_row_wanted:
+        wanted = min(wanted, 1 << (row - 1).bit_length())
     if limit:
         wanted = min(wanted, 1 << max(limit // _SEGMENTS_PER_LIMIT, 1).bit_length() - 1)
     return 0 if wanted == default else max(wanted, PAGE_BYTES)
+
+
+def pin_bytes(segment: int, budget: int) -> int:
+    """Return the bytes that copies pin at a time: a segment, or several pages with "auto"."""
+    if segment != _SEGMENT_AUTO:
+        return max(segment, PAGE_BYTES)
+    share = min(budget // _SEGMENTS_PER_LIMIT, _MAX_PINNED_PAGES * PAGE_BYTES)
+    return max(share // PAGE_BYTES, 1) * PAGE_BYTES
 
 
 @dataclass(frozen=True)

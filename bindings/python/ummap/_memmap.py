@@ -61,9 +61,9 @@ class memmap(_ummap.Array):
         that is less (``"50%"``). Default: the limit of the process, see `ummap.limit`.
     segment : int or str
         The unit in which the file is read and written, in bytes: a power of two, and at least the
-        page size. Default: UMMAP_SEG_SIZE, or else 2 MiB. It is smaller if that is more than 1/32
-        of `limit`, and with advice='random' if a row is smaller.
-        "auto": the library finds how much it reads at a time, see ummap-concepts(7).
+        page size. "auto": the library finds how much it reads at a time, see ummap-concepts(7).
+        Default: UMMAP_SEG_SIZE, or else "auto" with mode 'r' and 2 MiB with others, but at most
+        1/32 of `limit`. With advice='random', the default is at most a row.
     policy : str
         The eviction policy, which chooses the segment that leaves memory: "s3fifo" (the default),
         "fifo", "lifo", "plru", "prnd", "wiro-f" or "wiro-l" (ummap_open(3)). "s3fifo" first

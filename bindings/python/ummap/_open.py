@@ -14,7 +14,7 @@ from typing import Any, Iterator, Optional
 from . import _ummap
 from ._arguments import (PAGE_BYTES, Options, Size, choose_segment_bytes, default_segment_bytes,
                          is_uri, parse_advice, parse_engine, parse_limit, parse_mode, parse_on_full,
-                         parse_size)
+                         parse_size, pin_bytes)
 from ._mapping import Mapping, find_mapping, has_mapping_of, has_mappings, register, set_token
 
 
@@ -104,7 +104,8 @@ class Store:
         `row` is the size of an array's row in bytes, or 0.
         """
         limit = parse_limit(options.limit, "limit")
-        segment = choose_segment_bytes(options.segment, limit, options.advice, row)
+        writable = self.mode != "r"
+        segment = choose_segment_bytes(options.segment, limit, options.advice, row, writable)
         flags = _ummap.WRITERS if options.writers else 0
         flags |= _ummap.KERNEL if options.kernel else 0
         flags |= _ummap.NODE if options.node_cache else 0
@@ -126,7 +127,8 @@ class Store:
                 if second.errno != EBUSY:
                     raise
                 raise self._explain_busy(second) from None
-        mapping._segment = max(segment or default_segment_bytes(), PAGE_BYTES)
+        mapping._segment = pin_bytes(segment or default_segment_bytes(writable),
+                                     limit or mapping.stat()["budget_bytes"])
         register(mapping, dict(store=self.uri if self.uri is not None else self.path,
                                mode=self.mode, offset=offset, size=size,
                                options=replace(options, segment=segment or None)))

@@ -340,7 +340,8 @@ static bool begin_load(struct server *v, struct mapping *map, size_t i, bool wri
 	int err;
 
 	/* With UMMAP_WRITERS, a store needs another frame, for the twin. */
-	if (!io_overlaps(store) || (v->in_use && v->store != store) || (write && map->writers))
+	if (neighbors_come(map) || !io_overlaps(store) || (v->in_use && v->store != store) ||
+	    (write && map->writers))
 		return false;
 	while (l->map)
 		l++;
@@ -388,7 +389,8 @@ static void serve_message(struct server *v, const struct fault *fault)
 		defer_store(v, map, i);
 		return;
 	}
-	readahead_fault(map, i);
+	if (!neighbors_come(map))
+		readahead_fault(map, i);
 	if (begin_load(v, map, i, write))
 		return;
 	drain_loads(v);

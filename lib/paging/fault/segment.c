@@ -468,7 +468,8 @@ static int load_segment(struct mapping *map, size_t i, struct seg *s, bool write
 		return write ? allow_stores(map, i, s, &map->stat.write_faults) : 0;
 	recycle_note_load(map, s);
 	/* If the engine copies the bytes to the slot, the frame needs no memory in the pool. */
-	if (map->engine->copy_in && map->seg_size <= SCRATCH_SIZE && frame_is_blank(frame))
+	if (frames_are_copied(map->frames) && map->seg_size <= SCRATCH_SIZE &&
+	    frame_is_blank(frame))
 		scratch = scratch_take(SCRATCH_SIZE, &errno);
 	buf = scratch ? scratch : frame_addr(frame);
 	err = scratch ? 0 : make_frame_writable(map, frame);
