@@ -6,8 +6,11 @@
 #include <inttypes.h>
 
 #include "coarray/earlier.h"
+#include "common/minmax.h"
 
 #include "../tool.h"
+
+#include <ummap.h>
 
 TOOL_HELP(CAF_OPTIONS, .ends_at_program = true, .usage =
 "usage: ummap caf [--prefix PREFIX] ls|show FOLDER\n"
@@ -110,6 +113,19 @@ static void write_header(FILE *f, const struct entry *x)
 	fprintf(f, "%-*s\n", padded - 1, text);
 }
 
+/* Writes from a copy, because the kernel may not be able to read absent segments. */
+static void write_bytes(FILE *f, const char *bytes, size_t len)
+{
+	char copy[64 << 10];
+
+	for (size_t at = 0, n; at < len; at += n) {
+		n = min_size(len - at, sizeof(copy));
+		if (umcopy(copy, bytes + at, n) < 0)
+			refuse("cannot read the coarray: %m");
+		fwrite(copy, 1, n, f);
+	}
+}
+
 static void write_out(const struct entry *x, const char *bytes, const char *path)
 {
 	const char *end = strrchr(path, '.');
@@ -119,7 +135,7 @@ static void write_out(const struct entry *x, const char *bytes, const char *path
 		refuse("cannot open '%s': %m", path);
 	if (end && strcmp(end, ".npy") == 0)
 		write_header(f, x);
-	fwrite(bytes, 1, x->size, f);
+	write_bytes(f, bytes, x->size);
 	if (ferror(f) | fclose(f))
 		refuse("cannot write '%s': %m", path);
 }
