@@ -48,7 +48,8 @@ done
 
 # The contents that were stored before a `stop`, without a sync. Memory does not hold them all.
 print_contents() { # order, image, format of od
-	UMMAP_GROUP=export.$$ UMMAP_MEM_LIMIT=64K UMMAP_SEG_SIZE=4K "$build/commands/ummap-caf" export "$folder" "$1" "$2" "$UMMAP_TEST_FOLDER/bytes" &&
+	UMMAP_GROUP=export.$$ UMMAP_MEM_LIMIT=64K UMMAP_SEG_SIZE=4K \
+		"$build/commands/ummap-caf" export "$folder" "$1" "$2" "$UMMAP_TEST_FOLDER/bytes" &&
 		od -An -v -w8 -t"$3" "$UMMAP_TEST_FOLDER/bytes" | sort -u | tr -d ' '
 }
 rm -r "$folder"
