@@ -3,6 +3,7 @@
 #include "sum.h"
 
 #include "common/futex.h"
+#include "common/stamp.h"
 #include "keys.h"
 
 #include <stdlib.h>
@@ -106,6 +107,8 @@ int sum_settle(struct sum *s, bool all)
 	if (!err && !s->unsure && (all || sum_has_any(quiet)))
 		remove_doubt(s, quiet);
 	futex_unlock(&s->file_lock);
+	if (all && s->head.store.seconds)
+		stamp_await((int64_t)s->head.store.seconds, (int64_t)s->head.store.nanoseconds);
 	return err;
 }
 

@@ -7,6 +7,7 @@
 #include "cache.h"
 
 #include "../keys.h"
+#include "common/stamp.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -308,6 +309,13 @@ static bool look_at_far(struct cache *c, struct store_facts *facts)
 	return true;
 }
 
+/* Waits until another change of the far store is noticed. */
+static void await_stamp(const struct cache *c, const struct store_facts *far)
+{
+	if (c->far_fd >= 0 && far->seconds)
+		stamp_await((int64_t)far->seconds, (int64_t)far->nanoseconds);
+}
+
 /* The time of the last write of a file does not tell whether its log has commits. */
 static bool has_commits(struct behind *far)
 {
@@ -405,6 +413,7 @@ static int create_near(struct cache *c, const struct keys *k, struct ummap_geom 
 	head->slots_max = slots;
 	head->base_size = k->far.size;
 	head->store = k->far;
+	await_stamp(c, &k->far);
 	strcpy(head->uri, k->uri);
 	/* A device that is too short stays as it is. */
 	err = c->o.file.device ? reserve_space(c, geom) : 0;
@@ -695,6 +704,7 @@ static int note_far(struct cache *c, const struct store_facts *far)
 		c->touched = false;
 	}
 	futex_unlock(&c->o.file_lock);
+	await_stamp(c, &facts);
 	return note_near(c, err);
 }
 

@@ -9,6 +9,7 @@
 #include "../keys.h"
 #include "common/futex.h"
 #include "common/minmax.h"
+#include "common/stamp.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -82,6 +83,13 @@ int cow_fits(const struct overlay *o, const struct store_facts *now, struct umma
 		return keys_refuse(geom, ESTALE, "cannot use '%.140s': the store was written since "
 				   "its changes began. Try `ummap cow discard`", o->file.path);
 	return 0;
+}
+
+/* Waits until another change of the store is noticed. */
+static void await_stamp(const struct store_facts *store)
+{
+	if (store->id)
+		stamp_await((int64_t)store->seconds, (int64_t)store->nanoseconds);
 }
 
 static int set_flags(struct overlay *o, uint64_t flags)
@@ -214,6 +222,7 @@ static int end_commit(struct cow *c)
 	overlay_describe(&now, c->path, -1, (uint64_t)st.st_size);
 	now.size = S_ISREG(st.st_mode) ? now.size : c->o.head.store.size;
 	c->o.head.store = now;
+	await_stamp(&now);
 	return set_flags(&c->o, OVERLAY_MIXED);
 }
 
@@ -309,6 +318,8 @@ static int open_changes(struct cow *c, const struct opening *how, struct ummap_g
 		return err;
 	if (err == 1 && !c->o.writable)
 		return overlay_close(&c->o), 0;
+	if (err == 1)
+		await_stamp(&how->facts);
 	err = err == 1 ? overlay_create_for(&c->o, &how->facts, how->uri) :
 			 check_and_load(c, how, geom);
 	if (err && !*geom->why)

@@ -283,11 +283,11 @@ static void test_outdated_parts(void)
 	run_shell("mv %s %s.old && cp %s.old %s", path, path, path, path);
 	check_refused("the file was replaced");
 	close_with_kept_data();
-	run_shell("sleep 0.02; echo more >> %s", path);
+	run_shell("echo more >> %s", path);
 	check_refused("the file was modified");
 	run_shell("head -c 100000 /dev/zero > %s", path);
 	close_with_kept_data();
-	run_shell("sleep 0.02; truncate -s 50000 %s", path);
+	run_shell("truncate -s 50000 %s", path);
 	check_refused("the file was modified");
 	close_with_kept_data();
 	run_shell("for f in %s/*.head; do head -c 100 $f > $f.new && mv $f.new $f; done", near);
@@ -300,6 +300,25 @@ static void test_outdated_parts(void)
 	}
 	run_shell("for f in %s/*.cache; do truncate -s 100000 $f; done", near);
 	check_names_folder(open_with_cache(), MPI_ERR_IO, "has become shorter");
+	remove_file();
+}
+
+/* The next change must set another time stamp, also if time stamps are whole seconds. */
+static void test_time_stamp(void)
+{
+	struct timespec times[2] = { { 0 }, { 0 } }, now;
+
+	check(open_with_cache() == MPI_SUCCESS);
+	write_file();
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	run_shell("rm %s/*", near);
+	times[0].tv_sec = times[1].tv_sec = time(NULL);
+	check(rank || utimensat(AT_FDCWD, path, times, 0) == 0);
+	MPI_Barrier(MPI_COMM_WORLD);
+	close_with_kept_data();
+	clock_gettime(CLOCK_REALTIME, &now);
+	check(rank || now.tv_sec >= times[1].tv_sec + 2, "after %jd s", (intmax_t)(now.tv_sec -
+	      times[1].tv_sec));
 	remove_file();
 }
 
@@ -672,6 +691,7 @@ int main(int argc, char **argv)
 	test_bad_calls();
 	test_kept_data();
 	test_outdated_parts();
+	test_time_stamp();
 	test_damaged_clean_part();
 	test_repeated_open();
 	test_truncate("close");

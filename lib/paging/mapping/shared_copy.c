@@ -16,6 +16,7 @@
 #include "base/worker.h"
 #include "budget/budget.h"
 #include "budget/share.h"
+#include "common/stamp.h"
 #include "engine/engine.h"
 #include "io/identity.h"
 #include "io/io.h"
@@ -33,12 +34,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Time stamps of files before Linux 6.13 change every 10 ms at most, with CONFIG_HZ=100. */
-#define STAMP_NS 20000000
-/* Some file systems store whole seconds: ext4 with inodes of 128 bytes, for example, and FAT, which
- * stores even ones. */
-#define WHOLE_STAMP_NS 2000000000
-#define NS_PER_S 1000000000ll
 
 struct shared_copy {
 	struct nodecopy node;
@@ -58,17 +53,6 @@ static _Atomic size_t open_copies; /* number of mappings of copies in this proce
 
 /* ---- The key ---- */
 
-/* The time, in ns, during which another change may set the same time stamp as the last one. */
-static int64_t stamp_doubt(const struct stat *st)
-{
-	int64_t period = st->st_ctim.tv_nsec ? STAMP_NS : WHOLE_STAMP_NS, age;
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	age = (now.tv_sec - st->st_ctim.tv_sec) * NS_PER_S + now.tv_nsec - st->st_ctim.tv_nsec;
-	return age < 0 ? period : period - age;
-}
-
 /* Loads begin when a later change sets another time stamp. */
 static int stat_store(const char *path, int fd, struct stat *st)
 {
@@ -77,7 +61,7 @@ static int stat_store(const char *path, int fd, struct stat *st)
 	for (int i = 0; i < 2; i++) {
 		if ((fd < 0 ? stat(path, st) : fstat(fd, st)) < 0)
 			return -errno;
-		doubt = stamp_doubt(st);
+		doubt = stamp_doubt(st->st_ctim.tv_sec, st->st_ctim.tv_nsec);
 		if (doubt <= 0)
 			break;
 		usleep((unsigned)(doubt / 1000 + 1));
