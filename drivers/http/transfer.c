@@ -101,6 +101,7 @@ static CURL *make_easy(struct transfer *t, const struct remote *remote)
 		return NULL;
 	options_set(easy, remote);
 	sockets_watch(easy);
+	curl_easy_setopt(easy, CURLOPT_PRIVATE, t);
 	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_line);
 	curl_easy_setopt(easy, CURLOPT_HEADERDATA, t);
 	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_bytes);

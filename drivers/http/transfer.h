@@ -10,6 +10,7 @@ struct transfer {
 	struct transfer *next;         /* next one in a list of the loop or of the handle */
 	CURL *easy;                    /* handle of libcurl */
 	struct request *request;       /* request that the bytes are for */
+	uint32_t order;                /* position in the order of service; it wraps around */
 	size_t at, len;                /* bytes of the request that the transfer reads */
 	size_t got;                    /* bytes that have been stored */
 	size_t got_before;             /* bytes that had been stored before the exchange */
