@@ -25,8 +25,8 @@
 #include <unistd.h>
 
 #define MAX_STREAMS 128L        /* exchanges in one HTTP/2 connection */
-#define FEW_REQUESTS_PART 4     /* this part of the requests is few; part of the range for them */
-#define MIN_RANGE_BYTES 4096
+#define FEW_REQUESTS_PART 4     /* this part of the requests is few */
+#define FEW_RANGE_BYTES ((size_t)512 << 10) /* longest range for few requests */
 #define MAX_CONNECTIONS 256L    /* connections that are kept for later transfers */
 #define MAX_EVENTS 64           /* sockets of which the one with the first transfer is served */
 #define ORDERED_TRANSFERS 128   /* transfers that are served in the order of their bytes */
@@ -78,6 +78,20 @@ static void unqueue(struct request **place)
 		queue_end = place;
 }
 
+/* The requests behind one that has failed begin again. */
+static void queue_again(struct request *r)
+{
+	while (r) {
+		struct request *next = r->next;
+
+		r->begun = r->active = 0;
+		r->next = NULL;
+		*queue_end = r;
+		queue_end = &r->next;
+		r = next;
+	}
+}
+
 static void end_transfer(struct transfer **place)
 {
 	struct transfer *t = *place;
@@ -87,6 +101,7 @@ static void end_transfer(struct transfer **place)
 		curl_multi_remove_handle(multi, t->easy);
 	t->runs = false;
 	t->request->active--;
+	queue_again(t->more);
 	transfer_release(t);
 }
 
@@ -133,9 +148,32 @@ static bool run_transfer(struct transfer *t)
 static size_t longest_range(const struct remote *remote)
 {
 	bool are_few = remote->active <= remote->keys.requests / FEW_REQUESTS_PART;
+	size_t range = remote->keys.range ? remote->keys.range : range_length(&remote->pace);
 
-	return are_few ? max_size(remote->keys.range / FEW_REQUESTS_PART, MIN_RANGE_BYTES) :
-			 remote->keys.range;
+	return are_few ? min_size(range, FEW_RANGE_BYTES) : range;
+}
+
+/* Whether a request is for the bytes after those of a transfer that ends with another request. */
+static bool continues(const struct request *r, const struct request *before)
+{
+	return r && r->remote == before->remote && r->off == before->off + before->len &&
+	       r->begun == 0 && r->io && before->io;
+}
+
+/* Extends a transfer, which reads the end of a request in the queue, by the requests behind it. */
+static void join_next(struct transfer *t, struct request *r, size_t longest)
+{
+	struct request **end = &t->more, *next, *last = r;
+
+	while (continues(next = r->next, last) && t->len + next->len <= longest) {
+		unqueue(&r->next);
+		t->len += next->len;
+		next->begun = next->len;
+		next->active++;
+		next->next = NULL;
+		*end = last = next;
+		end = &next->next;
+	}
 }
 
 /* The order of transfers: groups of them in the order in which they begin, and in each group the
@@ -151,6 +189,7 @@ static uint32_t next_order(uint64_t off)
 /* Adds a transfer for the next bytes of a request. Returns false if the request has failed. */
 static bool begin_transfer(struct request *r)
 {
+	size_t longest = longest_range(r->remote);
 	struct transfer *t = transfer_take(r->remote);
 
 	if (!t) {
@@ -160,9 +199,11 @@ static bool begin_transfer(struct request *r)
 	t->request = r;
 	t->at = r->begun;
 	t->order = next_order(r->off + t->at);
-	t->len = min_size(r->len - r->begun, longest_range(r->remote));
+	t->len = min_size(r->len - r->begun, longest);
 	r->begun += t->len;
 	r->active++;
+	if (r->begun == r->len)
+		join_next(t, r, longest);
 	t->next = transfers;
 	transfers = t;
 	return run_transfer(t);
