@@ -238,6 +238,43 @@ static void check_ranges(void)
 	close_object();
 }
 
+/* An answer for several requests that does not end: each request ends in time, with an error unless
+ * its bytes have come. */
+static void check_stuck(void)
+{
+	enum { N = 32 };
+	size_t len = MIB / 16;
+	struct ummap_io io[N], *list[N], *done[N];
+	uint8_t *bytes = malloc(N * len);
+	double begin = now();
+	unsigned sent = 0, reaped = 0, failed = 0;
+
+	check(open_object("stuck", "requests=1&range=2M&timeout=3") == 0);
+	for (unsigned i = 0; i < N; i++) {
+		io[i] = (struct ummap_io){ .buf = bytes + i * len, .len = len, .off = i * len,
+					   .res = 1 };
+		list[i] = &io[i];
+	}
+	while (reaped < N) {
+		int k = sent < N ? driver.submit(handle, list + sent, N - sent) : 0;
+
+		check(k >= 0);
+		sent += (unsigned)k;
+		k = driver.reap(handle, done, N, 1);
+		check(k > 0);
+		reaped += (unsigned)k;
+	}
+	for (unsigned i = 0; i < N; i++) {
+		check(io[i].res == 0 || io[i].res == -EIO);
+		failed += io[i].res != 0;
+		if (io[i].res == 0)
+			check_bytes(bytes + i * len, len, i * len, SEED);
+	}
+	check(failed > 0 && now() - begin < 10, "%u in %g s", failed, now() - begin);
+	close_object();
+	free(bytes);
+}
+
 /* If one answer for several requests fails, those whose bytes have come are complete, and the
  * others are repeated. */
 static void check_joined_failures(void)
@@ -299,5 +336,6 @@ int main(void)
 	check_flight();
 	check_ranges();
 	check_joined_failures();
+	check_stuck();
 	return 0;
 }

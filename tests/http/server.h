@@ -14,6 +14,7 @@
  *	reset               server->failures answers end by a reset after half of the bytes
  *	busy                server->failures answers have the status 503
  *	late                server->failures answers never come
+ *	stuck               half of the range, and then nothing
  *	denied              status 403, status 404, ...: the status
  *	changed, longer     another ETag, another length of the object
  *	unmatched           status 412
@@ -104,6 +105,8 @@ static inline bool server_body(const struct exchange *x)
 		if (!server_send(x->fd, part, n) || (chunked && !server_send(x->fd, "\r\n", 2)))
 			return false;
 		at += n;
+		if (strcmp(x->path, "stuck") == 0 && at >= x->body / 2)
+			pause_ms(60000);
 		if (step < sizeof(part))
 			pause_ms(narrow ? 20 : 100);
 	}
