@@ -296,6 +296,8 @@ static bool can_go_direct(const struct file *f)
  * their neighbors from the page cache, so it is avoided if page-cache mappings use them. */
 static bool prefers_cache(struct file *f, uint64_t off, size_t len, bool write)
 {
+	if (write && f->caches_writes)
+		return true;
 	if (f->direct != AUTO)
 		return false;
 	return write ? f->maps_pagecache && is_cached(f, off, len) : should_copy(f, off, len);

@@ -19,6 +19,7 @@ struct file {
 	int fd;                /* descriptor through the page cache */
 	int direct_fd;         /* descriptor with O_DIRECT; negative: the file supports none */
 	enum when direct;      /* value of the key `direct` */
+	bool caches_writes;    /* whether all writes go to the page cache */
 	bool maps_pagecache;   /* whether the user wants page-cache mappings */
 	size_t readahead;      /* maximum readahead of the kernel in bytes */
 	size_t page;           /* page size of the page cache */

@@ -101,7 +101,8 @@
 	    "Seconds after which a load fails, including all its repetitions.")                    \
 	KEY("retries", "a number from 0 to 100", "8", "Repetitions of a failed request.")          \
 	KEY("requests", "a number from 1 to 128", "64", "Requests that are in flight at a time.")  \
-	KEY("range", A_SIZE " from 4K to 1G", "2M", "Longest range that one request reads.")     \
+	KEY("range", "auto or " A_SIZE " from 4K to 1G", "auto",                                   \
+	    "Longest range that one request reads. auto: 64K to 8M, as measured.")                 \
 	KEY("version", "auto, 1.1 or 2", "auto", "Version of HTTP.")
 
 #define HTTP_ONLY_KEYS(KEY)                                                                        \

@@ -57,14 +57,17 @@ static int make_file(const struct side *s, mode_t mode)
 
 static int open_handle(struct side *s, int oflags, struct ummap_geom *own)
 {
-	const struct ummap_key through_cache = { "direct", "never" };
-	const struct ummap_uri uri = { .path = s->path, .keys = &through_cache, .nkeys = 1 };
+	const struct ummap_key direct = { "direct", oflags & SIDE_READS_DIRECT ? "auto" : "never" };
+	const struct ummap_uri uri = { .path = s->path, .keys = &direct, .nkeys = 1 };
 	int err;
 
+	oflags &= ~SIDE_READS_DIRECT;
 	if (side_driver != &file_calls)
 		return side_driver->open(&uri, oflags, &s->h, own);
 	err = file_open(&uri, oflags, S_IFBLK, NULL, &s->file, own);
 	s->h = s->file;
+	if (!err)
+		s->file->caches_writes = true;
 	return err;
 }
 

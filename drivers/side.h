@@ -35,6 +35,10 @@ struct side {
 	void *pmem;    /* handle of the driver pmem */
 };
 
+/* Bit for side_open beside those of UMMAP_O_*: large reads of bytes that the page cache lacks go to
+ * the storage directly. */
+#define SIDE_READS_DIRECT (1 << 20)
+
 /*
  * Opens a file by its path, and locks it (UMMAP_LOCK_*) until it is closed. UMMAP_O_CREATE makes a
  * missing file, with these permissions and a durable name. All errors have a sentence in geom->why.

@@ -10,6 +10,7 @@
 
 #include "../notice.h"
 #include "answer.h"
+#include "range.h"
 
 #include <curl/curl.h>
 #include <pthread.h>
@@ -23,7 +24,7 @@ struct http_keys {
 	uint64_t timeout;              /* seconds for a load, repetitions included */
 	uint64_t retries;              /* repetitions of a transfer */
 	uint64_t requests;             /* transfers at a time */
-	uint64_t range;                /* longest range of a transfer, in bytes */
+	uint64_t range;                /* longest range of a transfer, in bytes; 0: as measured */
 	long version;                  /* CURL_HTTP_VERSION_* */
 	bool needs_validator;          /* whether an object without validator is refused */
 	bool whole;                    /* whether an object may be downloaded as a whole */
@@ -64,6 +65,7 @@ struct remote {
 		    const char *url, bool has_body);
 	struct transfer *idle;         /* transfers without a request */
 	unsigned active;               /* number of transfers with a request */
+	struct pace pace;              /* measured time of transfers */
 	bool has_changed;              /* whether the object is another one than at opening */
 	struct notice notice;          /* receiver of notices */
 	bool has_noticed;              /* whether a failed load has been reported */
@@ -77,7 +79,7 @@ enum request_state { REQUEST_FREE, REQUEST_TAKEN, REQUEST_BUSY, REQUEST_DONE };
  * loop until its state is REQUEST_DONE. */
 struct request {
 	_Atomic uint32_t state;        /* enum request_state */
-	struct request *next;          /* next one in the list of the loop */
+	struct request *next;          /* next one in a list of the loop or of a transfer */
 	struct remote *remote;         /* object to read */
 	struct ummap_io *io;           /* request of the library; NULL: opening */
 	_Atomic pthread_t owner;       /* thread that reaps the request */

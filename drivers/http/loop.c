@@ -20,16 +20,21 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #define MAX_STREAMS 128L        /* exchanges in one HTTP/2 connection */
-#define FEW_REQUESTS_PART 4     /* this part of the requests is few; part of the range for them */
-#define MIN_RANGE_BYTES 4096
+#define FEW_REQUESTS_PART 4     /* this part of the requests is few */
+#define FEW_RANGE_BYTES ((size_t)512 << 10) /* longest range for few requests */
+#define MAX_CONNECTIONS 256L    /* connections that are kept for later transfers */
+#define MAX_EVENTS 64           /* sockets of which the one with the first transfer is served */
+#define ORDERED_TRANSFERS 128   /* transfers that are served in the order of their bytes */
 #define MAX_POLL_MS 1000        /* longest wait of the thread while requests wait for a time */
 #define IDLE_POLL_MS 600000     /* longest wait of the thread without requests */
 
-static int wake_fd = -1;                 /* eventfd that the thread polls */
+static int wake_fd = -1;                 /* eventfd by which other threads wake the thread */
+static int poll_fd = -1;                 /* epoll of wake_fd and of the sockets */
 
 static _Atomic uint32_t starting;
 static unsigned open_count;              /* open handles */
@@ -40,6 +45,7 @@ static bool has_exited;                  /* whether it has ended, because the pr
 
 /* The loop's own state. */
 static CURLM *multi;
+static int64_t timer_at = -1;            /* time in ms at which libcurl must be called; -1: never */
 static struct request *queue, **queue_end = &queue; /* requests with bytes to begin, in order */
 static struct transfer *transfers;       /* all transfers with a request */
 
@@ -72,6 +78,20 @@ static void unqueue(struct request **place)
 		queue_end = place;
 }
 
+/* The requests behind one that has failed begin again. */
+static void queue_again(struct request *r)
+{
+	while (r) {
+		struct request *next = r->next;
+
+		r->begun = r->active = 0;
+		r->next = NULL;
+		*queue_end = r;
+		queue_end = &r->next;
+		r = next;
+	}
+}
+
 static void end_transfer(struct transfer **place)
 {
 	struct transfer *t = *place;
@@ -81,6 +101,7 @@ static void end_transfer(struct transfer **place)
 		curl_multi_remove_handle(multi, t->easy);
 	t->runs = false;
 	t->request->active--;
+	queue_again(t->more);
 	transfer_release(t);
 }
 
@@ -127,14 +148,48 @@ static bool run_transfer(struct transfer *t)
 static size_t longest_range(const struct remote *remote)
 {
 	bool are_few = remote->active <= remote->keys.requests / FEW_REQUESTS_PART;
+	size_t range = remote->keys.range ? remote->keys.range : range_length(&remote->pace);
 
-	return are_few ? max_size(remote->keys.range / FEW_REQUESTS_PART, MIN_RANGE_BYTES) :
-			 remote->keys.range;
+	return are_few ? min_size(range, FEW_RANGE_BYTES) : range;
+}
+
+/* Whether a request is for the bytes after those of a transfer that ends with another request. */
+static bool continues(const struct request *r, const struct request *before)
+{
+	return r && r->remote == before->remote && r->off == before->off + before->len &&
+	       r->begun == 0 && r->io && before->io;
+}
+
+/* Extends a transfer, which reads the end of a request in the queue, by the requests behind it. */
+static void join_next(struct transfer *t, struct request *r, size_t longest)
+{
+	struct request **end = &t->more, *next, *last = r;
+
+	while (continues(next = r->next, last) && t->len + next->len <= longest) {
+		unqueue(&r->next);
+		t->len += next->len;
+		next->begun = next->len;
+		next->active++;
+		next->next = NULL;
+		*end = last = next;
+		end = &next->next;
+	}
+}
+
+/* The order of transfers: groups of them in the order in which they begin, and in each group the
+ * order of their bytes, modulo 2^39. The threads of readahead begin in a random order what a
+ * program reads in the order of its bytes. */
+static uint32_t next_order(uint64_t off)
+{
+	static uint32_t begun;
+
+	return begun++ / ORDERED_TRANSFERS << 20 | (uint32_t)(off >> 19 & 0xfffff);
 }
 
 /* Adds a transfer for the next bytes of a request. Returns false if the request has failed. */
 static bool begin_transfer(struct request *r)
 {
+	size_t longest = longest_range(r->remote);
 	struct transfer *t = transfer_take(r->remote);
 
 	if (!t) {
@@ -143,9 +198,12 @@ static bool begin_transfer(struct request *r)
 	}
 	t->request = r;
 	t->at = r->begun;
-	t->len = min_size(r->len - r->begun, longest_range(r->remote));
+	t->order = next_order(r->off + t->at);
+	t->len = min_size(r->len - r->begun, longest);
 	r->begun += t->len;
 	r->active++;
+	if (r->begun == r->len)
+		join_next(t, r, longest);
 	t->next = transfers;
 	transfers = t;
 	return run_transfer(t);
@@ -280,21 +338,105 @@ static void drain_wake(void)
 	(void)n;
 }
 
+/* The data of an event: a socket, and the order of its transfer in the upper half. */
+static uint64_t event_data(int fd, const struct transfer *t)
+{
+	return (uint64_t)(t ? t->order : 0) << 32 | (uint32_t)fd;
+}
+
+/* libcurl calls this function when it begins to wait for a socket, or waits no more. */
+static int watch_socket(CURL *easy, curl_socket_t fd, int what, void *unused, void *none)
+{
+	struct epoll_event event = {
+		.events = (what & CURL_POLL_IN ? EPOLLIN : 0u) |
+			  (what & CURL_POLL_OUT ? EPOLLOUT : 0u),
+	};
+	struct transfer *t = NULL;
+
+	curl_easy_getinfo(easy, CURLINFO_PRIVATE, &t);
+	event.data.u64 = event_data(fd, t);
+	(void)unused;
+	(void)none;
+	if (what == CURL_POLL_REMOVE)
+		epoll_ctl(poll_fd, EPOLL_CTL_DEL, fd, &event);
+	else if (epoll_ctl(poll_fd, EPOLL_CTL_MOD, fd, &event) < 0)
+		return epoll_ctl(poll_fd, EPOLL_CTL_ADD, fd, &event);
+	return 0;
+}
+
+static int set_timer(CURLM *unused, long ms, void *none)
+{
+	(void)unused;
+	(void)none;
+	timer_at = ms < 0 ? -1 : loop_now() + ms;
+	return 0;
+}
+
+static void run_timer(void)
+{
+	int running;
+
+	if (timer_at < 0 || timer_at > loop_now())
+		return;
+	timer_at = -1;
+	curl_multi_socket_action(multi, CURL_SOCKET_TIMEOUT, 0, &running);
+}
+
+/* The event whose transfer comes first. */
+static const struct epoll_event *choose_event(const struct epoll_event *events, int n)
+{
+	const struct epoll_event *first = events;
+
+	for (const struct epoll_event *e = events + 1; e < events + n; e++) {
+		uint32_t distance = (uint32_t)(e->data.u64 >> 32) -
+				    (uint32_t)(first->data.u64 >> 32);
+
+		/* Orders wrap around. */
+		if (distance > INT32_MAX)
+			first = e;
+	}
+	return first;
+}
+
+/*
+ * Waits at most for so many ms, and then reads or writes one socket. New requests must not wait
+ * until the answers on all sockets have been read: the server would have nothing to do meanwhile.
+ * Transfers that begin together must not end together, so they are served one after the other: the
+ * program needs the bytes in this order, and each end makes room for a new request.
+ */
+static void serve_socket(int64_t wait)
+{
+	int64_t timer = timer_at < 0 ? wait : timer_at - loop_now();
+	struct epoll_event events[MAX_EVENTS];
+	const struct epoll_event *e;
+	int running, what, n, fd;
+
+	wait = timer < wait ? timer : wait;
+	n = epoll_wait(poll_fd, events, MAX_EVENTS, wait > 0 ? (int)wait : 0);
+	if (n <= 0)
+		return;
+	e = choose_event(events, n);
+	fd = (int)(uint32_t)e->data.u64;
+	what = (e->events & EPOLLIN ? CURL_CSELECT_IN : 0) |
+	       (e->events & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
+	       (e->events & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);
+	if (fd == wake_fd)
+		drain_wake();
+	else
+		curl_multi_socket_action(multi, fd, what, &running);
+}
+
 static void run_once(void)
 {
-	struct curl_waitfd wake = { .fd = wake_fd, .events = CURL_WAIT_POLLIN };
-	int running, wait;
+	int64_t wait;
 
 	take_sent();
 	begin_queued();
-	curl_multi_perform(multi, &running);
+	wait = repeat_transfers(loop_now());
+	run_timer();
+	serve_socket(queue || transfers ? wait : IDLE_POLL_MS);
 	finish_exchanges();
 	expire_queued(loop_now());
-	begin_queued();
-	wait = repeat_transfers(loop_now());
-	curl_multi_poll(multi, &wake, 1, queue || transfers ? wait : IDLE_POLL_MS, NULL);
-	if (wake.revents)
-		drain_wake();
 }
 
 /* At exit, there may be transfers, which stay as they are. */
@@ -327,12 +469,19 @@ static void end_at_exit(void)
 	requests_give_up();
 }
 
+static void close_descriptors(void)
+{
+	if (wake_fd >= 0)
+		close(wake_fd);
+	if (poll_fd >= 0)
+		close(poll_fd);
+	wake_fd = poll_fd = -1;
+}
+
 static void forget_parent(void)
 {
 	sockets_close_all();
-	if (wake_fd >= 0)
-		close(wake_fd);
-	wake_fd = -1;
+	close_descriptors();
 	open_count = 0;
 	is_running = false;
 	queue = NULL;
@@ -340,6 +489,31 @@ static void forget_parent(void)
 	transfers = NULL;
 	multi = NULL;
 	requests_reset();
+}
+
+static int open_descriptors(void)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+
+	wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	event.data.u64 = event_data(wake_fd, NULL);
+	poll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (wake_fd < 0 || poll_fd < 0 || epoll_ctl(poll_fd, EPOLL_CTL_ADD, wake_fd, &event) < 0)
+		return -errno;
+	return 0;
+}
+
+static int open_multi(void)
+{
+	timer_at = -1;
+	multi = sockets_open_multi();
+	if (!multi)
+		return -ENOMEM;
+	curl_multi_setopt(multi, CURLMOPT_SOCKETFUNCTION, watch_socket);
+	curl_multi_setopt(multi, CURLMOPT_TIMERFUNCTION, set_timer);
+	curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, MAX_CONNECTIONS);
+	curl_multi_setopt(multi, CURLMOPT_MAX_CONCURRENT_STREAMS, MAX_STREAMS);
+	return 0;
 }
 
 static int start_locked(void)
@@ -354,20 +528,17 @@ static int start_locked(void)
 	is_initialized = true;
 	if (has_exited)
 		return -EIO;
-	wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (wake_fd < 0)
-		return -errno;
-	multi = sockets_open_multi();
-	err = multi ? thread_start(&thread, run_loop, NULL) : -ENOMEM;
-	is_running = !err;
+	err = open_descriptors();
+	if (!err)
+		err = open_multi();
 	if (!err) {
-		curl_multi_setopt(multi, CURLMOPT_MAX_CONCURRENT_STREAMS, MAX_STREAMS);
-		return 0;
+		err = thread_start(&thread, run_loop, NULL);
+		if (err)
+			sockets_close_multi(multi);
 	}
-	if (multi)
-		sockets_close_multi(multi);
-	close(wake_fd);
-	wake_fd = -1;
+	is_running = !err;
+	if (err)
+		close_descriptors();
 	return err;
 }
 
@@ -396,8 +567,7 @@ void loop_leave(void)
 	futex_lock(&starting);
 	if (--open_count == 0 && is_running) {
 		end_thread();
-		close(wake_fd);
-		wake_fd = -1;
+		close_descriptors();
 	}
 	futex_unlock(&starting);
 }

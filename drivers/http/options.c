@@ -83,8 +83,9 @@ static bool parse_key(const struct ummap_key *key, struct http_keys *keys)
 	if (strcmp(name, "requests") == 0)
 		return keys_number(value, 1, 128, &keys->requests);
 	if (strcmp(name, "range") == 0)
-		return keys_size(value, &keys->range) && keys->range >= 4096 &&
-		       keys->range <= (uint64_t)1 << 30;
+		return strcmp(value, "auto") == 0 ||
+		       (keys_size(value, &keys->range) && keys->range >= 4096 &&
+			keys->range <= (uint64_t)1 << 30);
 	if (strcmp(name, "version") == 0) {
 		ok = parse_word(value, versions, &word);
 		keys->version = curl_versions[ok ? word : 0];
@@ -110,7 +111,7 @@ int options_parse_keys(const struct ummap_uri *uri, struct http_keys *keys,
 		KEY_TYPES_END };
 
 	*keys = (struct http_keys){ .timeout = 60, .retries = 8, .requests = 64,
-				    .range = 2 << 20, .part = 8 << 20,
+				    .part = 8 << 20,
 				    .version = CURL_HTTP_VERSION_2TLS, .needs_validator = true };
 	for (unsigned i = 0; i < uri->nkeys; i++) {
 		if (!parse_key(&uri->keys[i], keys))

@@ -8,6 +8,7 @@
 #include "transfer.h"
 
 #include "common/futex.h"
+#include "common/minmax.h"
 #include "loop.h"
 #include "options.h"
 #include "sockets.h"
@@ -69,6 +70,37 @@ static void note_code(struct transfer *t, const char *bytes, size_t n)
 /* Stores bytes of the body. The first byte of an object, or a text about an empty one, is not
  * needed at opening. The result 0 ends
  * the exchange. */
+/* The first request has all of its bytes of the transfer, which continues with the next one. */
+static void pass_to_next(struct transfer *t)
+{
+	struct request *r = t->request;
+	size_t len = r->len - t->at;
+
+	t->request = t->more;
+	t->more = t->request->next;
+	t->at = 0;
+	t->len -= len;
+	t->got -= len;
+	if (--r->active == 0)
+		loop_end(r, 0);
+}
+
+static void store_bytes(struct transfer *t, const char *bytes, size_t n)
+{
+	while (n > 0) {
+		const struct request *r = t->request;
+		size_t len = t->more ? min_size(n, r->len - t->at - t->got) : n;
+
+		if (!is_opening(t))
+			memcpy(r->buf + t->at + t->got, bytes, len);
+		t->got += len;
+		bytes += len;
+		n -= len;
+		if (t->more && t->at + t->got == r->len)
+			pass_to_next(t);
+	}
+}
+
 static size_t take_bytes(char *bytes, size_t size, size_t n, void *arg)
 {
 	struct transfer *t = arg;
@@ -85,9 +117,8 @@ static size_t take_bytes(char *bytes, size_t size, size_t n, void *arg)
 		t->verdict = ANSWER_BAD;
 		return 0;
 	}
-	if (!is_opening(t))
-		memcpy(t->request->buf + t->at + t->got, bytes, n);
-	t->got += n;
+	store_bytes(t, bytes, n);
+	t->received += n;
 	return n;
 }
 
@@ -101,6 +132,7 @@ static CURL *make_easy(struct transfer *t, const struct remote *remote)
 		return NULL;
 	options_set(easy, remote);
 	sockets_watch(easy);
+	curl_easy_setopt(easy, CURLOPT_PRIVATE, t);
 	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_line);
 	curl_easy_setopt(easy, CURLOPT_HEADERDATA, t);
 	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_bytes);
@@ -126,6 +158,7 @@ struct transfer *transfer_take(struct remote *remote)
 			return NULL;
 		}
 	}
+	t->more = NULL;
 	t->got = 0;
 	t->tries = 0;
 	t->is_retry_of_url = false;
@@ -191,7 +224,7 @@ int transfer_prepare(struct transfer *t)
 	snprintf(range, sizeof(range), "%llu-%llu", (unsigned long long)(first + t->got),
 		 (unsigned long long)(first + t->len - 1));
 	memset(&t->answer, 0, sizeof(t->answer));
-	t->got_before = t->got;
+	t->received = 0;
 	t->is_judged = false;
 	*t->error = *t->code = '\0';
 	if (make_lines(t, url) != 0 || curl_easy_setopt(t->easy, CURLOPT_URL, url) != CURLE_OK ||
@@ -343,6 +376,18 @@ static void note_url(const struct transfer *t)
 	remote->current_url = strdup(url);
 }
 
+static void note_pace(const struct transfer *t)
+{
+	curl_off_t begin = 0, first = 0, end = 0;
+
+	curl_easy_getinfo(t->easy, CURLINFO_PRETRANSFER_TIME_T, &begin);
+	curl_easy_getinfo(t->easy, CURLINFO_STARTTRANSFER_TIME_T, &first);
+	curl_easy_getinfo(t->easy, CURLINFO_TOTAL_TIME_T, &end);
+	if (begin <= first && first <= end)
+		range_note(&t->request->remote->pace, (uint64_t)(first - begin),
+			   (uint64_t)(end - begin), t->received);
+}
+
 enum outcome transfer_finish(struct transfer *t, CURLcode result)
 {
 	bool is_empty;
@@ -357,10 +402,11 @@ enum outcome transfer_finish(struct transfer *t, CURLcode result)
 	is_empty = is_opening(t) && t->is_judged && t->request->remote->object.total == 0;
 	if (t->got == t->len || (result == CURLE_OK && is_empty)) {
 		note_url(t);
+		note_pace(t);
 		return OUTCOME_DONE;
 	}
 	/* The server may send a part of the range. */
-	if (result == CURLE_OK && t->got > t->got_before) {
+	if (result == CURLE_OK && t->received > 0) {
 		t->again_at = 0;
 		return OUTCOME_AGAIN;
 	}

@@ -9,10 +9,12 @@
 struct transfer {
 	struct transfer *next;         /* next one in a list of the loop or of the handle */
 	CURL *easy;                    /* handle of libcurl */
-	struct request *request;       /* request that the bytes are for */
-	size_t at, len;                /* bytes of the request that the transfer reads */
-	size_t got;                    /* bytes that have been stored */
-	size_t got_before;             /* bytes that had been stored before the exchange */
+	struct request *request;       /* request that the next bytes are for */
+	struct request *more;          /* requests for the bytes after those of `request` */
+	uint32_t order;                /* position in the order of service; it wraps around */
+	size_t at, len;                /* bytes to read, from those of `request` on */
+	size_t got;                    /* bytes of these that have been stored */
+	size_t received;               /* bytes that the present exchange has stored */
 	unsigned version;              /* version of the object in `expected` and `lines` */
 	struct validator expected;     /* state of the object that the answer must have */
 	struct curl_slist *lines;      /* lines of the request */

@@ -116,6 +116,10 @@ int overlay_open(struct overlay *o, const struct overlay_opening *how, struct um
 	int oflags = how->write ? UMMAP_O_WRITE | (how->create ? UMMAP_O_CREATE : 0) : 0;
 	int lock = how->write ? UMMAP_LOCK_EXCLUSIVE : how->lock, err;
 
+	/* The page cache would hold bytes a second time that are in memory of the mapping, and the
+	 * copy takes time. Checksums are taken of single parts, which are read together then. */
+	if (o->policy->id == OVERLAY_CACHE && !o->verifies)
+		oflags |= SIDE_READS_DIRECT;
 	o->limit = OVERLAY_NEVER;
 	o->keep = 1;
 	overlay_forget_slots(o);

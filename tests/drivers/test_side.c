@@ -419,6 +419,54 @@ Test(side, removes_no_other_file)
 	side_close(&s);
 }
 
+#define COLD_BYTES ((size_t)1 << 20)
+
+/* Counts the pages of a file in the page cache. */
+static size_t count_cached(int fd)
+{
+	static unsigned char in[COLD_BYTES / 4096];
+	void *map = mmap(NULL, COLD_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+	size_t n = 0;
+
+	check(map != MAP_FAILED && mincore(map, COLD_BYTES, in) == 0);
+	munmap(map, COLD_BYTES);
+	for (size_t i = 0; i < COLD_BYTES / 4096; i++)
+		n += in[i] & 1;
+	return n;
+}
+
+/* Reads do not bring bytes into the page cache, but writes do. */
+Test(side, reads_directly)
+{
+	char *buf = mmap(NULL, COLD_BYTES, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ummap_geom geom = { .size = 0 };
+	struct side s;
+	int fd, direct;
+
+	unlink(side_path());
+	check(side_open(&s, side_path(), UMMAP_O_WRITE | UMMAP_O_CREATE | SIDE_READS_DIRECT, 0600,
+			UMMAP_LOCK_EXCLUSIVE, &geom) == 0, "%s", geom.why);
+	fd = open(side_path(), O_RDONLY | O_CLOEXEC);
+	memset(buf, 5, COLD_BYTES);
+	check(fd >= 0 && side_write(&s, buf, COLD_BYTES, 0) == 0 && side_flush(&s) == 0);
+	check(count_cached(fd) == COLD_BYTES / 4096);
+	check(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
+	memset(buf, 0, COLD_BYTES);
+	check(side_read(&s, buf, COLD_BYTES, 0) == 0);
+	for (size_t i = 0; i < COLD_BYTES; i++)
+		check(buf[i] == 5);
+	/* Some file systems support no direct reads. */
+	direct = open(side_path(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+	check(direct < 0 || count_cached(fd) == 0, "%zu", count_cached(fd));
+	close(direct);
+	memset(buf, 6, 4096);
+	check(side_write(&s, buf, 4096, 8192) == 0 && side_read(&s, buf, COLD_BYTES, 0) == 0);
+	check(buf[8191] == 5 && buf[8192] == 6 && buf[12287] == 6 && buf[12288] == 5);
+	close(fd);
+	side_close(&s);
+	munmap(buf, COLD_BYTES);
+}
+
 /* ---- Notices ---- */
 
 static void keep_notice(void *arg, const char *sentence)

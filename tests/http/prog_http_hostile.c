@@ -188,6 +188,107 @@ static void check_changed_for_good(void)
 	close_object();
 }
 
+/* Reads MiB after MiB of the object, 16 parts of each at a time, and checks the results. */
+static void read_parts(unsigned mib)
+{
+	enum { N = 128 };
+	size_t len = MIB / 16;
+	struct ummap_io io[N], *list[N], *done[N];
+	uint8_t *bytes = malloc(N * len);
+	unsigned sent = 0, reaped = 0, n = mib * 16;
+
+	for (unsigned i = 0; i < n; i++) {
+		io[i] = (struct ummap_io){ .buf = bytes + i * len, .len = len, .off = i * len,
+					   .res = 1 };
+		list[i] = &io[i];
+	}
+	server->longest = 0;
+	while (reaped < n) {
+		int k = sent < n ? driver.submit(handle, list + sent, n - sent) : 0;
+
+		check(k >= 0);
+		sent += (unsigned)k;
+		k = driver.reap(handle, done, N, 1);
+		check(k > 0);
+		reaped += (unsigned)k;
+	}
+	for (unsigned i = 0; i < n; i++)
+		check(io[i].res == 0);
+	check_bytes(bytes, n * len, 0, SEED);
+	free(bytes);
+}
+
+/* Neighbors are read by one request, whose length suits the time of an answer and the rate. */
+static void check_ranges(void)
+{
+	check(open_object("far", "requests=4") == 0);
+	read_parts(8);
+	read_parts(8);
+	check(server->longest > 2 * MIB && server->longest <= 8 * MIB, "%" PRIu64,
+	      (uint64_t)server->longest);
+	close_object();
+	check(open_object("far", "requests=4&range=1M") == 0);
+	read_parts(8);
+	check(server->longest == MIB, "%" PRIu64, (uint64_t)server->longest);
+	close_object();
+	check(open_object("narrow", "requests=64&range=auto") == 0);
+	read_parts(1);
+	read_parts(1);
+	check(server->longest <= 256 * KIB, "%" PRIu64, (uint64_t)server->longest);
+	close_object();
+}
+
+/* An answer for several requests that does not end: each request ends in time, with an error unless
+ * its bytes have come. */
+static void check_stuck(void)
+{
+	enum { N = 32 };
+	size_t len = MIB / 16;
+	struct ummap_io io[N], *list[N], *done[N];
+	uint8_t *bytes = malloc(N * len);
+	double begin = now();
+	unsigned sent = 0, reaped = 0, failed = 0;
+
+	check(open_object("stuck", "requests=1&range=2M&timeout=3") == 0);
+	for (unsigned i = 0; i < N; i++) {
+		io[i] = (struct ummap_io){ .buf = bytes + i * len, .len = len, .off = i * len,
+					   .res = 1 };
+		list[i] = &io[i];
+	}
+	while (reaped < N) {
+		int k = sent < N ? driver.submit(handle, list + sent, N - sent) : 0;
+
+		check(k >= 0);
+		sent += (unsigned)k;
+		k = driver.reap(handle, done, N, 1);
+		check(k > 0);
+		reaped += (unsigned)k;
+	}
+	for (unsigned i = 0; i < N; i++) {
+		check(io[i].res == 0 || io[i].res == -EIO);
+		failed += io[i].res != 0;
+		if (io[i].res == 0)
+			check_bytes(bytes + i * len, len, i * len, SEED);
+	}
+	check(failed > 0 && now() - begin < 10, "%u in %g s", failed, now() - begin);
+	close_object();
+	free(bytes);
+}
+
+/* If one answer for several requests fails, those whose bytes have come are complete, and the
+ * others are repeated. */
+static void check_joined_failures(void)
+{
+	check(open_object("reset", "requests=2&range=2M") == 0);
+	server->failures = 3;
+	read_parts(4);
+	check(server->failures <= 0 && notices == 0);
+	close_object();
+	check(open_object("part", "requests=2&range=2M") == 0);
+	read_parts(4);
+	close_object();
+}
+
 /* Many requests are in flight, over connections that are used again. */
 static void check_flight(void)
 {
@@ -233,5 +334,8 @@ int main(void)
 	check_bad_servers();
 	check_changed_for_good();
 	check_flight();
+	check_ranges();
+	check_joined_failures();
+	check_stuck();
 	return 0;
 }

@@ -7,11 +7,14 @@
  * that ends in '!' misbehaves from the first request on. The other requests of the path:
  *
  *	good, slow          correct; slow: as soon as server->together requests have come
+ *	far                 after 20 ms
+ *	narrow              8 KiB each 20 ms
  *	part                half of the range
  *	chunked             correct, without Content-Length
  *	reset               server->failures answers end by a reset after half of the bytes
  *	busy                server->failures answers have the status 503
  *	late                server->failures answers never come
+ *	stuck               half of the range, and then nothing
  *	denied              status 403, status 404, ...: the status
  *	changed, longer     another ETag, another length of the object
  *	unmatched           status 412
@@ -51,6 +54,7 @@ struct server {
 	_Atomic unsigned most_in_flight; /* maximum of in_flight */
 	_Atomic unsigned connections;    /* connections so far */
 	_Atomic unsigned conditions;     /* requests with a condition */
+	_Atomic uint64_t longest;        /* bytes of the longest range */
 };
 
 static struct server *server;
@@ -86,11 +90,12 @@ static inline bool server_body(const struct exchange *x)
 {
 	static __thread uint8_t part[64 * KIB];
 	uint64_t at = 0;
-	bool slow = strcmp(x->path, "trickle") == 0, chunked = strcmp(x->path, "chunked") == 0;
+	bool narrow = strcmp(x->path, "narrow") == 0, chunked = strcmp(x->path, "chunked") == 0;
+	size_t step = strcmp(x->path, "trickle") == 0 ? 1 : narrow ? 8 * KIB : sizeof(part);
 	char line[32];
 
 	while (at < x->body) {
-		size_t n = slow ? 1 : x->body - at < sizeof(part) ? x->body - at : sizeof(part);
+		size_t n = x->body - at < step ? x->body - at : step;
 
 		for (size_t i = 0; i < n; i++)
 			part[i] = pattern(x->first + at + i, SEED);
@@ -100,8 +105,10 @@ static inline bool server_body(const struct exchange *x)
 		if (!server_send(x->fd, part, n) || (chunked && !server_send(x->fd, "\r\n", 2)))
 			return false;
 		at += n;
-		if (slow)
-			pause_ms(100);
+		if (strcmp(x->path, "stuck") == 0 && at >= x->body / 2)
+			pause_ms(60000);
+		if (step < sizeof(part))
+			pause_ms(narrow ? 20 : 100);
 	}
 	return !chunked || server_send(x->fd, "0\r\n\r\n", 5);
 }
@@ -170,6 +177,8 @@ static inline bool server_misbehave(struct exchange *x)
 
 	if (strcmp(p, "slow") == 0)
 		server_gather();
+	else if (strcmp(p, "far") == 0)
+		pause_ms(20);
 	else if (strcmp(p, "part") == 0)
 		x->last = x->first + (x->last - x->first) / 2;
 	else if (strcmp(p, "reset") == 0 && server_fails())
@@ -240,6 +249,9 @@ static inline bool server_serve(int fd, char *request)
 		x.last = x.total - 1, x.status = 200;
 	is_first = x.first == 0 && x.last == 0;
 	x.body = x.length = x.last - x.first + 1;
+	for (uint64_t most = server->longest; x.body > most &&
+	     !atomic_compare_exchange_weak(&server->longest, &most, x.body);)
+		;
 	if (strcmp(x.path, "dated") == 0)
 		always = true;
 	if (!is_first || always)

@@ -272,35 +272,41 @@ static size_t job_segs(const struct mapping *map)
 	return max_size(READAHEAD_JOB_BYTES >> map->shift, 1);
 }
 
-static void load_job(void *arg, uint64_t first, uint64_t how)
-{
-	struct mapping *map = arg;
-	size_t count = how >> 32, step = (uint32_t)how;
+static void load_job(void *arg, uint64_t first, uint64_t how);
 
-	/* Segments that can be mapped from the page cache need no frame. */
-	if (step > 1 || !pagecache_has(map, first, first + count))
-		load_range(map, first, count, step);
-	map_account(map)->coming -= (how >> 32) << map->shift;
+/* Posts a job that loads `count` segments from first on, every step-th. The caller and the job have
+ * a use of the mapping. */
+static void post_job(struct mapping *map, size_t first, size_t count, size_t step)
+{
+	map_use(map);
+	if (worker_post(load_job, map, first, (uint64_t)count << 32 | step))
+		return;
+	map_account(map)->coming -= count << map->shift;
 	map_leave(map);
 }
 
-/* Posts jobs that load `count` segments from first on, every step-th. Jobs of neighbours end at
- * multiples of their size, so that they load whole clusters. The caller and each job have a use of
- * the mapping. */
+/* Loads the first segments of a job, and first posts the others as another job: the thread of a
+ * fault posts one job only, so that its own read is not behind a whole window of others. Jobs of
+ * neighbours end at multiples of their size, so that they load whole clusters. */
+static void load_job(void *arg, uint64_t first, uint64_t how)
+{
+	struct mapping *map = arg;
+	size_t count = how >> 32, step = (uint32_t)how, most = job_segs(map);
+	size_t n = min_size(count, step == 1 ? most - first % most : most);
+
+	if (count > n)
+		post_job(map, first + n * step, count - n, step);
+	/* Segments that can be mapped from the page cache need no frame. */
+	if (step > 1 || !pagecache_has(map, first, first + n))
+		load_range(map, first, n, step);
+	map_account(map)->coming -= n << map->shift;
+	map_leave(map);
+}
+
 static void post_loads(struct mapping *map, size_t first, size_t count, size_t step)
 {
-	size_t most = job_segs(map);
-
-	for (size_t n; count > 0; first += n * step, count -= n) {
-		n = min_size(count, step == 1 ? most - first % most : most);
-		map_use(map);
-		map_account(map)->coming += n << map->shift;
-		if (!worker_post(load_job, map, first, (uint64_t)n << 32 | step)) {
-			map_account(map)->coming -= n << map->shift;
-			map_leave(map);
-			return;
-		}
-	}
+	map_account(map)->coming += count << map->shift;
+	post_job(map, first, count, step);
 }
 
 void readahead_want(struct mapping *map, size_t first, size_t last)
