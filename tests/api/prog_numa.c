@@ -7,12 +7,14 @@
  * high bandwidth and with high latency.
  */
 #include "common.h"
+#include "uffd.h"
 
 #include <linux/mempolicy.h>
 #include <sched.h>
 
 #define SEG (64 * KIB)
 #define PAGE (4 * KIB)
+#define FIRST_OF_TIERS 4 /* first part about tiers */
 
 static bool exists(const char *path)
 {
@@ -208,8 +210,10 @@ int main(void)
 	static const struct test_part parts[] = {
 		{ "thread", place_by_thread }, { "budget", place_in_budget },
 		{ "readahead", place_readahead }, { "policy", keep_policy },
-		{ "tiers", place_in_tiers }, { "kinds", find_kinds }, { "best", find_best },
+		[FIRST_OF_TIERS] = { "tiers", place_in_tiers },
+		{ "kinds", find_kinds }, { "best", find_best },
 	};
+	size_t n = sizeof(parts) / sizeof(*parts);
 
 	if (!exists("/sys/devices/system/node/node1/cpulist")) {
 		printf("skipped: this machine has one NUMA node\n");
@@ -218,7 +222,10 @@ int main(void)
 	set_group();
 	setenv("UMMAP_MEM_LIMIT", "64M", 1);
 	setenv("UMMAP_MEMCONFIG", "static", 1);
-	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+	for (size_t i = 0; i < n; i++)
+		run_test_part(&parts[i]);
+	setenv("UMMAP_ENGINE", "uffd", 1);
+	for (size_t i = FIRST_OF_TIERS; i < n && has_uffd(); i++)
 		run_test_part(&parts[i]);
 	return 0;
 }
