@@ -128,6 +128,17 @@ static inline unsigned frame_place(uint32_t frame)
 	return arena_of(frame)->place;
 }
 
+/* Called before the engine moves a frame, and place_end afterwards. Where frames move page by page,
+ * some pages are copied, and the copies come from the place of the frame. */
+static inline void frame_begin_copies(uint32_t frame, struct place_policy *before)
+{
+	const struct frame_type *type = arena_of(frame)->type;
+
+	before->is_changed = false;
+	if (!type->whole && !type->copied)
+		place_begin(arena_of(frame)->place, before);
+}
+
 static inline struct frame_stock *frame_stock_of(uint32_t frame)
 {
 	return &arena_of(frame)->owner->at[frame_place(frame)];

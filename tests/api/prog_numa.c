@@ -2,17 +2,22 @@
 /*
  * On a machine with several NUMA nodes: segments are on the node of the thread that accesses them,
  * also under a budget and with readahead; a memory policy of the process counts; each tier is on
- * its nodes; and the kinds of memory are those that the firmware tells. tests/check-vm runs this
- * in a virtual machine whose nodes 0 and 1 have processors, and whose nodes 2 and 3 are memory with
- * high bandwidth and with high latency.
+ * its nodes; the kinds of memory are those that the firmware tells; and nothing is lost with memory
+ * that goes offline. tests/check-vm runs this in a virtual machine whose nodes 0 and 1 have
+ * processors, and whose nodes 2 and 3 are memory with high bandwidth and with high latency.
+ *
+ *	prog_numa [PART]
  */
 #include "common.h"
+#include "uffd.h"
 
+#include <glob.h>
 #include <linux/mempolicy.h>
 #include <sched.h>
 
 #define SEG (64 * KIB)
 #define PAGE (4 * KIB)
+#define FIRST_OF_TIERS 4 /* first part about tiers */
 
 static bool exists(const char *path)
 {
@@ -203,13 +208,72 @@ static void find_best(void)
 	check(count_on(base, 2 * MIB, 2) == 2 * MIB / SEG);
 }
 
-int main(void)
+/* Sets all blocks of memory of a node offline or online. Returns how many of them were set. */
+static unsigned set_blocks(const char *node, const char *state)
+{
+	unsigned set = 0;
+	char pattern[128];
+	glob_t blocks;
+
+	snprintf(pattern, sizeof(pattern), "/sys/devices/system/node/node%s/memory*/state", node);
+	check(glob(pattern, 0, NULL, &blocks) == 0);
+	for (size_t i = 0; i < blocks.gl_pathc; i++) {
+		int fd = open(blocks.gl_pathv[i], O_WRONLY | O_CLOEXEC);
+
+		check(fd >= 0, "%s", blocks.gl_pathv[i]);
+		set += write(fd, state, strlen(state)) > 0;
+		close(fd);
+	}
+	globfree(&blocks);
+	return set;
+}
+
+/* Segments of a tier whose node goes offline move to other nodes, and keep their contents. Blocks
+ * in which the kernel has data of its own stay, so the tier has segments in many blocks. */
+static void lose_node(void)
+{
+	const char *node = getenv("UMMAP_TEST_OFFLINE");
+	size_t size = 384 * MIB, before, after;
+	unsigned taken;
+	char tiers[80];
+	uint8_t *base;
+
+	if (!node)
+		return;
+	snprintf(tiers, sizeof(tiers), "fast=node:0:4M,slow=node:%s:512M,last=node:1", node);
+	setenv("UMMAP_TIERS", tiers, 1);
+	setenv("UMMAP_TIERS_POLICY", "static", 1);
+	setenv("UMMAP_MEM_LIMIT", "512M", 1);
+	base = map_zeros(size, "slow");
+	for (size_t at = 0; at < size; at += SEG)
+		fill(base + at, 64, at, 1);
+	before = count_on(base, size, atoi(node));
+	check(before == size / SEG, "%zu", before);
+	taken = set_blocks(node, "offline");
+	after = count_on(base, size, atoi(node));
+	printf("%u blocks offline; %zu of %zu segments left on the node\n", taken, after, before);
+	fflush(stdout);
+	check(taken > 0 && after < before);
+	for (size_t at = 0; at < size; at += SEG) {
+		check_bytes(base + at, 64, at, 1);
+		fill(base + at, 64, at, 2);
+	}
+	check(umsync(base, 1) == 0);
+	for (size_t at = 0; at < size; at += SEG)
+		check_bytes(base + at, 64, at, 2);
+	check(umunmap(base, 0) == 0);
+	set_blocks(node, "online");
+}
+
+int main(int argc, char **argv)
 {
 	static const struct test_part parts[] = {
 		{ "thread", place_by_thread }, { "budget", place_in_budget },
 		{ "readahead", place_readahead }, { "policy", keep_policy },
-		{ "tiers", place_in_tiers }, { "kinds", find_kinds }, { "best", find_best },
+		[FIRST_OF_TIERS] = { "tiers", place_in_tiers },
+		{ "kinds", find_kinds }, { "best", find_best }, { "offline", lose_node },
 	};
+	size_t n = sizeof(parts) / sizeof(*parts);
 
 	if (!exists("/sys/devices/system/node/node1/cpulist")) {
 		printf("skipped: this machine has one NUMA node\n");
@@ -218,7 +282,14 @@ int main(void)
 	set_group();
 	setenv("UMMAP_MEM_LIMIT", "64M", 1);
 	setenv("UMMAP_MEMCONFIG", "static", 1);
-	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
-		run_test_part(&parts[i]);
+	for (size_t i = 0; i < n; i++) {
+		if (argc == 1 || strcmp(argv[1], parts[i].name) == 0)
+			run_test_part(&parts[i]);
+	}
+	setenv("UMMAP_ENGINE", "uffd", 1);
+	for (size_t i = FIRST_OF_TIERS; i < n - 1 && has_uffd(); i++) {
+		if (argc == 1 || strcmp(argv[1], parts[i].name) == 0)
+			run_test_part(&parts[i]);
+	}
 	return 0;
 }

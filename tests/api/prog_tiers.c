@@ -2,10 +2,12 @@
 /*
  * Tiers that are all on node 0: refused values; the limit of each tier; demotions that keep dirty
  * segments in memory; promotions of segments that are used; ranges and mappings that stay in a
- * tier; and prog_stress, whose threads store while segments move. If UMMAP_TEST_DAX is a folder on
- * persistent memory (tests/check-vm), everything runs also with a tier there.
+ * tier; and prog_stress, whose threads store while segments move. Everything runs with the engine
+ * uffd, too, and if UMMAP_TEST_DAX is a folder on persistent memory (tests/check-vm), with a tier
+ * there.
  */
 #include "common.h"
+#include "uffd.h"
 
 #include <sys/statvfs.h>
 
@@ -190,14 +192,18 @@ static const char *own_folder(void)
 	return path;
 }
 
-/* The policy promotes at the first use. */
-static void set_eager_tiers(const char *tiers, const char *limit)
+/* The policy promotes at the first use. Returns false if it was not built. */
+static bool set_eager_tiers(const char *tiers, const char *limit)
 {
 	char folder[4200];
 
 	snprintf(folder, sizeof(folder), "%s/plugins", own_folder());
+	/* The script of mutants builds only this program. */
+	if (access(folder, X_OK) < 0)
+		return false;
 	set_env("UMMAP_DRIVER_PATH", folder);
 	set_tiers(tiers, "eager", limit);
+	return true;
 }
 
 static void load_policy(void)
@@ -205,7 +211,8 @@ static void load_policy(void)
 	int fd;
 	uint8_t *base;
 
-	set_eager_tiers("fast=node:0:1M,slow=node:0", "16M");
+	if (!set_eager_tiers("fast=node:0:1M,slow=node:0", "16M"))
+		return;
 	base = map_tiers(24 * SEG, NULL, &fd);
 	store_all(base, 24 * SEG, 1);
 	check(umsync(base, 0) == 0);
@@ -258,7 +265,8 @@ static void bound_promotions(void)
 	uint64_t promotions;
 	void *base;
 
-	set_eager_tiers("fast=node:0:64M,slow=node:0", "256M");
+	if (!set_eager_tiers("fast=node:0:64M,slow=node:0", "256M"))
+		return;
 	attr.seg_size = seg;
 	check(ummap_open("mem:192M", size, 0, READ_WRITE, &attr, &base) == 0);
 	check(umadvise(base, size, UMMAP_ADV_RANDOM) == 0);
@@ -587,7 +595,7 @@ static void shrink_to_file(void)
 	check(umunmap(base, 0) == 0);
 }
 
-static void refuse_shared(void)
+static void refuse_shared_and_uffd(void)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	void *base;
@@ -601,7 +609,15 @@ static void refuse_shared(void)
 	store_all(base, MIB, 1);
 	check(!is_in_file(base));
 	check(umunmap(base, 0) == 0);
+	if (!has_uffd())
+		return;
+	attr.flags = 0;
+	attr.engine = UMMAP_ENGINE_UFFD;
+	attr.tiers = "slow";
+	check_fails(ummap_open("mem:1M", MIB, 0, READ_WRITE, &attr, &base), EINVAL);
 }
+
+enum round { DEFAULT_ENGINE, UFFD, DAX };
 
 int main(int argc, char **argv)
 {
@@ -614,20 +630,24 @@ int main(int argc, char **argv)
 		{ "ranges", keep_ranges }, { "fork", fork_child }, { "kill", kill_while_moving },
 		{ "count", count_while_moving }, { "stress", stress },
 		{ "memory", exceed_memory }, { "full", fill_file_system },
-		{ "shrink", shrink_to_file }, { "shared", refuse_shared },
+		{ "shrink", shrink_to_file }, { "shared", refuse_shared_and_uffd },
 	};
 	size_t n = sizeof(parts) / sizeof(*parts);
 
 	set_group();
-	unsetenv("UMMAP_ENGINE");
-	for (int round = 0; round < 2; round++) {
+	for (enum round round = DEFAULT_ENGINE; round <= DAX; round++) {
+		unsetenv("UMMAP_ENGINE");
+		if (round == UFFD)
+			setenv("UMMAP_ENGINE", "uffd", 1);
+		dax_folder = round == DAX ? getenv("UMMAP_TEST_DAX") : NULL;
+		if ((round == UFFD && !has_uffd()) || (round == DAX && !dax_folder))
+			continue;
+		printf("%s\n", round == UFFD ? "uffd" : round == DAX ? "DAX" : "default engine");
+		fflush(stdout);
 		for (size_t i = 0; i < (dax_folder ? n : n - DAX_PARTS); i++) {
 			if (argc == 1 || strcmp(argv[1], parts[i].name) == 0)
 				run_test_part(&parts[i]);
 		}
-		dax_folder = getenv("UMMAP_TEST_DAX");
-		if (!dax_folder)
-			break;
 	}
 	return 0;
 }

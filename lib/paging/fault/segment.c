@@ -94,10 +94,27 @@ static bool free_vmas(struct mapping *map)
 	return frames_are_whole(map->frames) && evict_unmap_for_vma_limit(map);
 }
 
+/* Moves the frame of segment i, or n frames from there on, back to the pool. */
+static int unmap_frames(struct mapping *map, size_t i, const struct seg *s, unsigned n)
+{
+	bool writable = seg_has(s, SEG_WRITABLE);
+	struct place_policy before;
+	int err;
+
+	frame_begin_copies(s->frame, &before);
+	err = map->engine->unmap(map->engine, map_slot(map, i), frame_addr(s->frame),
+				 map_slots_len(map, i, n), writable, seg_has(s, SEG_EXPOSED));
+	place_end(&before);
+	if (!err)
+		frame_note_unmapped(s->frame, n, writable);
+	return err;
+}
+
 /* from: the bytes of the segment, in its pool frame or in a scratch buffer. */
 static int map_frame(struct mapping *map, size_t i, uint32_t frame, char *from, bool writable)
 {
 	size_t len = map_slot_len(map, i);
+	struct place_policy before;
 	int err;
 
 	if (from != frame_addr(frame))
@@ -107,10 +124,12 @@ static int map_frame(struct mapping *map, size_t i, uint32_t frame, char *from, 
 	err = len < map->seg_size ? make_frame_writable(map, frame) : 0;
 	if (err)
 		return err;
+	frame_begin_copies(frame, &before);
 	do
 		err = map->engine->map(map->engine, map_slot(map, i), frame_addr(frame), len,
 				       frame_writable(frame), writable);
 	while (err == -ENOMEM && free_vmas(map));
+	place_end(&before);
 	if (!err)
 		frame_note_mapped(frame, 1, writable, len == map->seg_size);
 	return err;
@@ -283,19 +302,15 @@ static int map_cluster(struct mapping *map, size_t i, struct seg **list, unsigne
 
 int seg_unmap(struct mapping *map, size_t i, struct seg **list, unsigned n)
 {
-	bool writable = seg_has(list[0], SEG_WRITABLE);
-	size_t len = map_slots_len(map, i, n);
-	int err = n == 1 || map->engine->is_one(map_slot(map, i), len) ? 0 : -EFAULT;
+	int err = n == 1 || map->engine->is_one(map_slot(map, i), map_slots_len(map, i, n)) ? 0 :
+		  -EFAULT;
 
 	huge_blocks_note_single(map, list[0]);
 	if (!err)
-		err = map->engine->unmap(map->engine, map_slot(map, i), frame_addr(list[0]->frame),
-					 len, writable, seg_has(list[0], SEG_EXPOSED));
-	if (err)
-		return err;
-	frame_note_unmapped(list[0]->frame, n, writable);
-	add(map->stat.evictions, n);
-	return 0;
+		err = unmap_frames(map, i, list[0], n);
+	if (!err)
+		add(map->stat.evictions, n);
+	return err;
 }
 
 int seg_drop(struct mapping *map, size_t i, struct seg *s)
@@ -353,13 +368,10 @@ static bool move_resident(struct mapping *map, size_t i, struct seg *s, uint32_t
 			  bool *mapped)
 {
 	bool writable = seg_has(s, SEG_WRITABLE);
-	size_t len = map_slot_len(map, i);
 
-	if (map->engine->unmap(map->engine, map_slot(map, i), frame_addr(s->frame), len, writable,
-			       seg_has(s, SEG_EXPOSED)) < 0)
+	if (unmap_frames(map, i, s, 1) < 0)
 		return false;
-	frame_note_unmapped(s->frame, 1, writable);
-	memcpy(frame_addr(frame), frame_addr(s->frame), len);
+	memcpy(frame_addr(frame), frame_addr(s->frame), map_slot_len(map, i));
 	*mapped = map_frame(map, i, frame, frame_addr(frame), writable) == 0;
 	return true;
 }

@@ -56,31 +56,40 @@ int tiering_start(const char *name)
 
 /* ---- Tiers of a mapping ---- */
 
-/* Other processes map shared frames, which are in an object of their own. */
+/* Other processes map shared frames, which are in an object of their own. Only frames that move as
+ * a whole can be pages of a file. */
 static int leave_files_out(struct mapping *map, const char *names)
 {
 	map->tiers &= ~tiers_with_files();
 	if (!map->tiers && names)
-		return fail(EINVAL, "cannot use the tiers '%.100s' with UMMAP_SHARED: they are "
-			    "files on persistent memory. Try other tiers", names);
+		return fail(EINVAL, "cannot use the tiers '%.100s' with %s%s: they are files on "
+			    "persistent memory. Try other tiers", names,
+			    map->shared ? "the flag UMMAP_SHARED" : "the engine ",
+			    map->shared ? "" : map->engine->name);
 	map->tiers = map->tiers ? map->tiers : 1u << tier_count;
 	return 0;
 }
 
 int tiering_begin(struct mapping *map, const char *names)
 {
+	static _Atomic bool has_warned;
 	int err = 0;
 
 	if (!tier_count && !names)
 		return 0;
-	if (tier_count && !frames_are_whole(map->frames)) {
+	if (tier_count && frames_are_copied(map->frames)) {
 		map->tiers = 1u << tier_count;
-		return names ? fail(EINVAL, "cannot use the tiers '%.100s': the engine %s does not "
-				    "move frames between tiers. Try to leave the engine and "
-				    "UMMAP_KERNEL out", names, map->engine->name) : 0;
+		if (names)
+			return fail(EINVAL, "cannot use the tiers '%.100s': the engine %s does not "
+				    "move frames between tiers. Try to leave the engine out",
+				    names, map->engine->name);
+		if (!atomic_exchange(&has_warned, true))
+			log_line(LOG_WARN, "start", "a mapping with the engine %s is in no tier. "
+				 "Try to leave the engine out", map->engine->name);
+		return 0;
 	}
 	err = tiers_find(names, &map->tiers);
-	if (!err && map->shared)
+	if (!err && (map->shared || !frames_are_whole(map->frames)))
 		err = leave_files_out(map, names);
 	map->member.tiers = is_static() ? 0 : map->tiers;
 	return err;
