@@ -140,7 +140,7 @@ int file_close(void *h)
 struct keys {
 	enum when direct;
 	enum when cached;      /* whether to use page-cache mappings */
-	uint64_t stripe;       /* bytes of a stripe; 0: the file system says them */
+	uint64_t stripe;       /* bytes of a stripe; 0: what the file system reports */
 	int fd;                /* descriptor of the description to use; negative: open the path */
 };
 

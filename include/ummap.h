@@ -58,7 +58,8 @@ enum {
  *
  * size            length of the mapping, greater than 0; it may reach beyond the end of the file
  * seg_size        bytes of a segment: a power of two and at least a page; or UMMAP_SEG_AUTO; 0:
- *                 UMMAP_SEG_SIZE, or else UMMAP_SEG_AUTO if prot is PROT_READ, and 2 MiB if not
+ *                 the value of UMMAP_SEG_SIZE; if that is not set, UMMAP_SEG_AUTO for PROT_READ,
+ *                 and otherwise 2 MiB
  * prot            PROT_READ or PROT_READ | PROT_WRITE
  * offset          first byte of the file; it needs no alignment
  * flush_interval  seconds after which a dirty segment is written and made durable in the
@@ -159,7 +160,7 @@ enum {
  */
 enum {
 	UMMAP_FULL_DEFAULT = 0, /* value of the environment variable UMMAP_ON_FULL */
-	UMMAP_FULL_WAIT = 1,    /* the thread waits until a write succeeds */
+	UMMAP_FULL_WAIT = 1,    /* the thread waits until writes have made room */
 	UMMAP_FULL_SIGBUS = 2   /* the thread receives SIGBUS */
 };
 

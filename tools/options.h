@@ -86,7 +86,8 @@
 #define RUN_OPTIONS(ROW) \
 	ROW(LIMIT, 0, "limit", "SIZE", "UMMAP_MEM_LIMIT", "memory for all mappings of the " \
 	    "program and its children: 512M or 50%") \
-	ROW(SEGMENT, 0, "segment", "SIZE", "256K", "unit of reading and eviction") \
+	ROW(SEGMENT, 0, "segment", "SIZE", "auto if read-only, else 256K", \
+	    "unit of reading and eviction") \
 	ROW(POLICY, 0, "policy", "NAME", "s3fifo", "eviction policy; one of: fifo, lifo, plru, " \
 	    "prnd, wiro-f, wiro-l, s3fifo, or a policy that can be loaded") \
 	ROW(DRIVER, 0, "driver", "NAME", "uring, or posix if uring cannot be used", \

@@ -60,7 +60,7 @@ void former_look(struct cached *c, struct head_facts *facts, struct error *e)
 	/* A file without a name has inode 0: no later job can find it. */
 	*facts = (struct head_facts){ st.st_nlink ? st.st_ino : 0, (uint64_t)st.st_size,
 				      st.st_mtim.tv_sec, st.st_mtim.tv_nsec };
-	/* Another change must be noticed. All ranks wait for this one. */
+	/* The next change must set another time stamp. Meanwhile the others wait for rank 0. */
 	if (c->rank == 0 && !err)
 		stamp_await(st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
 	PMPI_Bcast(facts, sizeof(*facts), MPI_BYTE, 0, c->comm);

@@ -309,7 +309,7 @@ static bool look_at_far(struct cache *c, struct store_facts *facts)
 	return true;
 }
 
-/* Waits until another change of the far store is noticed. */
+/* Waits until the next change of the far store would set another time stamp. */
 static void await_stamp(const struct cache *c, const struct store_facts *far)
 {
 	if (c->far_fd >= 0 && far->seconds)

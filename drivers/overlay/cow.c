@@ -85,7 +85,7 @@ int cow_fits(const struct overlay *o, const struct store_facts *now, struct umma
 	return 0;
 }
 
-/* Waits until another change of the store is noticed. */
+/* Waits until the next change of the store would set another time stamp. */
 static void await_stamp(const struct store_facts *store)
 {
 	if (store->id)

@@ -93,8 +93,8 @@ struct overlay_ack {
 				  * counts as empty */
 #define OVERLAY_CUT 8            /* of cow: the record is a cut */
 
-/* The contents of a slot since a commit. A cut has none: from `block` on, bytes are zeros if no
- * record that is as new has them. */
+/* The contents of a slot since a commit. A cut has no contents: blocks from `block` on are zeros,
+ * except those with a record that is at least as new as the cut. */
 struct overlay_record {
 	uint64_t block;      /* number of a block of the store; OVERLAY_EMPTY: none */
 	uint64_t commit;     /* number */

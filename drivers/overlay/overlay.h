@@ -284,8 +284,8 @@ struct overlay {
 	uint64_t failures;                 /* number of flushes that have failed */
 	uint64_t unstarted;                /* blocks written since side_start was called */
 	uint32_t cuts;                     /* list of slots with cuts */
-	_Atomic uint64_t store_end;        /* bytes of the store behind it are zeros; OVERLAY_NEVER:
-					      none are */
+	_Atomic uint64_t store_end;        /* bytes of the store from this offset on do not
+					      count, and read as zeros; OVERLAY_NEVER: all count */
 	bool uses_tail;                    /* whether writes may go to the tail */
 	_Atomic uint64_t tail;             /* first byte of the tail */
 	_Atomic bool tail_marked;          /* whether the header says so (OVERLAY_TAIL) */
@@ -473,7 +473,8 @@ void overlay_forget_groups(struct overlay *o);
 void overlay_forget_slots(struct overlay *o);
 /* Whether all slots are free. */
 bool overlay_is_empty(struct overlay *o);
-/* Supersedes all blocks and cuts from `block` on by a slot that was taken. */
+/* Makes a slot, which the caller has taken, a cut, which supersedes all blocks and cuts from
+ * `block` on. */
 void overlay_publish_cut(struct overlay *o, uint32_t slot, uint64_t block);
 /* Notes the cuts of all slots, before blocks are loaded. */
 void overlay_note_cuts(struct overlay *o);
@@ -552,7 +553,8 @@ void overlay_dismiss_crew(struct overlay *o);
 int overlay_send(struct overlay_sending *s);
 /* Makes a store at least so long. */
 int overlay_lengthen_store(struct behind *store, uint64_t size);
-/* Makes a store at most so long, or the bytes from there on zeros if it cannot be shortened. */
+/* Shortens a store that is longer than `size`. If the store cannot be shortened, its bytes from
+ * `size` on become zeros. */
 int overlay_shorten_store(struct behind *store, uint64_t size);
 
 /* ---- apply.c: writing to the store, by one thread at a time ---- */

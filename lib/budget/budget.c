@@ -45,7 +45,7 @@ static _Atomic size_t copies;            /* parts of node copies */
 /* Headers of segments whose size the library chooses take at most this part of the memory of the
  * mapping: segments are pages if the mapping is at most 8 times as large as its memory. */
 #define HEADERS_PART 16
-/* The memory of such a mapping holds this number of its segments, or they are pages. */
+/* Segments of such a mapping are larger than pages only if its memory holds this number of them. */
 #define MIN_ADAPTING_SEGMENTS 64
 
 #define EMPTY_RING(ring) { &(ring), &(ring) }

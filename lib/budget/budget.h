@@ -98,9 +98,9 @@ size_t budget_batch_limit(size_t least);
  * whether they have more than they may have beside the frames. */
 bool budget_can_unmap_pagecache(void);
 bool budget_must_unmap_pagecache(void);
-/* Bytes of a segment whose size the library chooses, for a mapping of `size` bytes with its own
- * budget or 0: a page; or so many, up to DEFAULT_SEG_SIZE, that the headers of the segments, of
- * `header` bytes each, do not take too much memory beside the frames. */
+/* Returns the size of the segments of a mapping of `size` bytes if the library chooses it: a page,
+ * or more, up to DEFAULT_SEG_SIZE, so that the headers of the segments, of `header` bytes each, do
+ * not take too much memory beside the frames. own_budget: that of the mapping, or 0. */
 size_t budget_smallest_segment(size_t size, size_t own_budget, size_t header);
 /* Warns, once for each reason, if a new mapping NAME has a smaller or larger budget than
  * configured. own_budget: that of the mapping or its group, or 0. */

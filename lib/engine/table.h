@@ -54,8 +54,9 @@ struct engine {
 	/* Rights that the engine needs, and what to try instead: a part of a sentence. */
 	const char *needs;
 	const struct frame_type *frames;
-	/* Frames of mappings whose faults bring in neighbors, of which the mapped range has copies;
-	 * if they differ from `frames`, only read-only mappings can use them. NULL: none. */
+	/* Type of the frames of mappings whose faults bring in neighbors. The mapped range has
+	 * copies of these frames. If the type differs from `frames`, only read-only mappings can
+	 * use it. NULL: faults bring in no neighbors. */
 	const struct frame_type *copied_frames;
 	void *data;              /* private to the engine */
 

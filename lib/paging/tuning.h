@@ -174,10 +174,11 @@
  * lists. From a busy local disk, a list of 128 MiB took 1.6 s with one job, and 0.3 s with two and
  * with four. */
 #define PREFETCH_JOBS 4
-/* Bytes of adjacent segments in a list from which on they are read by one request and mapped at
- * once, where faults bring in neighbors. Each job has one such request in flight, but many of
- * single segments. 40 lists of 16 MiB in runs of 256 KiB took 1.25 s of processor time when all
- * segments became inactive, and 0.54 s since; in runs of 64 KiB 0.40 and 0.19 s. */
+/* Where faults bring in neighbors, adjacent segments of a list that have at least this number of
+ * bytes are read by one request and mapped at once. A job has only one such request in flight, but
+ * many requests for single segments. 40 lists of 16 MiB in runs of 256 KiB took 1.25 s of processor
+ * time when all segments became inactive, and take 0.54 s; in runs of 64 KiB, they took 0.40 s and
+ * take 0.19 s. */
 #define MIN_LISTED_RUN_BYTES ((size_t)64 << 10)
 /* Part of a full list that repeated segments must exceed: then their places are used for others. A
  * search for fewer would sort the list too often. */

@@ -20,7 +20,7 @@ _ON_FULL = {None: 0, "wait": 1, "sigbus": 2}
 _DEFAULT_SEGMENT_BYTES = 2 << 20
 # UMMAP_SEG_AUTO: segments are pages, and the library finds how many of them are loaded together.
 _SEGMENT_AUTO = 1
-# Pages that a copy pins at a time with "auto".
+# Maximum number of pages that a copy pins at a time with "auto".
 _MAX_PINNED_PAGES = 64
 # If no segment size is given, a limit has room for this number of segments.
 _SEGMENTS_PER_LIMIT = 32
@@ -189,8 +189,9 @@ def choose_segment_bytes(segment: Size, limit: int, advice: Optional[str], row: 
     """Return the segment size for a mapping, and 0 for the library's default.
 
     `segment` is the caller's size and has priority. Without it, a mapping for random access gets
-    segments of a row (`row` bytes; 0: unknown), and the limit has room for `_SEGMENTS_PER_LIMIT`,
-    unless the library finds the size.
+    segments of a row (`row` bytes; 0: unknown). The library finds the size for other read-only
+    mappings, unless UMMAP_SEG_SIZE is set. A size that the library does not find is small enough
+    that the limit has room for `_SEGMENTS_PER_LIMIT`.
     """
     if segment is not None:
         return parse_segment(segment, "segment")

@@ -62,8 +62,9 @@ class memmap(_ummap.Array):
     segment : int or str
         The unit in which the file is read and written, in bytes: a power of two, and at least the
         page size. "auto": the library finds how much it reads at a time, see ummap-concepts(7).
-        Default: UMMAP_SEG_SIZE, or else "auto" with mode 'r' and 2 MiB with others, but at most
-        1/32 of `limit`. With advice='random', the default is at most a row.
+        Default: the value of UMMAP_SEG_SIZE; if that is not set, "auto" with mode 'r', and 2 MiB
+        with other modes. A default in bytes is reduced to 1/32 of `limit`, and with
+        advice='random' to a row.
     policy : str
         The eviction policy, which chooses the segment that leaves memory: "s3fifo" (the default),
         "fifo", "lifo", "plru", "prnd", "wiro-f" or "wiro-l" (ummap_open(3)). "s3fifo" first
@@ -86,8 +87,9 @@ class memmap(_ummap.Array):
         The way in which the library learns of accesses: ummap-engines(7).
     on_full : {'wait', 'sigbus'}
         The effect of a store when writes to the file fail, for example on a full disk, and the
-        memory for changes is used up. 'wait': the thread waits until a write succeeds. Python
-        handles Ctrl-C only when that store is complete, because the thread waits inside of NumPy.
+        memory for changes is used up. 'wait': the thread waits until successful writes have
+        made room. Python handles Ctrl-C only when that store is complete, because the thread waits
+        inside of NumPy.
         Free space, or end the process by another signal. 'sigbus': the process gets SIGBUS.
         Default: UMMAP_ON_FULL, or else 'wait'.
     node_cache : bool

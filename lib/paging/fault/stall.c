@@ -85,7 +85,7 @@ static void report(struct mapping *map, bool waiting)
 		log_line(LOG_WARN, "stall",
 			 "cannot store more to '%s': its writes fail (%s), and %zu bytes of "
 			 "changes are in memory, the maximum (UMMAP_OVER_BUDGET). The storing "
-			 "thread waits until a write succeeds. %s", map->name, strerror(error),
+			 "thread waits until writes make room. %s", map->name, strerror(error),
 			 dirty, remedy(error));
 		map->fault.stall.failure_reported = map->fault.stall.wait_reported;
 	} else if (failure && is_due(&map->fault.stall.failure_reported)) {

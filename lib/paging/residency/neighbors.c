@@ -332,8 +332,9 @@ static size_t stream_blocks(const struct mapping *map, size_t n)
 	return k;
 }
 
-/* Loads the absent segments [first, end) up to one that is not, or for which there is no frame.
- * reports: whether their first access is reported. Returns the end of what was loaded. */
+/* Loads absent segments from `first` on, up to `end`, to the first segment that is not absent, or
+ * to the first one for which there is no frame. reports: whether their first access is reported.
+ * Returns the end of the loaded segments. */
 static size_t load_forward(struct mapping *map, size_t first, size_t end, bool reports)
 {
 	struct run run = { map, first, first, first, take_absent };

@@ -31,8 +31,9 @@ size_t neighbors_transfer_bytes(const struct mapping *map);
  * alone.
  */
 bool neighbors_load(struct mapping *map, size_t i, struct seg *s, uint32_t frame, bool write);
-/* Makes the first of n segments, which are in order, resident by one request, if enough of them are
- * adjacent. Returns how many; 0: the caller must load them. */
+/* Loads the first segments of a sorted list of n segments by one request, as far as they are
+ * adjacent, and makes them resident. Returns their number; 0: they are too few, or cannot be loaded
+ * here, and the caller must load them. */
 size_t neighbors_load_listed(struct mapping *map, const size_t *list, size_t n);
 /* Segment i, which the caller has locked, was loaded as a neighbor and is resident now: makes
  * neighbors resident that came with it. */

@@ -58,9 +58,9 @@ size_t writeback_run(const struct mapping *map)
 }
 
 /*
- * If a run could be longer, it ends at a multiple of the store's optimal transfer size, such as the
- * stripe of a parallel file system, where one is in the run: the next run begins there, so no two
- * writes share a stripe.
+ * Shortens a run of the maximum length so that it ends at a multiple of the store's optimal
+ * transfer size, such as the stripe of a parallel file system. The next run begins there, so the
+ * two writes share no stripe. A run that contains no such multiple stays as it is.
  */
 static void align_end(struct run *run)
 {
@@ -268,8 +268,9 @@ static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy
 		twin_drop(map, i);
 }
 
-/* Whether a write that succeeds says nothing about the other changes. Storage may take some
- * segments and refuse others, so stores would exceed the bound a little after each success. */
+/* Whether the mapping keeps its error after a successful write. Storage may accept some segments
+ * and refuse others. If each success removed the error, stores would exceed the bound a little more
+ * after each one. */
 static bool must_keep_error(const struct mapping *map)
 {
 	return cache_count_bytes(&map->member).dirty > 0 && stall_is_full(map);
