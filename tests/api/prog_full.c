@@ -303,7 +303,8 @@ static void *pin_all(void *arg)
 	return NULL;
 }
 
-/* A pin for writing waits, too. A fork does not wait. */
+/* A pin for writing waits, too. A fork does not wait. Later writes may succeed and let both threads
+ * go on, but for no more segments than have room in the file, so neither thread can end. */
 static void pin_and_fork(void *arg)
 {
 	pthread_t storing, pinning;
@@ -311,15 +312,15 @@ static void pin_and_fork(void *arg)
 	(void)arg;
 	map_it(&(struct job){ 0 });
 	threads = 1;
-	kept = 4;
+	kept = 100;
 	check(pthread_create(&storing, NULL, store_part, NULL) == 0);
 	await_message("cannot store more to");
 	check(pthread_create(&pinning, NULL, pin_all, NULL) == 0);
 	check_exits(run_child(child_ends, NULL), 0);
-	check(stored[0] < SEGS && stored[1] < 4);
+	check(stored[0] < SEGS - kept && stored[1] < kept);
 	set_room(RLIM_INFINITY);
 	check(pthread_join(storing, NULL) == 0 && pthread_join(pinning, NULL) == 0 &&
-	      stored[1] == 4);
+	      stored[1] == kept);
 	check_data();
 }
 
@@ -352,6 +353,16 @@ static void note_error(void *addr, int error)
 	told = error;
 }
 
+/* Stores segments from number n on. Returns the number of the first one that is refused. */
+static size_t store_until_refused(size_t n)
+{
+	for (; n < SEGS && try_store(m + n * SEG, pattern_word(n * SEG, NEW)); n++) {
+		store_segment(n);
+		stored[0]++;
+	}
+	return n;
+}
+
 static void get_sigbus(void *arg)
 {
 	const struct job *j = arg;
@@ -362,10 +373,10 @@ static void get_sigbus(void *arg)
 	threads = 1;
 	catch_sigbus();
 	check(umonerror(note_error) == 0);
-	for (; n < SEGS && try_store(m + n * SEG, pattern_word(n * SEG, NEW)); n++) {
-		store_segment(n);
-		stored[0]++;
-	}
+	n = store_until_refused(n);
+	/* No segment that storage would take is left, so no write makes room from now on. */
+	check(umsync_range(m, ROOM, 0) == 0 || errno == EFBIG);
+	n = store_until_refused(n);
 	check(n < SEGS && told == EFBIG, "%zu %d", n, told);
 	check((uint8_t *)bus_info.si_addr >= m + n * SEG &&
 	      (uint8_t *)bus_info.si_addr < m + (n + 1) * SEG);
