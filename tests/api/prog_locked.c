@@ -9,12 +9,13 @@
 
 #include <grp.h>
 
-#define BUDGET (2 * MIB)
 #define SMALL_SEG (4 * KIB)
-/* Bytes that are not frames: tables, rings, buffers of the C library, stacks of threads.
- * MCL_CURRENT populates all of these, and the counters of all processes of the node. */
-#define SLACK (6 * MIB)
-#define SLACK_CURRENT (20 * MIB)
+/* Bytes that are not frames: tables, rings, buffers of the C library, stacks of threads, whose
+ * number depends on the load. MCL_CURRENT populates all of these, and the counters of all processes
+ * of the node: 19 MiB. Memory for each frame once more would exceed this with large segments. */
+#define SLACK (12 * MIB)
+#define SLACK_CURRENT (30 * MIB)
+#define BUDGET(seg_size) ((seg_size) > SMALL_SEG ? 24 * MIB : 2 * MIB)
 #define USER_LIMIT (4 * MIB)
 
 struct lock {
@@ -91,13 +92,15 @@ static void await_memory(size_t most)
 static void locked(void *arg)
 {
 	const struct test *t = arg;
+	const size_t budget = BUDGET(t->kind->seg_size);
 	pthread_attr_t attr;
 	size_t before;
 	uint8_t *m;
 	int fd;
 
-	/* Excess memory shows best with large segments; small ones take long. */
-	size = t->kind->seg_size > SMALL_SEG ? 16 * MIB : by_time(3, 16) * MIB;
+	set_budget(budget);
+	/* Small segments take long. */
+	size = t->kind->seg_size > SMALL_SEG ? 48 * MIB : by_time(3, 16) * MIB;
 	fd = filled_file(size, 1);
 	/* A locked stack is populated completely. */
 	check(pthread_attr_init(&attr) == 0 && pthread_attr_setstacksize(&attr, 128 * KIB) == 0);
@@ -117,7 +120,7 @@ static void locked(void *arg)
 	store_all(m, 3);
 	load_all(m, 3);
 	if (!SANITIZED)
-		await_memory(before + BUDGET +
+		await_memory(before + budget +
 			     (t->lock->after & MCL_CURRENT ? SLACK_CURRENT : SLACK));
 	check(umsync(m, 1) == 0);
 	check_file(fd, 0, 64, 0, 3);
@@ -149,7 +152,6 @@ int main(void)
 		{ "sigbus, 64 KiB", 64 * KIB, UMMAP_ENGINE_SIGBUS, 0 },
 	};
 
-	set_budget(BUDGET);
 	for (size_t l = 0; l < sizeof(locks) / sizeof(*locks); l++) {
 		for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
 			struct test t = { &locks[l], &kinds[k] };
