@@ -130,11 +130,22 @@ static void fail_request(struct request *r, int res, const char *why)
 	r->res = res;
 }
 
+static void fail_late(struct request *r)
+{
+	fail_request(r, -EIO, "the server has not answered in time (key timeout)");
+}
+
 /* Begins an exchange. Returns false if the request has failed. */
 static bool run_transfer(struct transfer *t)
 {
-	int err = transfer_prepare(t);
+	int err;
 
+	/* Exchanges that each make a little progress must not go on forever. */
+	if (t->request->deadline <= loop_now()) {
+		fail_late(t->request);
+		return false;
+	}
+	err = transfer_prepare(t);
 	if (!err && curl_multi_add_handle(multi, t->easy) != CURLM_OK)
 		err = -ENOMEM;
 	if (err)
@@ -323,7 +334,7 @@ static void expire_queued(int64_t now)
 		next = r->next;
 		if (r->deadline > now)
 			continue;
-		fail_request(r, -EIO, "the server has not answered in time (key timeout)");
+		fail_late(r);
 		fail(r);
 	}
 }

@@ -6,7 +6,6 @@
 #include "plugins.h"
 #include "server.h"
 
-
 static struct ummap_driver driver;
 static void *handle;
 static struct ummap_geom geom;
@@ -89,6 +88,18 @@ static void check_bad(const char *path, const char *keys, const char *text, doub
 	close_object();
 }
 
+/* The answer to the request for the first byte of an object of S3. */
+static void check_opening_s3(void)
+{
+	char uri[400];
+
+	snprintf(uri, sizeof(uri), "s3:bucket/status416!?credentials=none&endpoint=http://"
+		 "127.0.0.1:%d", server->port);
+	driver.struct_size = sizeof(driver);
+	memset(&geom, 0, sizeof(geom));
+	check(ummap_driver_open(uri, 0, &driver, &handle, &geom) == -1 && errno == EIO);
+}
+
 static void check_openings(void)
 {
 	check_refused("status404!", "", ENOENT, "no such object");
@@ -104,6 +115,13 @@ static void check_openings(void)
 	check_refused("good", "timeout=0", EINVAL, "timeout");
 	check_refused("good", "version=3", EINVAL, "version");
 	check_refused("good", "range=1", EINVAL, "range");
+	check_refused("wide!", "", EIO, "too long");
+	check_refused("unbounded!", "whole=yes", EOPNOTSUPP, "does not tell the length");
+	server->failures = 1000;
+	check_refused("torn!", "retries=1", EIO, "attempts: 2");
+	check_refused("whole!", "whole=yes&retries=1", EIO, "status 503");
+	server->failures = 0;
+	check_opening_s3();
 	check(open_object("empty!", "") == 0 && geom.size == 0);
 	close_object();
 }
@@ -117,6 +135,9 @@ static void check_good_servers(void)
 	check_good("chunked", "");
 	check_good("nameless!", "validator=none");
 	check_good("whole!", "whole=yes");
+	server->failures = 2;
+	check_good("whole!", "whole=yes");
+	check(server->failures <= 0);
 	server->conditions = 0;
 	check_good("dated", "");
 	check(server->conditions > 0);
@@ -128,6 +149,9 @@ static void check_repetitions(void)
 	server->failures = 3;
 	check_good("reset", "");
 	check(server->failures == 0);
+	server->failures = 3;
+	check_good("torn", "");
+	check(server->failures <= 0);
 	server->failures = 3;
 	check_good("busy", "");
 	server->failures = 1;
@@ -170,6 +194,8 @@ static void check_bad_servers(void)
 	check_bad("endless", "", "not have the bytes", 2);
 	check_bad("lying", "", "not have the bytes", 2);
 	check_bad("encoded", "", "compressed", 2);
+	check_bad("wide", "", "too long", 2);
+	check_bad("single", "timeout=1", "in time", 3);
 	check_bad("short", "retries=3", "attempts: 4", 4);
 	check_bad("garbage", "retries=1", "", 3);
 	check_bad("silence", "timeout=8&retries=1", "attempts: 2", 8);

@@ -306,6 +306,23 @@ static void check_refusals(void)
 	check(umunmap(bytes, 0) == 0);
 }
 
+/* A server that asks for a repetition after a long time does not delay a sync. */
+static void check_late_repetition(void)
+{
+	uint8_t *bytes;
+	double begin;
+
+	make_object("late", LONG);
+	bytes = map_with("s3:bucket/late?part=5M&timeout=3", LONG, READ_WRITE, UMMAP_CREATE);
+	store(bytes, 0, 1, 1);
+	control("with=503&later=50000&refuse=partNumber=1");
+	begin = now();
+	check(umsync(bytes, 0) == -1 && errno == EIO && now() - begin < 3);
+	control("later=&refuse=");
+	check(umunmap(bytes, 1) == 0, "%s", umerrormsg());
+	check_object("late", LONG);
+}
+
 /* Requests that are repeated. */
 static void check_repetitions(void)
 {
@@ -322,11 +339,14 @@ static void check_repetitions(void)
 		if (i == 3)
 			check_object("again", LONG);
 		store(bytes, PART + 1, 1, 11 + (int)i);
+		control("tear=%s", i < 3 ? requests[i] : "HEAD%20/bucket/again");
+		check(umsync(bytes, 0) == 0, "%s: %s", requests[i], umerrormsg());
+		store(bytes, PART + 1, 1, 21 + (int)i);
 		control("fault=%s", requests[i]);
 		check(umsync(bytes, 0) == 0, "%s: %s", requests[i], umerrormsg());
 		check_object("again", LONG);
 	}
-	store(bytes, PART + 1, 1, 21);
+	store(bytes, PART + 1, 1, 31);
 	control("fail=3");
 	check(umunmap(bytes, 1) == 0, "%s", umerrormsg());
 	check_object("again", LONG);
@@ -527,6 +547,7 @@ static void check_faults(void)
 	check_race("lost", PART - 1, "bare");
 	check_bare_conditions();
 	check_refusals();
+	check_late_repetition();
 	check_repetitions();
 	check_kill();
 }
