@@ -284,25 +284,31 @@ static void check_refusals(void)
 	static const char *const requests[] = { "POST%20/bucket/refused?uploads", "partNumber=1",
 						"partNumber=3", "POST%20/bucket/refused?uploadId",
 						"HEAD%20/bucket/refused", "GET%20/bucket/refused" };
-	static const int statuses[] = { 500, 400, 403, 404 };
+	static const int statuses[] = { 500, 400, 403, 404, 416 };
 	uint8_t *bytes;
 
 	make_object("refused", LONG);
 	bytes = map_with("s3:bucket/refused?part=5M&retries=0", LONG, READ_WRITE, UMMAP_CREATE);
 	for (size_t i = 0; i < sizeof(requests) / sizeof(*requests); i++) {
-		for (size_t k = 0; k < 4; k += 1 + i % 3) {
+		for (size_t k = 0; k < 5; k += 1 + i % 3) {
 			/* The parts are 0, 1, and 2 to 4. */
 			store(bytes, PART + i * 100 + k, 1, 1 + (int)i);
 			store(bytes, 3 * PART + i * 100 + k, 1, 1 + (int)i);
 			control("with=%d&refuse=%s", statuses[k], "");
 			control("refuse=%s", requests[i]);
 			check(umsync(bytes, 0) == -1, "%s %d", requests[i], statuses[k]);
+			check(errno == EIO || errno == (statuses[k] == 403 ? EACCES : ESTALE),
+			      "%s %d: %s", requests[i], statuses[k], strerror(errno));
 			control("refuse=");
 			check(umsync(bytes, 0) == 0, "%s %d: %s", requests[i], statuses[k],
 			      umerrormsg());
 		}
 		check_object("refused", LONG);
 	}
+	/* An answer without an ETag does not mean that there is no object. */
+	store(bytes, 0, 1, 7);
+	control("fault=HEAD%%20/bucket/refused");
+	check(umsync(bytes, 0) == -1 && errno == EIO && umsync(bytes, 0) == 0);
 	check(umunmap(bytes, 0) == 0);
 }
 
