@@ -293,15 +293,20 @@ static void finish_exchange(struct transfer **place, CURLcode result)
 	}
 }
 
-static void finish_exchanges(void)
+/* Returns whether an exchange has ended. */
+static bool finish_exchanges(void)
 {
+	bool any = false;
 	CURLMsg *message;
 	int left;
 
 	while ((message = curl_multi_info_read(multi, &left))) {
-		if (message->msg == CURLMSG_DONE)
-			finish_exchange(find_transfer(message->easy_handle), message->data.result);
+		if (message->msg != CURLMSG_DONE)
+			continue;
+		finish_exchange(find_transfer(message->easy_handle), message->data.result);
+		any = true;
 	}
+	return any;
 }
 
 /* Repeats transfers whose time has come. Returns ms until the next time. */
@@ -437,6 +442,8 @@ static void serve_socket(int64_t wait)
 		curl_multi_socket_action(multi, fd, what, &running);
 }
 
+/* A near server may answer before libcurl returns, so exchanges are finished before the thread
+ * waits for a socket. */
 static void run_once(void)
 {
 	int64_t wait;
@@ -445,8 +452,8 @@ static void run_once(void)
 	begin_queued();
 	wait = repeat_transfers(loop_now());
 	run_timer();
-	serve_socket(queue || transfers ? wait : IDLE_POLL_MS);
-	finish_exchanges();
+	if (!finish_exchanges())
+		serve_socket(queue || transfers ? wait : IDLE_POLL_MS);
 	expire_queued(loop_now());
 }
 

@@ -6,11 +6,14 @@
 #include "plugins.h"
 #include "server.h"
 
+#include <sched.h>
+
 static struct ummap_driver driver;
 static void *handle;
 static struct ummap_geom geom;
 static char notice[600];
 static unsigned notices;
+static struct server *near_server; /* server on one processor */
 
 static void take_notice(void *arg, const char *message)
 {
@@ -349,10 +352,57 @@ static void check_flight(void)
 	close_object();
 }
 
+static void use_one_processor(cpu_set_t *before)
+{
+	cpu_set_t one;
+	int cpu = 0;
+
+	check(sched_getaffinity(0, sizeof(*before), before) == 0);
+	while (!CPU_ISSET(cpu, before))
+		cpu++;
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	check(sched_setaffinity(0, sizeof(one), &one) == 0);
+}
+
+/* Starts both servers, before this process has threads. */
+static void start_servers(void)
+{
+	cpu_set_t all;
+
+	use_one_processor(&all);
+	server_start();
+	near_server = server;
+	check(sched_setaffinity(0, sizeof(all), &all) == 0);
+	server_start();
+}
+
+/* A load must not wait for a timer if the answer comes before libcurl returns from sending the
+ * request, as if the server shares the processor and is woken at once. */
+static void check_immediate_answers(void)
+{
+	uint8_t bytes[100];
+	unsigned late = 0;
+	cpu_set_t all;
+
+	use_one_processor(&all);
+	server = near_server;
+	check(open_object("good", "") == 0);
+	for (unsigned i = 0; i < 1000 && late < 4; i++) {
+		double begin = now();
+
+		check(driver.read(handle, bytes, sizeof(bytes), i * 1000) == 0);
+		check_bytes(bytes, sizeof(bytes), i * 1000, SEED);
+		late += now() - begin > 0.9;
+	}
+	check(late < 4, "%u", late);
+	close_object();
+}
+
 int main(void)
 {
 	use_plugins();
-	server_start();
+	start_servers();
 	check_good_servers();
 	check_openings();
 	check_repetitions();
@@ -363,5 +413,6 @@ int main(void)
 	check_ranges();
 	check_joined_failures();
 	check_stuck();
+	check_immediate_answers();
 	return 0;
 }
