@@ -354,15 +354,16 @@ ASAN = -fsanitize=address,$(UBSAN) -fno-omit-frame-pointer
 check-asan:
 	$(MAKE) B=build/asan SANITIZE='$(ASAN)' tests
 	tests/run build/asan
-# TSan runs all programs except six: prog_faults takes minutes for its hundreds of forks,
-# prog_http has children that start threads after the fork of a process with threads, which TSan
-# cannot follow, prog_locked has threads whose stacks are too small for TSan, prog_object_rados uses
-# librados, which has no sanitizer, prog_s3_gateway runs programs for minutes that also run by
-# themselves, and prog_segments needs more memory than there is for its million segments.
+# TSan runs all programs except seven: prog_faults takes minutes for its hundreds of forks,
+# prog_http and prog_http_shared have children that start threads after the fork of a process with
+# threads, which TSan cannot follow, prog_locked has threads whose stacks are too small for TSan,
+# prog_object_rados uses librados, which has no sanitizer, prog_s3_gateway runs programs for minutes
+# that also run by themselves, and prog_segments needs more memory than there is for its million
+# segments.
 # Criterion does not start under TSan. The memory hooks of MPI are off, because they call TSan from
 # threads that have ended. Barriers, of which -Wtsan warns, are for other processes, which TSan does
 # not see.
-TSAN_PROGS = $(filter-out prog_faults prog_http prog_locked prog_object_rados \
+TSAN_PROGS = $(filter-out prog_faults prog_http prog_http_shared prog_locked prog_object_rados \
 	prog_s3_gateway prog_segments,$(notdir $(PROGS)))
 check-tsan:
 	$(MAKE) B=build/tsan SANITIZE='-fsanitize=thread -Wno-tsan' SUITES= tests

@@ -150,11 +150,11 @@ void answer_line(struct answer *a, const char *line, size_t len)
 
 	while (t.end > t.at && strchr("\r\n \t", t.end[-1]))
 		t.end--;
-	if (skip_word(&t, "HTTP/")) {
+	if (t.at == t.end) {
+		a->is_complete = true;
+	} else if (skip_word(&t, "HTTP/")) {
 		read_status(a, t);
-		return;
-	}
-	if (skip_word(&t, "content-range:")) {
+	} else if (skip_word(&t, "content-range:")) {
 		skip_blanks(&t);
 		read_range(a, t);
 	} else if (skip_word(&t, "content-length:")) {
@@ -163,6 +163,9 @@ void answer_line(struct answer *a, const char *line, size_t len)
 	} else if (skip_word(&t, "content-encoding:")) {
 		skip_blanks(&t);
 		a->is_encoded |= !skip_word(&t, "identity") || t.at != t.end;
+	} else if (skip_word(&t, "transfer-encoding:")) {
+		skip_blanks(&t);
+		a->is_chunked = skip_word(&t, "chunked") && t.at == t.end;
 	} else if (skip_word(&t, "etag:")) {
 		skip_blanks(&t);
 		read_etag(a, t);
@@ -203,6 +206,11 @@ static enum verdict check_status(const struct answer *a)
 	default:
 		return ANSWER_BAD;
 	}
+}
+
+bool answer_is_busy(const struct answer *a)
+{
+	return check_status(a) == ANSWER_REPEAT;
 }
 
 /* Whether the body can be the range [first, last], or its beginning. */

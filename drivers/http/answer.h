@@ -16,10 +16,12 @@
 struct answer {
 	unsigned status;               /* status code; 0: there is no status line yet */
 	unsigned retry_after;          /* seconds of Retry-After */
+	bool is_complete;              /* whether the end of the header has come */
 	bool has_range;                /* whether first and last are valid */
 	bool has_total;                /* whether total is valid */
 	bool has_length;               /* whether length is valid */
 	bool is_encoded;               /* whether the body is compressed */
+	bool is_chunked;               /* whether the body tells its end itself */
 	bool is_malformed;             /* whether lines contradict each other */
 	uint64_t first, last;          /* Content-Range: first and last byte */
 	uint64_t total;                /* Content-Range: length of the object */
@@ -50,6 +52,8 @@ enum verdict {
 
 /* Reads one line of a header, which may end with CR LF. A status line begins a new header. */
 void answer_line(struct answer *a, const char *line, size_t len);
+/* Whether the server cannot serve the request now, and a repetition may succeed. */
+bool answer_is_busy(const struct answer *a);
 /*
  * Judges the answer to a request for the bytes [first, last] of an object. The body of a good
  * answer has at most these bytes: from `first` to a->last.

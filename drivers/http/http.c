@@ -15,8 +15,9 @@ static int http_open(const struct ummap_uri *uri, int oflags, void **h, struct u
 	int err;
 
 	if (oflags & UMMAP_O_WRITE)
-		return keys_refuse(geom, EACCES, "cannot write to an object at a URL. Try "
-				   WRITING_FILTER SCHEME ", which keeps the changes in a file");
+		return keys_refuse(geom, EACCES, "cannot write to an object at a URL. Try to "
+				   "open it for reading only, or " WRITING_FILTER SCHEME ", which "
+				   "keeps the changes in a file");
 	remote = remote_new();
 	if (!remote)
 		return -ENOMEM;

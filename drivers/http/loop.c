@@ -130,11 +130,22 @@ static void fail_request(struct request *r, int res, const char *why)
 	r->res = res;
 }
 
+static void fail_late(struct request *r)
+{
+	fail_request(r, -EIO, "the server has not answered in time (key timeout)");
+}
+
 /* Begins an exchange. Returns false if the request has failed. */
 static bool run_transfer(struct transfer *t)
 {
-	int err = transfer_prepare(t);
+	int err;
 
+	/* Exchanges that each make a little progress must not go on forever. */
+	if (t->request->deadline <= loop_now()) {
+		fail_late(t->request);
+		return false;
+	}
+	err = transfer_prepare(t);
 	if (!err && curl_multi_add_handle(multi, t->easy) != CURLM_OK)
 		err = -ENOMEM;
 	if (err)
@@ -282,15 +293,20 @@ static void finish_exchange(struct transfer **place, CURLcode result)
 	}
 }
 
-static void finish_exchanges(void)
+/* Returns whether an exchange has ended. */
+static bool finish_exchanges(void)
 {
+	bool any = false;
 	CURLMsg *message;
 	int left;
 
 	while ((message = curl_multi_info_read(multi, &left))) {
-		if (message->msg == CURLMSG_DONE)
-			finish_exchange(find_transfer(message->easy_handle), message->data.result);
+		if (message->msg != CURLMSG_DONE)
+			continue;
+		finish_exchange(find_transfer(message->easy_handle), message->data.result);
+		any = true;
 	}
+	return any;
 }
 
 /* Repeats transfers whose time has come. Returns ms until the next time. */
@@ -323,7 +339,7 @@ static void expire_queued(int64_t now)
 		next = r->next;
 		if (r->deadline > now)
 			continue;
-		fail_request(r, -EIO, "the server has not answered in time (key timeout)");
+		fail_late(r);
 		fail(r);
 	}
 }
@@ -426,6 +442,8 @@ static void serve_socket(int64_t wait)
 		curl_multi_socket_action(multi, fd, what, &running);
 }
 
+/* A near server may answer before libcurl returns, so exchanges are finished before the thread
+ * waits for a socket. */
 static void run_once(void)
 {
 	int64_t wait;
@@ -434,8 +452,8 @@ static void run_once(void)
 	begin_queued();
 	wait = repeat_transfers(loop_now());
 	run_timer();
-	serve_socket(queue || transfers ? wait : IDLE_POLL_MS);
-	finish_exchanges();
+	if (!finish_exchanges())
+		serve_socket(queue || transfers ? wait : IDLE_POLL_MS);
 	expire_queued(loop_now());
 }
 

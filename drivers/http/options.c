@@ -14,6 +14,7 @@
 #define MAX_PART_BYTES ((uint64_t)1 << 30)
 #define FIRST_DELAY_MS 100      /* time until the first repetition */
 #define MAX_DELAY_MS 5000       /* time until a repetition if the server gives none */
+#define MIN_BYTES_PER_S 100L    /* least progress of a long exchange */
 
 /* ---- Keys ---- */
 
@@ -232,13 +233,29 @@ bool options_is_transient(CURLcode result)
 	}
 }
 
-int64_t options_delay(unsigned tries, const void *place)
+/* libcurl also reports success if a connection ends within a header. */
+CURLcode options_result(const struct answer *head, CURLcode result)
+{
+	return result == CURLE_OK && !head->is_complete ? CURLE_GOT_NOTHING : result;
+}
+
+const char *options_error_text(CURLcode result, const char *text)
+{
+	/* libcurl has no other result for a line of a header that is too long. */
+	if (result == CURLE_OUT_OF_MEMORY)
+		return "a line of the answer is too long, or there is not enough memory";
+	return *text ? text : curl_easy_strerror(result);
+}
+
+int64_t options_delay(unsigned tries, const struct answer *head)
 {
 	int64_t delay = (int64_t)FIRST_DELAY_MS << (tries < 6 ? tries : 6);
+	int64_t least = (int64_t)head->retry_after * 1000;
 
 	delay = delay < MAX_DELAY_MS ? delay : MAX_DELAY_MS;
-	/* Transfers that have failed together are not repeated together. */
-	return delay + (int64_t)((uintptr_t)place >> 6) % (delay / 4);
+	/* Exchanges that have failed together are not repeated together. */
+	delay += (int64_t)((uintptr_t)head >> 6) % (delay / 4);
+	return delay > least ? delay : least;
 }
 
 /* ---- Options of libcurl ---- */
@@ -289,4 +306,10 @@ void options_set(CURL *easy, const struct remote *remote)
 	set_certificates(easy);
 	if (remote->is_s3)
 		set_s3(easy);
+}
+
+void options_limit_stall(CURL *easy, const struct http_keys *keys)
+{
+	curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, MIN_BYTES_PER_S);
+	curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)keys->timeout);
 }

@@ -24,9 +24,15 @@ void options_free(struct remote *remote);
 int options_add_line(struct curl_slist **lines, const char *name, const char *value);
 /* Whether a repetition of an exchange with this result may succeed. */
 bool options_is_transient(CURLcode result);
-/* Milliseconds until the repetition of a transfer that has been repeated `tries` times. place: any
- * address, which differs for other transfers. */
-int64_t options_delay(unsigned tries, const void *place);
+/* The result of an exchange, from the header of its answer and the result that libcurl reports. */
+CURLcode options_result(const struct answer *head, CURLcode result);
+/* The reason of a failed exchange. text: message of libcurl, "" if there is none. */
+const char *options_error_text(CURLcode result, const char *text);
+/* Milliseconds until the repetition of an exchange that has been repeated `tries` times. head: the
+ * answer, at an address that differs for other exchanges. */
+int64_t options_delay(unsigned tries, const struct answer *head);
+/* Lets a long exchange go on as long as it makes progress. */
+void options_limit_stall(CURL *easy, const struct http_keys *keys);
 /* Sets all options that are equal for all exchanges of a handle. */
 void options_set(CURL *easy, const struct remote *remote);
 

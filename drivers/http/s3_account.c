@@ -115,9 +115,8 @@ void s3_account_find(struct s3_account *account, const char *profile)
 	store(account->region, variable("AWS_DEFAULT_REGION"));
 	store(account->endpoint, variable("AWS_ENDPOINT_URL_S3"));
 	store(account->endpoint, variable("AWS_ENDPOINT_URL"));
-	if (!profile)
-		profile = variable("AWS_PROFILE");
-	read_files(account, profile ? profile : "default");
+	account->profile = profile ? profile : variable("AWS_PROFILE");
+	read_files(account, account->profile ? account->profile : "default");
 	/* A token is valid only with its pair. */
 	if (has_pair) {
 		*account->token = '\0';

@@ -15,6 +15,7 @@ struct s3_account {
 	char token[MAX_SETTING_BYTES];    /* session token */
 	char region[MAX_SETTING_BYTES];
 	char endpoint[MAX_SETTING_BYTES]; /* URL of the server */
+	const char *profile;              /* name of the profile that was asked for; NULL: none */
 };
 
 /* Finds the account. profile: name of the profile to use instead of the variables; NULL: none. */

@@ -74,15 +74,25 @@ static int set_url(struct remote *remote, const struct ummap_uri *uri, const cha
 
 /* ---- The signature ---- */
 
+static int refuse_without_keys(const char *shown, const char *profile, struct ummap_geom *geom)
+{
+	if (!profile)
+		return keys_refuse(geom, EACCES, "cannot open '%.150s': there are no credentials. "
+				   "Try AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile in "
+				   "~/.aws/credentials, or credentials=none", shown);
+	return keys_refuse(geom, EACCES, "cannot open '%.150s': there is no profile '%.60s' with "
+			   "credentials in ~/.aws. If it obtains them from a role or a login, try "
+			   "the variables that 'aws configure export-credentials --format env "
+			   "--profile %.60s' prints", shown, profile, profile);
+}
+
 static int set_signer(struct remote *remote, const struct s3_account *account, const char *region,
 		      struct ummap_geom *geom)
 {
 	struct signer *s = &remote->signer;
 
 	if (!*account->user || !*account->secret)
-		return keys_refuse(geom, EACCES, "cannot open '%.150s': there are no credentials. "
-				   "Try AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile in "
-				   "~/.aws/credentials, or credentials=none", remote->shown);
+		return refuse_without_keys(remote->shown, account->profile, geom);
 	s->user = strdup(account->user);
 	s->secret = strdup(account->secret);
 	s->token = strdup(account->token);

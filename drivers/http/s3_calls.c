@@ -26,6 +26,7 @@ struct exchange {
 	bool runs;                     /* whether libcurl works on it */
 	bool is_unquoted;              /* whether the condition has an ETag without quotes */
 	int64_t again_at;              /* time in ms of the next exchange */
+	int64_t deadline;              /* time in ms from which on there are no repetitions */
 	size_t sent;                   /* bytes of the body that were sent */
 	char *url;
 	struct curl_slist *lines;
@@ -238,7 +239,7 @@ static int set_options(struct exchange *x, const struct remote *remote)
 	sockets_watch(easy);
 	/* A server may be busy for a while before it answers that it has copied or put together the
 	 * parts of an object. */
-	curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)remote->keys.timeout);
+	options_limit_stall(easy, &remote->keys);
 	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_line);
 	curl_easy_setopt(easy, CURLOPT_HEADERDATA, x);
 	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_bytes);
@@ -362,8 +363,8 @@ static void set_result(struct exchange *x, CURLcode result, const char *code)
 	if (!call->res)
 		call->res = result == CURLE_OK ? error_of_status(call->head.status) : -EIO;
 	if (result != CURLE_OK)
-		snprintf(call->why, sizeof(call->why), "%.150s (attempts: %u)", *x->error ?
-			 x->error : curl_easy_strerror(result), call->tries);
+		snprintf(call->why, sizeof(call->why), "%.150s (attempts: %u)",
+			 options_error_text(result, x->error), call->tries);
 	else
 		snprintf(call->why, sizeof(call->why), "the server answers with status %u%s%.60s",
 			 call->head.status, *code ? ", " : "", code);
@@ -381,13 +382,10 @@ static void finish_exchange(struct batch *b, struct exchange *x, CURLcode result
 		x->again_at = loop_now();
 		return;
 	}
-	if (may_repeat(call, result, code) && call->tries <= b->s->remote->keys.retries) {
-		int64_t delay = options_delay(call->tries - 1, call);
-		int64_t least = (int64_t)call->head.retry_after * 1000;
-
-		x->again_at = loop_now() + (delay > least ? delay : least);
+	x->again_at = loop_now() + options_delay(call->tries - 1, &call->head);
+	if (may_repeat(call, result, code) && call->tries <= b->s->remote->keys.retries &&
+	    x->again_at < x->deadline)
 		return;
-	}
 	set_result(x, result, code);
 	end_call(b, x);
 }
@@ -404,6 +402,7 @@ static struct exchange *find_exchange(struct caller *c, const CURL *easy)
 /* Returns whether an exchange has ended. */
 static bool finish_exchanges(struct batch *b)
 {
+	struct exchange *x;
 	bool any = false;
 	CURLMsg *message;
 	int left;
@@ -411,8 +410,8 @@ static bool finish_exchanges(struct batch *b)
 	while ((message = curl_multi_info_read(b->caller->multi, &left))) {
 		if (message->msg != CURLMSG_DONE)
 			continue;
-		finish_exchange(b, find_exchange(b->caller, message->easy_handle),
-				message->data.result);
+		x = find_exchange(b->caller, message->easy_handle);
+		finish_exchange(b, x, options_result(&x->call->head, message->data.result));
 		any = true;
 	}
 	return any;
@@ -451,6 +450,7 @@ static void begin_call(struct batch *b, struct exchange *x)
 {
 	x->call = &b->calls[b->next++];
 	x->again_at = 0;
+	x->deadline = loop_now() + (int64_t)b->s->remote->keys.timeout * 1000;
 	x->call->tries = 0;
 	x->is_unquoted = false;
 	if (b->begin)

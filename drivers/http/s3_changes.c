@@ -347,7 +347,7 @@ static int lose(struct version *v)
 	return -ESTALE;
 }
 
-/* Looks at the present object. Stores its ETag, "" if there is none. */
+/* Looks at the present object. Stores its ETag, "" if there is no object. */
 static int look(struct version *v, char etag[MAX_ETAG_BYTES], bool *is_own)
 {
 	struct s3_call call = { .method = "HEAD" };
@@ -355,6 +355,10 @@ static int look(struct version *v, char etag[MAX_ETAG_BYTES], bool *is_own)
 
 	strcpy(etag, call.head.etag);
 	*is_own = !err && strcmp(call.head.mark, v->mark) == 0;
+	if (!err && !*etag) {
+		err = -EIO;
+		snprintf(call.why, sizeof(call.why), "the answer of the server has no ETag");
+	}
 	err = err == -ENOENT ? 0 : keep_reason(v, &call, err);
 	s3_call_free(&call);
 	return err;
@@ -578,6 +582,10 @@ static int flush_locked(struct changes *c)
 	/* A replacement of the object may be the reason of any other error. */
 	if (err && err != -ESTALE && check_base(&v) == -ESTALE)
 		err = -ESTALE;
+	/* Other errors are those of a server that refuses a request, such as one for a missing
+	 * bucket. */
+	if (err && err != -ESTALE && err != -EACCES && err != -ENOMEM)
+		err = -EIO;
 	free(v.parts);
 	free(v.calls);
 	end_version(c, err);

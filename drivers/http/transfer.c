@@ -48,7 +48,7 @@ static void judge(struct transfer *t)
 		     answer_check_first(&t->answer, &remote->object) :
 		     answer_check(&t->answer, &t->expected, first + t->got, first + t->len - 1);
 	/* Amazon does not tell the length of an empty object here. */
-	if (is_opening(t) && remote->is_s3 && t->answer.status == 416) {
+	if (is_opening(t) && remote->is_s3 && t->answer.status == 416 && !t->answer.total) {
 		remote->object.total = 0;
 		t->verdict = ANSWER_GOOD;
 	}
@@ -67,9 +67,6 @@ static void note_code(struct transfer *t, const char *bytes, size_t n)
 	snprintf(t->code, sizeof(t->code), "%.*s", (int)len, at);
 }
 
-/* Stores bytes of the body. The first byte of an object, or a text about an empty one, is not
- * needed at opening. The result 0 ends
- * the exchange. */
 /* The first request has all of its bytes of the transfer, which continues with the next one. */
 static void pass_to_next(struct transfer *t)
 {
@@ -101,6 +98,8 @@ static void store_bytes(struct transfer *t, const char *bytes, size_t n)
 	}
 }
 
+/* Stores bytes of the body. The first byte of an object, or a text about an empty one, is not
+ * needed at opening. The result 0 ends the exchange. */
 static size_t take_bytes(char *bytes, size_t size, size_t n, void *arg)
 {
 	struct transfer *t = arg;
@@ -258,18 +257,15 @@ static const char *error_text(const struct transfer *t, CURLcode result)
 {
 	if (result == CURLE_OK)
 		return "the answer has no bytes";
-	return *t->error ? t->error : curl_easy_strerror(result);
+	return options_error_text(result, t->error);
 }
 
 static enum outcome repeat(struct transfer *t, CURLcode result)
 {
 	const struct http_keys *keys = &t->request->remote->keys;
-	int64_t delay = options_delay(t->tries, t), now = loop_now();
 	bool by_status = t->is_judged && t->verdict == ANSWER_REPEAT;
 
-	if (by_status && (int64_t)t->answer.retry_after * 1000 > delay)
-		delay = (int64_t)t->answer.retry_after * 1000;
-	t->again_at = now + delay;
+	t->again_at = loop_now() + options_delay(t->tries, &t->answer);
 	if (t->tries++ < keys->retries && t->again_at < t->request->deadline)
 		return OUTCOME_AGAIN;
 	if (by_status)
@@ -392,8 +388,9 @@ enum outcome transfer_finish(struct transfer *t, CURLcode result)
 {
 	bool is_empty;
 
+	result = options_result(&t->answer, result);
 	/* An answer without a body is judged here. */
-	if (result == CURLE_OK || t->answer.status >= 400)
+	if (t->answer.is_complete && (result == CURLE_OK || t->answer.status >= 400))
 		judge(t);
 	if (t->is_judged && t->verdict == ANSWER_REPEAT)
 		return repeat(t, result);

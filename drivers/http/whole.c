@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@ struct download {
 	struct answer answer;          /* header of the answer */
 	uint64_t got;                  /* bytes in the file */
 	int error;                     /* error of the file; 0: none */
+	char text[CURL_ERROR_SIZE];    /* message of libcurl */
 };
 
 int whole_make_file(struct ummap_geom *geom)
@@ -65,40 +67,64 @@ static size_t take_bytes(char *bytes, size_t size, size_t n, void *arg)
 	return size * n;
 }
 
+/* Whether the answer tells where the object ends: a broken download must not look complete. */
+static bool has_end(CURL *easy, const struct answer *head)
+{
+	long version = 0;
+
+	curl_easy_getinfo(easy, CURLINFO_HTTP_VERSION, &version);
+	return head->has_length || head->is_chunked || version >= CURL_HTTP_VERSION_2_0;
+}
+
 /* Returns 0 if the file has the object; 1 if a repetition may succeed; or a negative errno
  * value. */
 static int try_download(CURL *easy, struct download *d)
 {
 	struct remote *remote = d->remote;
-	char text[CURL_ERROR_SIZE] = "";
 	CURLcode result;
+	bool is_good;
 
 	memset(&d->answer, 0, sizeof(d->answer));
 	d->got = 0;
-	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, text);
-	result = curl_easy_perform(easy);
+	*d->text = '\0';
+	result = options_result(&d->answer, curl_easy_perform(easy));
 	if (d->error) {
 		snprintf(remote->why, sizeof(remote->why), "cannot write the temporary file: %s",
 			 strerror(-d->error));
 		return d->error;
 	}
-	snprintf(remote->why, sizeof(remote->why), "%s", *text ? text : curl_easy_strerror(result));
-	if (result == CURLE_OK && d->answer.status == 200)
+	is_good = d->answer.status == 200 && !d->answer.is_encoded;
+	if (is_good && result == CURLE_OK && !has_end(easy, &d->answer)) {
+		snprintf(remote->why, sizeof(remote->why), "the server does not tell the length");
+		return -EOPNOTSUPP;
+	}
+	if (is_good && result == CURLE_OK)
 		return 0;
-	if (d->answer.status == 200 && !d->answer.is_encoded)
-		return 1;
-	snprintf(remote->why, sizeof(remote->why), "the server answers with status %u%s",
-		 d->answer.status, d->answer.is_encoded ? " and a compressed body" : "");
-	return -EIO;
+	if (d->answer.is_complete && !is_good) {
+		snprintf(remote->why, sizeof(remote->why), "the server answers with status %u%s",
+			 d->answer.status, d->answer.is_encoded ? " and a compressed body" : "");
+		return answer_is_busy(&d->answer) ? 1 : -EIO;
+	}
+	snprintf(remote->why, sizeof(remote->why), "%s", options_error_text(result, d->text));
+	return options_is_transient(result) ? 1 : -EIO;
 }
 
+/* Waits between repetitions like other requests do, in sum no longer than the timeout. */
 static int repeat_download(CURL *easy, struct download *d)
 {
-	int result = 1;
+	const struct http_keys *keys = &d->remote->keys;
+	int64_t left = (int64_t)keys->timeout * 1000, delay;
+	unsigned tries = 0;
+	int result;
 
-	for (uint64_t i = 0; i <= d->remote->keys.retries && result == 1; i++)
-		result = try_download(easy, d);
-	return result == 1 ? -EIO : result;
+	while ((result = try_download(easy, d)) == 1) {
+		delay = options_delay(tries, &d->answer);
+		left -= delay;
+		if (tries++ == keys->retries || left < 0)
+			return -EIO;
+		poll(NULL, 0, (int)delay);
+	}
+	return result;
 }
 
 int whole_download(struct remote *remote, struct ummap_geom *geom)
@@ -113,11 +139,13 @@ int whole_download(struct remote *remote, struct ummap_geom *geom)
 	}
 	if (!err) {
 		options_set(easy, remote);
+		options_limit_stall(easy, &remote->keys);
 		curl_easy_setopt(easy, CURLOPT_URL, remote->url);
 		curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_line);
 		curl_easy_setopt(easy, CURLOPT_HEADERDATA, &d);
 		curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_bytes);
 		curl_easy_setopt(easy, CURLOPT_WRITEDATA, &d);
+		curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, d.text);
 		err = repeat_download(easy, &d);
 		if (err)
 			keys_refuse(geom, -err, "cannot download '%.150s': %.200s", remote->shown,

@@ -6,12 +6,14 @@
 #include "plugins.h"
 #include "server.h"
 
+#include <sched.h>
 
 static struct ummap_driver driver;
 static void *handle;
 static struct ummap_geom geom;
 static char notice[600];
 static unsigned notices;
+static struct server *near_server; /* server on one processor */
 
 static void take_notice(void *arg, const char *message)
 {
@@ -89,6 +91,18 @@ static void check_bad(const char *path, const char *keys, const char *text, doub
 	close_object();
 }
 
+/* The answer to the request for the first byte of an object of S3. */
+static void check_opening_s3(void)
+{
+	char uri[400];
+
+	snprintf(uri, sizeof(uri), "s3:bucket/status416!?credentials=none&endpoint=http://"
+		 "127.0.0.1:%d", server->port);
+	driver.struct_size = sizeof(driver);
+	memset(&geom, 0, sizeof(geom));
+	check(ummap_driver_open(uri, 0, &driver, &handle, &geom) == -1 && errno == EIO);
+}
+
 static void check_openings(void)
 {
 	check_refused("status404!", "", ENOENT, "no such object");
@@ -104,6 +118,13 @@ static void check_openings(void)
 	check_refused("good", "timeout=0", EINVAL, "timeout");
 	check_refused("good", "version=3", EINVAL, "version");
 	check_refused("good", "range=1", EINVAL, "range");
+	check_refused("wide!", "", EIO, "too long");
+	check_refused("unbounded!", "whole=yes", EOPNOTSUPP, "does not tell the length");
+	server->failures = 1000;
+	check_refused("torn!", "retries=1", EIO, "attempts: 2");
+	check_refused("whole!", "whole=yes&retries=1", EIO, "status 503");
+	server->failures = 0;
+	check_opening_s3();
 	check(open_object("empty!", "") == 0 && geom.size == 0);
 	close_object();
 }
@@ -117,6 +138,9 @@ static void check_good_servers(void)
 	check_good("chunked", "");
 	check_good("nameless!", "validator=none");
 	check_good("whole!", "whole=yes");
+	server->failures = 2;
+	check_good("whole!", "whole=yes");
+	check(server->failures <= 0);
 	server->conditions = 0;
 	check_good("dated", "");
 	check(server->conditions > 0);
@@ -128,6 +152,9 @@ static void check_repetitions(void)
 	server->failures = 3;
 	check_good("reset", "");
 	check(server->failures == 0);
+	server->failures = 3;
+	check_good("torn", "");
+	check(server->failures <= 0);
 	server->failures = 3;
 	check_good("busy", "");
 	server->failures = 1;
@@ -170,6 +197,8 @@ static void check_bad_servers(void)
 	check_bad("endless", "", "not have the bytes", 2);
 	check_bad("lying", "", "not have the bytes", 2);
 	check_bad("encoded", "", "compressed", 2);
+	check_bad("wide", "", "too long", 2);
+	check_bad("single", "timeout=1", "in time", 3);
 	check_bad("short", "retries=3", "attempts: 4", 4);
 	check_bad("garbage", "retries=1", "", 3);
 	check_bad("silence", "timeout=8&retries=1", "attempts: 2", 8);
@@ -323,10 +352,57 @@ static void check_flight(void)
 	close_object();
 }
 
+static void use_one_processor(cpu_set_t *before)
+{
+	cpu_set_t one;
+	int cpu = 0;
+
+	check(sched_getaffinity(0, sizeof(*before), before) == 0);
+	while (!CPU_ISSET(cpu, before))
+		cpu++;
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	check(sched_setaffinity(0, sizeof(one), &one) == 0);
+}
+
+/* Starts both servers, before this process has threads. */
+static void start_servers(void)
+{
+	cpu_set_t all;
+
+	use_one_processor(&all);
+	server_start();
+	near_server = server;
+	check(sched_setaffinity(0, sizeof(all), &all) == 0);
+	server_start();
+}
+
+/* A load must not wait for a timer if the answer comes before libcurl returns from sending the
+ * request, as if the server shares the processor and is woken at once. */
+static void check_immediate_answers(void)
+{
+	uint8_t bytes[100];
+	unsigned late = 0;
+	cpu_set_t all;
+
+	use_one_processor(&all);
+	server = near_server;
+	check(open_object("good", "") == 0);
+	for (unsigned i = 0; i < 1000 && late < 4; i++) {
+		double begin = now();
+
+		check(driver.read(handle, bytes, sizeof(bytes), i * 1000) == 0);
+		check_bytes(bytes, sizeof(bytes), i * 1000, SEED);
+		late += now() - begin > 0.9;
+	}
+	check(late < 4, "%u", late);
+	close_object();
+}
+
 int main(void)
 {
 	use_plugins();
-	server_start();
+	start_servers();
 	check_good_servers();
 	check_openings();
 	check_repetitions();
@@ -337,5 +413,6 @@ int main(void)
 	check_ranges();
 	check_joined_failures();
 	check_stuck();
+	check_immediate_answers();
 	return 0;
 }

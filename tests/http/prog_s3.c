@@ -87,7 +87,7 @@ static void check_profiles(void)
 		   "endpoint_url = http://127.0.0.1:%d\n[profile far]\nregion = a:b\n", port, port);
 	check_refused("s3:bucket/object", EACCES, "SignatureDoesNotMatch");
 	check_map("s3:bucket/object?profile=other");
-	check_refused("s3:bucket/object?profile=last", EACCES, "no credentials");
+	check_refused("s3:bucket/object?profile=last", EACCES, "--profile last");
 	check_refused("s3:bucket/object?profile=far", EINVAL, "AWS_REGION");
 	set_env("AWS_PROFILE", "other");
 	check_map("s3:bucket/object");

@@ -284,26 +284,49 @@ static void check_refusals(void)
 	static const char *const requests[] = { "POST%20/bucket/refused?uploads", "partNumber=1",
 						"partNumber=3", "POST%20/bucket/refused?uploadId",
 						"HEAD%20/bucket/refused", "GET%20/bucket/refused" };
-	static const int statuses[] = { 500, 400, 403, 404 };
+	static const int statuses[] = { 500, 400, 403, 404, 416 };
 	uint8_t *bytes;
 
 	make_object("refused", LONG);
 	bytes = map_with("s3:bucket/refused?part=5M&retries=0", LONG, READ_WRITE, UMMAP_CREATE);
 	for (size_t i = 0; i < sizeof(requests) / sizeof(*requests); i++) {
-		for (size_t k = 0; k < 4; k += 1 + i % 3) {
+		for (size_t k = 0; k < 5; k += 1 + i % 3) {
 			/* The parts are 0, 1, and 2 to 4. */
 			store(bytes, PART + i * 100 + k, 1, 1 + (int)i);
 			store(bytes, 3 * PART + i * 100 + k, 1, 1 + (int)i);
 			control("with=%d&refuse=%s", statuses[k], "");
 			control("refuse=%s", requests[i]);
 			check(umsync(bytes, 0) == -1, "%s %d", requests[i], statuses[k]);
+			check(errno == EIO || errno == (statuses[k] == 403 ? EACCES : ESTALE),
+			      "%s %d: %s", requests[i], statuses[k], strerror(errno));
 			control("refuse=");
 			check(umsync(bytes, 0) == 0, "%s %d: %s", requests[i], statuses[k],
 			      umerrormsg());
 		}
 		check_object("refused", LONG);
 	}
+	/* An answer without an ETag does not mean that there is no object. */
+	store(bytes, 0, 1, 7);
+	control("fault=HEAD%%20/bucket/refused");
+	check(umsync(bytes, 0) == -1 && errno == EIO && umsync(bytes, 0) == 0);
 	check(umunmap(bytes, 0) == 0);
+}
+
+/* A server that asks for a repetition after a long time does not delay a sync. */
+static void check_late_repetition(void)
+{
+	uint8_t *bytes;
+	double begin;
+
+	make_object("late", LONG);
+	bytes = map_with("s3:bucket/late?part=5M&timeout=3", LONG, READ_WRITE, UMMAP_CREATE);
+	store(bytes, 0, 1, 1);
+	control("with=503&later=50000&refuse=partNumber=1");
+	begin = now();
+	check(umsync(bytes, 0) == -1 && errno == EIO && now() - begin < 3);
+	control("later=&refuse=");
+	check(umunmap(bytes, 1) == 0, "%s", umerrormsg());
+	check_object("late", LONG);
 }
 
 /* Requests that are repeated. */
@@ -322,11 +345,14 @@ static void check_repetitions(void)
 		if (i == 3)
 			check_object("again", LONG);
 		store(bytes, PART + 1, 1, 11 + (int)i);
+		control("tear=%s", i < 3 ? requests[i] : "HEAD%20/bucket/again");
+		check(umsync(bytes, 0) == 0, "%s: %s", requests[i], umerrormsg());
+		store(bytes, PART + 1, 1, 21 + (int)i);
 		control("fault=%s", requests[i]);
 		check(umsync(bytes, 0) == 0, "%s: %s", requests[i], umerrormsg());
 		check_object("again", LONG);
 	}
-	store(bytes, PART + 1, 1, 21);
+	store(bytes, PART + 1, 1, 31);
 	control("fail=3");
 	check(umunmap(bytes, 1) == 0, "%s", umerrormsg());
 	check_object("again", LONG);
@@ -527,6 +553,7 @@ static void check_faults(void)
 	check_race("lost", PART - 1, "bare");
 	check_bare_conditions();
 	check_refusals();
+	check_late_repetition();
 	check_repetitions();
 	check_kill();
 }

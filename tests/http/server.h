@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * server.h - a web server of one object that misbehaves as the path says. The server is a child
- * process, and ends with the test. The bytes of the object are pattern(offset, SEED).
+ * server.h - a web server of one object that misbehaves as the last part of the path says. The
+ * server is a child process, and ends with the test. The bytes of the object are
+ * pattern(offset, SEED).
  *
  * The answer to a request for the first byte is correct, so that the object can be opened. A path
  * that ends in '!' misbehaves from the first request on. The other requests of the path:
@@ -9,9 +10,10 @@
  *	good, slow          correct; slow: as soon as server->together requests have come
  *	far                 after 20 ms
  *	narrow              8 KiB each 20 ms
- *	part                half of the range
+ *	part, single        half of the range, one byte of it
  *	chunked             correct, without Content-Length
  *	reset               server->failures answers end by a reset after half of the bytes
+ *	torn                server->failures answers end within the header
  *	busy                server->failures answers have the status 503
  *	late                server->failures answers never come
  *	stuck               half of the range, and then nothing
@@ -24,7 +26,10 @@
  *	lying               Content-Length is that of other bytes
  *	trickle             one byte each tenth of a second
  *	encoded             Content-Encoding: gzip
- *	whole, empty        200 with the whole object, an empty object
+ *	wide                a line of 1 MiB in the header
+ *	whole, empty        200 with the whole object, an empty object; server->failures answers of
+ *	                    whole without a range have the status 503
+ *	unbounded           half of the whole object, without Content-Length
  *	nameless            without ETag and Last-Modified
  *	dated               Last-Modified, and a weak ETag
  *	loop                a redirect to itself
@@ -120,7 +125,7 @@ static inline bool server_answer(const struct exchange *x)
 
 	if (strcmp(x->path, "chunked") == 0)
 		strcpy(length, "Transfer-Encoding: chunked\r\n");
-	else
+	else if (strcmp(x->path, "unbounded") != 0)
 		snprintf(length, sizeof(length), "Content-Length: %" PRIu64 "\r\n", x->length);
 	if (is_part)
 		snprintf(range, sizeof(range), "Content-Range: bytes %" PRIu64 "-%" PRIu64 "/%"
@@ -149,6 +154,27 @@ static inline bool server_reset(struct exchange *x)
 	pause_ms(20);
 	setsockopt(x->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
 	return false;
+}
+
+/* Sends the first lines of a header. */
+static inline bool server_tear(int fd)
+{
+	static const char lines[] = "HTTP/1.1 206 Status\r\nETa";
+
+	return server_send(fd, lines, strlen(lines)) && false;
+}
+
+static inline bool server_widen(int fd)
+{
+	char *line = malloc(MIB);
+	bool ok;
+
+	memset(line, 'a', MIB);
+	memcpy(line, "HTTP/1.1 206 Status\r\nX-Wide: ", 30);
+	memcpy(line + MIB - 2, "\r\n", 2);
+	ok = server_send(fd, line, MIB);
+	free(line);
+	return ok;
 }
 
 static inline void server_status(struct exchange *x, int status)
@@ -181,6 +207,14 @@ static inline bool server_misbehave(struct exchange *x)
 		pause_ms(20);
 	else if (strcmp(p, "part") == 0)
 		x->last = x->first + (x->last - x->first) / 2;
+	else if (strcmp(p, "single") == 0)
+		x->last = x->first;
+	else if (strcmp(p, "torn") == 0 && server_fails())
+		return server_tear(x->fd);
+	else if (strcmp(p, "wide") == 0)
+		return server_widen(x->fd);
+	else if (strcmp(p, "whole") == 0 && x->status == 200 && server_fails())
+		server_status(x, 503);
 	else if (strcmp(p, "reset") == 0 && server_fails())
 		return server_reset(x);
 	else if (strcmp(p, "busy") == 0 && server_fails())
@@ -197,7 +231,7 @@ static inline bool server_misbehave(struct exchange *x)
 		x->shift = 1;
 	else if (strcmp(p, "encoded") == 0)
 		x->more = "Content-Encoding: gzip\r\n";
-	else if (strcmp(p, "whole") == 0)
+	else if (strcmp(p, "whole") == 0 || strcmp(p, "unbounded") == 0)
 		x->status = 200, x->first = 0, x->last = x->total - 1;
 	else if (strcmp(p, "empty") == 0)
 		x->status = 200, x->first = 0, x->last = 0, x->total = 0;
@@ -217,7 +251,7 @@ static inline bool server_misbehave(struct exchange *x)
 		x->body = x->length = x->last - x->first + 1;
 	else
 		x->body = x->length = 0;
-	if (strcmp(p, "short") == 0)
+	if (strcmp(p, "short") == 0 || (strcmp(p, "unbounded") == 0))
 		x->body /= 2;
 	else if (strcmp(p, "long") == 0)
 		x->length = x->body += 100;
@@ -241,8 +275,11 @@ static inline bool server_serve(int fd, char *request)
 			      !!strcasestr(request, "\nif-unmodified-since: Thu, 26");
 	if (sscanf(request, "GET /%60[^ ?]", x.path) != 1)
 		strcpy(x.path, "status400");
-	always = strchr(x.path, '!');
-	x.path[strcspn(x.path, "!")] = '\0';
+	/* The driver s3 encodes the character. */
+	always = strchr(x.path, '!') || strstr(x.path, "%21");
+	x.path[strcspn(x.path, "!%")] = '\0';
+	if (strrchr(x.path, '/'))
+		memmove(x.path, strrchr(x.path, '/') + 1, strlen(strrchr(x.path, '/')));
 	if (range)
 		sscanf(range + 14, "%" SCNu64 "-%" SCNu64, &x.first, &x.last);
 	else

@@ -19,7 +19,8 @@
 TOOL_HELP(CP_OPTIONS, .usage =
 "usage: ummap cp [--force] [--quiet] SOURCE DESTINATION\n"
 "Copies a store, such as a file or an object at a URL, to another one.\n"
-"SOURCE and DESTINATION are paths or URIs (https://HOST/PATH, object:CONTAINER/NAME).\n");
+"SOURCE and DESTINATION are paths or URIs (https://HOST/PATH, s3:BUCKET/KEY,\n"
+"object:CONTAINER/NAME).\n");
 
 static bool force, quiet;
 

@@ -7,7 +7,7 @@ memory than a limit allows. The package has these names:
 - `memmap`: an array in a file, with the arguments of `numpy.memmap`
 - `load`: an array in a file of `numpy.save`, as `numpy.load` with `mmap_mode`
 - `open`: a file as bytes, a `Mapping`; with ``grows=True`` a file object that can grow
-- `formats.load`: the arrays of a file of .npz, safetensors or GGUF (``import ummap.formats``)
+- `formats.load`: the arrays of a file of .npz, safetensors or GGUF
 - `h5py_file`: an HDF5 file that survives a crash, an `h5py.File`
 - `limit`: the memory limit of this process
 - `stat`: the counters of this process
@@ -35,9 +35,10 @@ Three problems of large files have a solution in one line:
 ``python3 -m ummap`` shows the engines and drivers that work on this machine. Without NumPy, the
 package has only `open`, `h5py_file`, `limit` and `stat`.
 """
+import importlib as _importlib
 import os as _os
 import sys as _sys
-from typing import Optional as _Optional, Union as _Union
+from typing import Any as _Any, Optional as _Optional, Union as _Union
 
 from . import _arguments, _mapping, _ummap
 from ._hdf5 import h5py_file
@@ -52,13 +53,16 @@ if hasattr(_ummap, "Array"):
     from ._memmap import memmap
 
     __all__ += ["load", "memmap"]
-else:
 
-    def __getattr__(name: str) -> None:
-        if name in ("load", "memmap"):
-            raise ImportError(f"cannot use ummap.{name}: numpy is not installed for this Python "
-                              f"({_sys.executable})")
+
+def __getattr__(name: str) -> _Any:
+    """Import `formats` when it is used, and say why names are missing."""
+    if name not in ("formats", "load", "memmap"):
         raise AttributeError(f"module 'ummap' has no attribute {name!r}")
+    if not hasattr(_ummap, "Array"):
+        raise ImportError(f"cannot use ummap.{name}: numpy is not installed for this Python "
+                          f"({_sys.executable})")
+    return _importlib.import_module("ummap." + name)
 
 
 def limit(size: _Union[int, str, None] = None) -> _Optional[int]:

@@ -75,6 +75,13 @@ class Formats(InFolder):
             arrays[name]
 
 
+class Import(unittest.TestCase):
+    def test_import_of_the_package_is_enough(self):
+        program = "import ummap; print(ummap.formats.load.__module__)"
+        out = subprocess.check_output([sys.executable, "-c", program], text=True)
+        self.assertEqual(out, "ummap.formats\n")
+
+
 class Numpy(Formats):
     def test_npy(self):
         for array in (np.arange(5000.0).reshape(50, 100), np.array(7), np.zeros((0, 3)),
