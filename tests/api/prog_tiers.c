@@ -338,10 +338,12 @@ static void keep_ranges(void)
 static void use_own_tiers(void *unused)
 {
 	int fd;
-	uint8_t *base = map_tiers(4 * MIB, NULL, &fd);
+	uint8_t *base = map_tiers(4 * MIB, "fast,slow", &fd);
 
 	(void)unused;
 	store_all(base, 4 * MIB, 2);
+	check(stat_of(NULL).tiers == 3);
+	check(stat_of(NULL).tier_bytes[0] > 0 && stat_of(NULL).tier_bytes[0] <= 4 * SEG);
 	check(umunmap(base, 1) == 0);
 	check_file(fd, 0, 4 * MIB, 0, 2);
 }
@@ -352,7 +354,7 @@ static void fork_child(void)
 	int fd;
 	uint8_t *base;
 
-	set_tiers(TIERS, "lru", "16M");
+	set_tiers("fast=node:0:256K,slow=node:0:4M,last=node:0", "lru", "16M");
 	base = map_tiers(4 * MIB, NULL, &fd);
 	store_all(base, 4 * MIB, 1);
 	check_exits(run_child(use_own_tiers, NULL), 0);
