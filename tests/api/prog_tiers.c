@@ -362,6 +362,25 @@ static void fork_child(void)
 	check_file(fd, 0, 4 * MIB, 0, 1);
 }
 
+/* A read-only mapping whose segment size the library chooses. */
+static void read_in_tiers(void)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	int fd = filled_file(4 * MIB, 1);
+	char uri[64];
+	void *base;
+
+	set_tiers("fast=node:0:8M,last=node:0", "lru", "32M");
+	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", fd);
+	attr.tiers = "last";
+	attr.seg_size = UMMAP_SEG_AUTO;
+	check(ummap_open(uri, 4 * MIB, 0, PROT_READ, &attr, &base) == 0);
+	check_bytes(base, 4 * MIB, 0, 1);
+	check(stat_of(NULL).tier_loads[1] > 0);
+	check(umadvise(base, MIB, UMMAP_ADV_TIER + 1) == 0);
+	check(umunmap(base, 0) == 0);
+}
+
 struct killed {
 	int fd, ends[2];
 };
@@ -629,7 +648,8 @@ int main(int argc, char **argv)
 		{ "overflow", overflow }, { "promote", promote_used }, { "policy", load_policy },
 		{ "bound", bound_promotions },
 		{ "static", stay_static },
-		{ "ranges", keep_ranges }, { "fork", fork_child }, { "kill", kill_while_moving },
+		{ "ranges", keep_ranges }, { "fork", fork_child },
+		{ "read", read_in_tiers }, { "kill", kill_while_moving },
 		{ "count", count_while_moving }, { "stress", stress },
 		{ "memory", exceed_memory }, { "full", fill_file_system },
 		{ "shrink", shrink_to_file }, { "shared", refuse_shared_and_uffd },
