@@ -447,13 +447,14 @@ static int enter(struct plan *p, struct mapping *map, const struct copy_key *key
 	return err || p->node ? err : inplace_enter(map);
 }
 
-/* Neighbors are mapped by one call only if frames are copied for this process. */
+/* Neighbors are mapped by one call only if frames are copied for this process. Copied frames are in
+ * no tier, so they are not used where the engine has others. */
 static bool can_adapt(const struct plan *p)
 {
 	const struct engine *e = p->engine;
 
 	return !p->node && e->copied_frames &&
-	       (e->copied_frames == e->frames || p->prot == PROT_READ);
+	       (e->copied_frames == e->frames || (p->prot == PROT_READ && !tier_count));
 }
 
 static int use_default_size(struct plan *p, void **addr)

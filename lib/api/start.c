@@ -165,6 +165,16 @@ static int check_driver(void)
 	return fail(EINVAL, "cannot use UMMAP_DRIVER='%s': %s", config.driver, fail_message());
 }
 
+/* Makes the places and the tiers. A forked child makes its own. */
+static int start_places(void)
+{
+	int err;
+
+	place_start();
+	err = tiers_start(config.tiers);
+	return err ? err : tiering_start(config.tiers_policy);
+}
+
 static int start_process(void)
 {
 	int err = config_load();
@@ -177,11 +187,7 @@ static int start_process(void)
 	if (err)
 		return err;
 	spare_refill();
-	place_start();
-	err = tiers_start(config.tiers);
-	if (err)
-		return err;
-	err = tiering_start(config.tiers_policy);
+	err = start_places();
 	if (err)
 		return err;
 	frame_start(max_frames());
@@ -205,6 +211,8 @@ int start_library(void)
 	futex_lock(&starting);
 	if (!started)
 		err = start_process();
+	else if (!threads_started)
+		err = start_places();
 	if (!err && !threads_started) {
 		err = share_start();
 		if (!err)

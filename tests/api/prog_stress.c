@@ -321,7 +321,8 @@ static void run(void *arg)
 		printf("tier %" PRIu64 ": %" PRIu64 " loads, %" PRIu64 " promotions, %" PRIu64
 		       " demotions, %" PRIu64 " hits\n", i, all.tier_loads[i],
 		       all.tier_promotions[i], all.tier_demotions[i], all.tier_hits[i]);
-	check(!all.tiers || all.tier_demotions[0] > 0);
+	/* In an emulated machine, there may be too few loads for one. */
+	check(!all.tiers || all.tier_demotions[0] > 0 || done < 1000);
 }
 
 static uint64_t choose_seed(int argc, char **argv)

@@ -338,10 +338,12 @@ static void keep_ranges(void)
 static void use_own_tiers(void *unused)
 {
 	int fd;
-	uint8_t *base = map_tiers(4 * MIB, NULL, &fd);
+	uint8_t *base = map_tiers(4 * MIB, "fast,slow", &fd);
 
 	(void)unused;
 	store_all(base, 4 * MIB, 2);
+	check(stat_of(NULL).tiers == 3);
+	check(stat_of(NULL).tier_bytes[0] > 0 && stat_of(NULL).tier_bytes[0] <= 4 * SEG);
 	check(umunmap(base, 1) == 0);
 	check_file(fd, 0, 4 * MIB, 0, 2);
 }
@@ -352,12 +354,31 @@ static void fork_child(void)
 	int fd;
 	uint8_t *base;
 
-	set_tiers(TIERS, "lru", "16M");
+	set_tiers("fast=node:0:256K,slow=node:0:4M,last=node:0", "lru", "16M");
 	base = map_tiers(4 * MIB, NULL, &fd);
 	store_all(base, 4 * MIB, 1);
 	check_exits(run_child(use_own_tiers, NULL), 0);
 	check(umunmap(base, 1) == 0);
 	check_file(fd, 0, 4 * MIB, 0, 1);
+}
+
+/* A read-only mapping whose segment size the library chooses. */
+static void read_in_tiers(void)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	int fd = filled_file(4 * MIB, 1);
+	char uri[64];
+	void *base;
+
+	set_tiers("fast=node:0:8M,last=node:0", "lru", "32M");
+	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", fd);
+	attr.tiers = "last";
+	attr.seg_size = UMMAP_SEG_AUTO;
+	check(ummap_open(uri, 4 * MIB, 0, PROT_READ, &attr, &base) == 0);
+	check_bytes(base, 4 * MIB, 0, 1);
+	check(stat_of(NULL).tier_loads[1] > 0);
+	check(umadvise(base, MIB, UMMAP_ADV_TIER + 1) == 0);
+	check(umunmap(base, 0) == 0);
 }
 
 struct killed {
@@ -627,7 +648,8 @@ int main(int argc, char **argv)
 		{ "overflow", overflow }, { "promote", promote_used }, { "policy", load_policy },
 		{ "bound", bound_promotions },
 		{ "static", stay_static },
-		{ "ranges", keep_ranges }, { "fork", fork_child }, { "kill", kill_while_moving },
+		{ "ranges", keep_ranges }, { "fork", fork_child },
+		{ "read", read_in_tiers }, { "kill", kill_while_moving },
 		{ "count", count_while_moving }, { "stress", stress },
 		{ "memory", exceed_memory }, { "full", fill_file_system },
 		{ "shrink", shrink_to_file }, { "shared", refuse_shared_and_uffd },

@@ -5,10 +5,10 @@
 
 #include "paging/mapping/mapping.h"
 
-/* Whether segments of the mapping may be mapped from the page cache. */
+/* Whether segments of the mapping may be mapped from the page cache, whose pages are in no tier. */
 static inline bool pagecache_may(const struct mapping *map)
 {
-	return map->engine->pagecache && !map->shared && !map->in_place &&
+	return map->engine->pagecache && !map->shared && !map->in_place && !map->tiers &&
 	       io_can_map_pagecache(map->backings[map->current].store);
 }
 /* Must be called for each store before the first segment is mapped from it. Returns 0, or -errno
