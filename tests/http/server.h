@@ -251,7 +251,7 @@ static inline bool server_misbehave(struct exchange *x)
 		x->body = x->length = x->last - x->first + 1;
 	else
 		x->body = x->length = 0;
-	if (strcmp(p, "short") == 0 || (strcmp(p, "unbounded") == 0))
+	if (strcmp(p, "short") == 0 || strcmp(p, "unbounded") == 0)
 		x->body /= 2;
 	else if (strcmp(p, "long") == 0)
 		x->length = x->body += 100;
