@@ -188,7 +188,8 @@ static int check_plan(struct plan *p, void **addr)
 			    "descriptor, because other processes find the store by its file");
 	p->node = a->flags & UMMAP_NODE ||
 		  (config.node_cache && p->prot == PROT_READ && !p->opened &&
-		   !(a->flags & FLAGS_WITHOUT_COPY) && a->engine == UMMAP_ENGINE_DEFAULT);
+		   !(a->flags & FLAGS_WITHOUT_COPY) && !a->tiers &&
+		   a->engine == UMMAP_ENGINE_DEFAULT);
 	if (a->flags & UMMAP_SHARED && a->seg_size > SHARED_POOL_MAX_FRAME)
 		return fail(EINVAL, "cannot create the mapping: segments of %zu bytes are too "
 			    "large for UMMAP_SHARED. Try at most %zu", a->seg_size,
@@ -292,6 +293,17 @@ static int open_backing(const struct plan *p, const struct mapping *map, struct 
 	return err;
 }
 
+/* Returns the flag or variable that has led to the engine of a mapping; NULL: the choice of an
+ * engine. */
+static const char *reason_of_engine(const struct plan *p)
+{
+	if (p->attr.flags & UMMAP_SHARED)
+		return "the flag UMMAP_SHARED";
+	if (p->node)
+		return p->attr.flags & UMMAP_NODE ? "the flag UMMAP_NODE" : "UMMAP_NODE_CACHE";
+	return p->attr.flags & UMMAP_KERNEL ? "the flag UMMAP_KERNEL" : NULL;
+}
+
 /* Makes all parts of a mapping except its entry in the table. On failure, frees them again. */
 static int build_mapping(struct mapping *map, const struct plan *p)
 {
@@ -314,7 +326,7 @@ static int build_mapping(struct mapping *map, const struct plan *p)
 	map->shared = p->attr.flags & UMMAP_SHARED;
 	map->frames = frame_find_class(p->adapts ? p->engine->copied_frames : p->engine->frames,
 				       map->shared, map->seg_size);
-	err = map->frames ? tiering_begin(map, p->attr.tiers) :
+	err = map->frames ? tiering_begin(map, p->attr.tiers, reason_of_engine(p)) :
 			    fail(ENOMEM, "cannot create the mapping: too many sizes of segments in "
 				 "this process");
 	if (!err)

@@ -473,13 +473,14 @@ int umprefetch(const struct iovec *ranges, int n)
 static int check_pin(const struct range *r, int prot)
 {
 	const struct mapping *map = r->map;
-	size_t more = 0, limit = 0, pinned = 0; /* bytes */
-	bool fits = true;
+	size_t more = 0, limit = 0, pinned = 0, room = tiering_room(map); /* bytes */
+	bool fits = true, fits_tiers = true;
 
 	/* A mapping in place uses no frames, so no budget applies. */
-	for (size_t i = r->first; i < r->last && fits && !map->in_place; i++) {
+	for (size_t i = r->first; i < r->last && fits && fits_tiers && !map->in_place; i++) {
 		more += seg_pins(map_seg(map, i)) ? 0 : map_hold(map);
 		fits = account_can_pin(map_account(map), more, map->member.least, &limit, &pinned);
+		fits_tiers = more <= room;
 	}
 	if (prot != PROT_READ && prot != (PROT_READ | PROT_WRITE))
 		return fail(EINVAL, "cannot pin the range: prot is %d. Try PROT_READ or PROT_READ "
@@ -490,6 +491,10 @@ static int check_pin(const struct range *r, int prot)
 		return fail(ENOMEM, "cannot pin the range of %zu bytes: it does not fit into the "
 			    "%zu bytes that may be in memory, of which %zu are pinned already. Try "
 			    "umunpin of other ranges, or a larger budget", r->len, limit, pinned);
+	if (!fits_tiers)
+		return fail(ENOMEM, "cannot pin the range of %zu bytes: its tiers have only %zu "
+			    "bytes beside pinned segments. Try umunpin of other ranges, or larger "
+			    "tiers (UMMAP_TIERS)", r->len, room);
 	return 0;
 }
 

@@ -155,6 +155,11 @@ size_t budget_frame_limit(size_t least)
 	return cached && budget_can_unmap_pagecache() ? frames : max_size(frames, least);
 }
 
+size_t budget_room_beside(size_t bytes, size_t least)
+{
+	return subtract_size(budget_frame_limit(least), bytes);
+}
+
 bool budget_has_room(size_t bytes, size_t least)
 {
 	return frame_held() + bytes <= budget_frame_limit(least);
@@ -310,6 +315,11 @@ size_t account_budget(const struct account *account)
 	return min_size(account->charges.limit, add_files(budget));
 }
 
+size_t account_budget_within(const struct account *account, size_t most)
+{
+	return min_size(account_budget(account), most);
+}
+
 size_t account_most(const struct account *account)
 {
 	return min_size(account->charges.limit, limit);
@@ -451,22 +461,23 @@ bool account_is_half_unused(const struct account *account)
 
 /* ---- Questions of readahead ---- */
 
-size_t account_readahead_window(const struct account *account)
+size_t account_readahead_window(const struct account *account, size_t most)
 {
-	return account_budget(account) / WINDOW_PART;
+	return account_budget_within(account, most) / WINDOW_PART;
 }
 
-size_t account_readahead_room(const struct account *account)
+size_t account_readahead_room(const struct account *account, size_t most)
 {
-	size_t all = account_budget(account), taken = account->ahead + account->coming;
-	size_t most = subtract_size(all / MAX_AHEAD_PART, account->readahead_cut);
+	size_t all = account_budget_within(account, most);
+	size_t taken = account->ahead + account->coming;
+	size_t ahead = subtract_size(all / MAX_AHEAD_PART, account->readahead_cut);
 
-	return subtract_size(max_size(most, all / AHEAD_PART), taken);
+	return subtract_size(max_size(ahead, all / AHEAD_PART), taken);
 }
 
-size_t account_prefetch_room(const struct account *account)
+size_t account_prefetch_room(const struct account *account, size_t most)
 {
-	size_t all = account_budget(account), coming = account->coming;
+	size_t all = account_budget_within(account, most), coming = account->coming;
 	size_t taken = account->charges.frames + account->charges.pagecache + coming;
 	size_t unused = subtract_size(all + account->clean, taken);
 	size_t more = subtract_size(all / MAX_AHEAD_PART, account->ahead + coming);

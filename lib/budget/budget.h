@@ -87,6 +87,8 @@ bool budget_has_total_room(size_t bytes);
 /* Bytes of frames that the process may hold, for the sake of a mapping that needs `least` bytes.
  * Page-cache mappings that can be unmapped leave the frames that a mapping needs. */
 size_t budget_frame_limit(size_t least);
+/* Bytes of frames within that limit beside `bytes` of them. */
+size_t budget_room_beside(size_t bytes, size_t least);
 /* Whether `bytes` more of frames are within that limit, and how many bytes exceed it. */
 bool budget_has_room(size_t bytes, size_t least);
 size_t budget_excess(size_t least);
@@ -162,6 +164,8 @@ static inline size_t account_pinned(const struct account *account)
 }
 
 size_t account_budget(const struct account *account);
+/* The same, for a mapping that may have at most `most` bytes. */
+size_t account_budget_within(const struct account *account, size_t most);
 /* The bytes that the account might hold if the process had the limit of all processes. */
 size_t account_most(const struct account *account);
 
@@ -228,10 +232,10 @@ bool account_can_unmap_pagecache(const struct account *account);
 bool account_is_half_unused(const struct account *account);
 
 /* Bytes that may be read ahead of one run; that all runs of the account may still read ahead; and
- * that a list of segments may take. */
-size_t account_readahead_window(const struct account *account);
-size_t account_readahead_room(const struct account *account);
-size_t account_prefetch_room(const struct account *account);
+ * that a list of segments may take. most: bytes that the mapping may have. */
+size_t account_readahead_window(const struct account *account, size_t most);
+size_t account_readahead_room(const struct account *account, size_t most);
+size_t account_prefetch_room(const struct account *account, size_t most);
 /* Reduces the bytes that may be read ahead, because memory is short, and increases them again. */
 void account_cut_readahead(struct account *account, size_t bytes);
 void account_restore_readahead(struct account *account, size_t bytes);

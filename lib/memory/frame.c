@@ -27,7 +27,7 @@ static struct frame_class classes[MAX_CLASSES];
 static _Atomic uint32_t class_count;
 static _Atomic uint32_t lock;
 static _Atomic size_t held, peak;
-static _Atomic size_t place_held[MAX_PLACES];
+static _Atomic size_t place_held[MAX_PLACES], place_pinned[MAX_PLACES];
 static _Atomic uint32_t used;
 static _Atomic uint32_t used_max;
 
@@ -148,6 +148,36 @@ size_t frame_held_at(unsigned place)
 	return atomic_load_explicit(&place_held[place], memory_order_relaxed);
 }
 
+void frame_count_pin(uint32_t frame, bool is_pinned)
+{
+	size_t len = arena_of(frame)->len;
+
+	/* Unsigned numbers wrap, so this adds or subtracts. */
+	place_pinned[frame_place(frame)] += is_pinned ? len : -len;
+}
+
+size_t frame_pinned_at(unsigned place)
+{
+	return place_pinned[place];
+}
+
+size_t frame_limit_at(unsigned place)
+{
+	size_t limit;
+
+	futex_lock(&lock);
+	limit = all_places[place].limit;
+	futex_unlock(&lock);
+	return limit ? limit : SIZE_MAX;
+}
+
+void frame_add_limit(unsigned place, size_t bytes)
+{
+	futex_lock(&lock);
+	all_places[place].limit += bytes;
+	futex_unlock(&lock);
+}
+
 void frame_restrict(uint32_t most)
 {
 	if (most < used_max)
@@ -168,6 +198,7 @@ void frame_forget(void)
 	lock = 0;
 	held = peak = 0;
 	memset((void *)place_held, 0, sizeof(place_held));
+	memset((void *)place_pinned, 0, sizeof(place_pinned));
 	used = 0;
 	class_count = 0;
 }

@@ -52,6 +52,10 @@ static inline bool frames_are_copied(const struct frame_class *c)
 #define FRAME_ONE_MORE 0
 /* Bytes of memory that the frames of a place hold, free frames included. */
 size_t frame_held_at(unsigned place);
+/* Bytes that frames of a place may have; SIZE_MAX: it has no limit of its own. */
+size_t frame_limit_at(unsigned place);
+/* Raises that limit. */
+void frame_add_limit(unsigned place, size_t bytes);
 
 /* Sets of places have a bit for each place. */
 /* Takes a frame of the first place of `places` that has one. Its contents are undefined, and it may
@@ -115,6 +119,11 @@ enum { FRAME_HAND_VICTIMS, FRAME_HAND_SAMPLES };
 uint32_t frame_next_user(struct frame_class *c, unsigned place, unsigned hand, void **user);
 /* Returns the n-th class; NULL: there are fewer. */
 struct frame_class *frame_nth_class(unsigned n);
+
+/* Counts a frame that becomes pinned, or is no longer pinned. */
+void frame_count_pin(uint32_t frame, bool is_pinned);
+/* Bytes of the pinned frames of a place. */
+size_t frame_pinned_at(unsigned place);
 
 /* Returns the address of a frame in the pool. */
 static inline char *frame_addr(uint32_t frame)

@@ -96,6 +96,42 @@ static void refuse_names(void)
 	check(umunmap(base, 0) == 0);
 }
 
+/* Node copies are in no tier. Messages name the flag and not the engine to which it has led. */
+static void refuse_node_copies(void)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	int fd = filled_file(MIB, 1);
+	char uri[64];
+	void *base;
+
+	set_tiers(TIERS, "lru", "64M");
+	unsetenv("UMMAP_ENGINE");
+	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", fd);
+	attr.tiers = "slow";
+	attr.flags = UMMAP_NODE;
+	check_fails(ummap_open(uri, MIB, 0, PROT_READ, &attr, &base), EINVAL);
+	check(strstr(umerrormsg(), "with the flag UMMAP_NODE:"), "%s", umerrormsg());
+}
+
+/* UMMAP_NODE_CACHE does not apply to mappings that choose tiers. */
+static void cache_on_node(void)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	int fd = filled_file(MIB, 1);
+	char uri[64];
+	void *base;
+
+	set_tiers(TIERS, "lru", "64M");
+	unsetenv("UMMAP_ENGINE");
+	check(setenv("UMMAP_NODE_CACHE", "1", 1) == 0);
+	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", fd);
+	attr.tiers = "slow";
+	check(ummap_open(uri, MIB, 0, PROT_READ, &attr, &base) == 0);
+	check_bytes(base, MIB, 0, 1);
+	check(stat_of(NULL).tier_loads[1] > 0);
+	check(umunmap(base, 0) == 0);
+}
+
 static void refuse_without_tiers(void)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -381,6 +417,80 @@ static void read_in_tiers(void)
 	check(umunmap(base, 0) == 0);
 }
 
+/* Pins fill all tiers, but not the budget: other segments are loaded without a wait. */
+static void pin_tiers(void)
+{
+	size_t size = 16 * MIB;
+	int fd, other_fd;
+	uint8_t *base, *other;
+	double begin;
+
+	set_tiers("fast=node:0:2M,slow=node:0:4M", "lru", "64M");
+	base = map_tiers(size, NULL, &fd);
+	other = map_tiers(size, "fast", &other_fd);
+	check_fails(umpin(base, FAST + SLOW + SEG, READ_WRITE), ENOMEM);
+	check_fails(umpin(other, FAST + SEG, PROT_READ), ENOMEM);
+	check(stat_of(NULL).pinned_bytes == 0);
+	check(umpin(other, FAST, PROT_READ) == 0);
+	check_fails(umpin(base, SLOW + SEG, READ_WRITE), ENOMEM);
+	check(umpin(base, SLOW, READ_WRITE) == 0);
+	check_fails(umpin(base + SLOW, SEG, PROT_READ), ENOMEM);
+	begin = now();
+	store_all(base, size, 1);
+	check(now() - begin < 10, "%.1f s", now() - begin);
+	check(umunpin(other, FAST) == 0);
+	check(umpin(base + SLOW, FAST, PROT_READ) == 0);
+	check(umunmap(other, 0) == 0);
+	check(umunmap(base, 1) == 0);
+	check_file(fd, 0, size, 0, 1);
+	/* The pins have ended with their mappings. */
+	base = map_tiers(size, NULL, &fd);
+	check(umpin(base, FAST + SLOW, PROT_READ) == 0);
+	check(umunmap(base, 0) == 0);
+}
+
+/* Tiers have room for the segments that one instruction accesses. */
+static void enlarge_small(void)
+{
+	int fd;
+	uint8_t *base;
+	uint64_t word;
+
+	set_tiers("fast=node:0:4K", "lru", "16M");
+	base = map_tiers(4 * MIB, NULL, &fd);
+	for (size_t at = SEG; at < 4 * MIB; at += SEG) {
+		memcpy(base + at - 4, &at, sizeof(at));
+		memcpy(&word, base + at - 4, sizeof(word));
+		check(word == at);
+	}
+	check(stat_of(NULL).tier_bytes[0] <= 4 * SEG);
+	check(umunmap(base, 0) == 0);
+}
+
+/* Readahead takes a part of the tiers, which are much smaller than the budget. */
+static void read_ahead(void)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	size_t size = 32 * MIB;
+	int fd = filled_file(size, 1);
+	struct umstat st;
+	char uri[64];
+	void *base;
+
+	set_tiers("fast=node:0:4M", "lru", "128M");
+	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", fd);
+	attr.seg_size = SEG;
+	check(ummap_open(uri, size, 0, PROT_READ, &attr, &base) == 0);
+	for (size_t at = 0; at < size; at += SEG) {
+		check_bytes((uint8_t *)base + at, SEG, at, 1);
+		usleep(300);
+	}
+	st = stat_of(NULL);
+	check(st.readahead_loads > 0);
+	check(st.read_bytes < size + size / 8, "%" PRIu64, st.read_bytes);
+	check(umunmap(base, 0) == 0);
+}
+
 struct killed {
 	int fd, ends[2];
 };
@@ -644,12 +754,14 @@ int main(int argc, char **argv)
 {
 	static const struct test_part parts[] = {
 		{ "values", refuse_values }, { "names", refuse_names },
+		{ "node", refuse_node_copies }, { "cache", cache_on_node },
 		{ "none", refuse_without_tiers }, { "demote", demote_dirty },
 		{ "overflow", overflow }, { "promote", promote_used }, { "policy", load_policy },
 		{ "bound", bound_promotions },
 		{ "static", stay_static },
 		{ "ranges", keep_ranges }, { "fork", fork_child },
-		{ "read", read_in_tiers }, { "kill", kill_while_moving },
+		{ "read", read_in_tiers }, { "pin", pin_tiers }, { "small", enlarge_small },
+		{ "ahead", read_ahead }, { "kill", kill_while_moving },
 		{ "count", count_while_moving }, { "stress", stress },
 		{ "memory", exceed_memory }, { "full", fill_file_system },
 		{ "shrink", shrink_to_file }, { "shared", refuse_shared_and_uffd },

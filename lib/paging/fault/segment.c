@@ -566,7 +566,7 @@ int seg_pin(struct mapping *map, size_t i, bool write)
 		err = serve_locked(map, i, s, write);
 	if (!err) {
 		if (seg_pins(s) == 0)
-			map_count_pin(map, true);
+			map_count_pin(map, s, true);
 		seg_set_pins(s, seg_pins(s) + 1);
 		seg_change(s, 0, write ? SEG_DEVICE : 0);
 	}
@@ -583,7 +583,7 @@ void seg_unpin(struct mapping *map, size_t i)
 		seg_set_pins(s, seg_pins(s) - 1);
 		if (seg_pins(s) == 0) {
 			seg_change(s, SEG_DEVICE, 0);
-			map_count_pin(map, false);
+			map_count_pin(map, s, false);
 		}
 	}
 	map_unlock(map, i, s);

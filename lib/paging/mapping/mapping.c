@@ -429,9 +429,10 @@ void map_set_migration(struct mapping *map, enum migration how)
 	map->member.retry = map_in_order(map) ? UINT64_MAX : 0;
 }
 
-void map_count_pin(struct mapping *map, bool more)
+void map_count_pin(struct mapping *map, const struct seg *s, bool more)
 {
 	/* Unsigned addition wraps around: the second case subtracts. */
 	map->life.pinned += more ? map_hold(map) : -map_hold(map);
 	account_count_pin(map_account(map), map_hold(map), more);
+	frame_count_pin(s->frame, more);
 }

@@ -374,8 +374,8 @@ bool map_lock_if(const struct mapping *map, size_t i, struct seg *s,
  * Returns that error or 0. */
 int map_for_valid(struct mapping *map, size_t first, size_t last,
 		  int (*fn)(struct mapping *, size_t, struct seg *));
-/* Counts a segment as pinned (more), or no longer. */
-void map_count_pin(struct mapping *map, bool more);
+/* Counts a segment, which has a frame, as pinned (more), or no longer. */
+void map_count_pin(struct mapping *map, const struct seg *s, bool more);
 void map_set_migration(struct mapping *map, enum migration how);
 static inline bool map_in_order(const struct mapping *map)
 {

@@ -21,7 +21,7 @@ static int empty_slot(struct mapping *map, size_t i, struct seg *s)
 static void drop_segment(struct mapping *map, struct seg *s, void (*free_frame)(uint32_t))
 {
 	if (seg_pins(s))
-		map_count_pin(map, false);
+		map_count_pin(map, s, false);
 	seg_set_pins(s, 0);
 	seg_change(s, SEG_DEVICE, 0);
 	cache_remove(&map->member, s);

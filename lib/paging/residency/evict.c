@@ -577,6 +577,13 @@ static bool make_room(struct request *r, struct account *giver)
 	return deactivate_victim(r->map, giver, CACHE_RESIDENT);
 }
 
+/* Whether a frame of the mapping fits beside pinned ones, in the budget and in its tiers. */
+static bool fits_beside_pinned(const struct mapping *map)
+{
+	return account_fits_beside_pinned(map_account(map), map->seg_size, map->member.least) &&
+	       map->seg_size <= tiering_room(map);
+}
+
 /* Waits a moment for other threads, which load or write the segments that an account could give up.
  * Returns false if the wait has been long enough, or if all of the segments are pinned. */
 static bool wait_for_segments(struct request *r, unsigned max_sleeps)
@@ -584,7 +591,7 @@ static bool wait_for_segments(struct request *r, unsigned max_sleeps)
 	const struct account *mine = map_account(r->map);
 	_Atomic uint32_t unchanged = 0;
 
-	if (!account_fits_beside_pinned(mine, r->map->seg_size, r->map->member.least))
+	if (!fits_beside_pinned(r->map))
 		return false;
 	if (mine->arrivals != r->seen_arrivals) {
 		r->seen_arrivals = mine->arrivals;
@@ -636,7 +643,7 @@ static bool commit_will_help(const struct request *r)
 	const struct account *mine = map_account(r->map), *account;
 	bool any = mine->commits > 0;
 
-	if (!account_fits_beside_pinned(mine, r->map->seg_size, r->map->member.least))
+	if (!fits_beside_pinned(r->map))
 		return false;
 	for (size_t n = 0; !any && r->charged && (account = account_nth(n)); n++)
 		any = account->commits > 0;

@@ -23,6 +23,7 @@
 #include "paging/residency/pagecache.h"
 #include "paging/residency/readahead.h"
 #include "paging/residency/recycle.h"
+#include "paging/residency/tiering.h"
 #include "paging/sync/guess.h"
 
 #include <string.h>
@@ -36,7 +37,8 @@ static size_t count_memory(const struct mapping *map)
 {
 	const struct account *account = map_account(map);
 	struct cache_bytes has = cache_count_bytes(&map->member);
-	size_t budget = account_budget(account), used = account_frames(account);
+	size_t budget = account_budget_within(account, tiering_room(map));
+	size_t used = account_frames(account);
 	size_t bytes = has.resident + has.inactive + (budget > used ? budget - used : 0);
 
 	return max_size(min_size(bytes, budget) >> map->shift, MIN_FRAMES);

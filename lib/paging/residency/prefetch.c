@@ -16,6 +16,7 @@
 #include "paging/residency/neighbors.h"
 #include "paging/residency/pagecache.h"
 #include "paging/residency/readahead.h"
+#include "paging/residency/tiering.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@ struct prefetch {
 struct prefetch *prefetch_open(struct mapping *map, size_t most)
 {
 	size_t room = map->copy ? copy_prefetch_room(map) :
-				  account_prefetch_room(map_account(map)) >> map->shift;
+		      account_prefetch_room(map_account(map), tiering_room(map)) >> map->shift;
 	size_t n = min_size(most, room), size = sizeof(struct prefetch) + n * sizeof(size_t);
 	struct prefetch *p = sys_map_anonymous(size);
 

@@ -374,7 +374,7 @@ static bool is_run(const struct mapping *map, const struct stream *r)
 /* Returns how many segments may be read ahead now, for all runs that share the budget. */
 static size_t count_room(const struct mapping *map)
 {
-	return account_readahead_room(map_account(map)) >> map->shift;
+	return account_readahead_room(map_account(map), tiering_room(map)) >> map->shift;
 }
 
 static bool is_remote(const struct mapping *map)
@@ -386,9 +386,9 @@ static bool is_remote(const struct mapping *map)
 static size_t max_window(const struct mapping *map)
 {
 	size_t most = is_remote(map) ? config.remote_readahead : config.readahead;
+	size_t part = account_readahead_window(map_account(map), tiering_room(map));
 
-	return min_size(max_size(most >> map->shift, MIN_WINDOW_SEGMENTS),
-			account_readahead_window(map_account(map)) >> map->shift);
+	return min_size(max_size(most >> map->shift, MIN_WINDOW_SEGMENTS), part >> map->shift);
 }
 
 static size_t current_window(const struct mapping *map)

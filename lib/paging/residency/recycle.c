@@ -16,11 +16,12 @@
 #include "paging/fault/segment.h"
 #include "paging/residency/evict.h"
 #include "paging/residency/huge_blocks.h"
+#include "paging/residency/tiering.h"
 
-/* Returns how many segments of this mapping the budget holds. */
+/* Returns how many segments of this mapping the budget and its tiers hold. */
 static uint64_t count_budget_segs(const struct mapping *map)
 {
-	return account_budget(map_account(map)) >> map->shift;
+	return account_budget_within(map_account(map), tiering_room(map)) >> map->shift;
 }
 
 /* If frames do not move as a whole, only a block on a huge page gives memory that needs no

@@ -58,46 +58,94 @@ int tiering_start(const char *name)
 
 /* Other processes map shared frames, which are in an object of their own. Only frames that move as
  * a whole can be pages of a file. */
-static int leave_files_out(struct mapping *map, const char *names)
+static int leave_files_out(struct mapping *map, const char *names, const char *reason)
 {
 	map->tiers &= ~tiers_with_files();
 	if (!map->tiers && names)
 		return fail(EINVAL, "cannot use the tiers '%.100s' with %s%s: they are files on "
 			    "persistent memory. Try other tiers", names,
-			    map->shared ? "the flag UMMAP_SHARED" : "the engine ",
-			    map->shared ? "" : map->engine->name);
+			    reason ? "" : "the engine ", reason ? reason : map->engine->name);
 	map->tiers = map->tiers ? map->tiers : 1u << tier_count;
 	return 0;
-}
-
-int tiering_begin(struct mapping *map, const char *names)
-{
-	static _Atomic bool has_warned;
-	int err = 0;
-
-	if (!tier_count && !names)
-		return 0;
-	if (tier_count && frames_are_copied(map->frames)) {
-		map->tiers = 1u << tier_count;
-		if (names)
-			return fail(EINVAL, "cannot use the tiers '%.100s': the engine %s does not "
-				    "move frames between tiers. Try to leave the engine out",
-				    names, map->engine->name);
-		if (!atomic_exchange(&has_warned, true))
-			log_line(LOG_WARN, "start", "a mapping with the engine %s is in no tier. "
-				 "Try to leave the engine out", map->engine->name);
-		return 0;
-	}
-	err = tiers_find(names, &map->tiers);
-	if (!err && (map->shared || !frames_are_whole(map->frames)))
-		err = leave_files_out(map, names);
-	map->member.tiers = is_static() ? 0 : map->tiers;
-	return err;
 }
 
 static unsigned fastest_tier(const struct mapping *map)
 {
 	return (unsigned)__builtin_ctz(map->tiers);
+}
+
+/* An instruction may need several segments at a time. In smaller tiers, they would evict each other
+ * without end. */
+static void ensure_least(const struct mapping *map)
+{
+	static _Atomic bool has_warned;
+	unsigned memory = map->tiers & ~tiers_with_files();
+	unsigned grows = (unsigned)__builtin_ctz(memory ? memory : map->tiers);
+	size_t least = MIN_FRAMES * map->seg_size, has = 0;
+
+	for (unsigned tier = 0; tier <= tier_count && has < least; tier++)
+		has += map->tiers >> tier & 1 ? min_size(frame_limit_at(tier), least) : 0;
+	if (has >= least)
+		return;
+	frame_add_limit(grows, least - has);
+	if (!atomic_exchange(&has_warned, true))
+		log_line(LOG_WARN, "start", "the tiers of '%s', %zu bytes, are too small for %d "
+			 "segments of %zu bytes, the minimum, so the tier '%s' has %zu bytes. Try "
+			 "smaller segments, or larger tiers", map->name, has, MIN_FRAMES,
+			 map->seg_size, tiers[grows].name, frame_limit_at(grows));
+}
+
+/* For a mapping whose frames are copied. */
+static int use_no_tier(struct mapping *map, const char *names, const char *reason)
+{
+	static _Atomic bool has_warned;
+	const char *what = reason ? "" : "the engine ", *name = reason ? reason : map->engine->name;
+
+	map->tiers = 1u << tier_count;
+	if (names)
+		return fail(EINVAL, "cannot use the tiers '%.100s' with %s%s: such a mapping is in "
+			    "no tier. Try to leave one of them out", names, what, name);
+	if (!atomic_exchange(&has_warned, true))
+		log_line(LOG_WARN, "start", "a mapping with %s%s is in no tier "
+			 "(ummap-tiers(7))", what, name);
+	return 0;
+}
+
+int tiering_begin(struct mapping *map, const char *names, const char *reason)
+{
+	int err;
+
+	if (!tier_count && !names)
+		return 0;
+	if (tier_count && frames_are_copied(map->frames))
+		return use_no_tier(map, names, reason);
+	err = tiers_find(names, &map->tiers);
+	if (!err && (map->shared || !frames_are_whole(map->frames)))
+		err = leave_files_out(map, names, reason);
+	if (!err)
+		ensure_least(map);
+	map->member.tiers = is_static() ? 0 : map->tiers;
+	return err;
+}
+
+size_t tiering_find_room(const struct mapping *map)
+{
+	size_t memory = 0, files = 0, memory_pinned = 0;
+
+	for (unsigned tier = 0; tier <= tier_count; tier++) {
+		size_t pinned = frame_pinned_at(tier);
+		size_t room = map->tiers >> tier & 1 ?
+			      subtract_size(frame_limit_at(tier), pinned) : 0;
+
+		if (place_has_file(tier)) {
+			files += room;
+		} else {
+			memory += min_size(room, SIZE_MAX - memory);
+			memory_pinned += pinned;
+		}
+	}
+	/* The budget also limits memory, but not files. */
+	return files + min_size(memory, budget_room_beside(memory_pinned, map->member.least));
 }
 
 /* Returns the tier in which segment i must stay, or tier_count. */

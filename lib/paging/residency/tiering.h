@@ -21,9 +21,17 @@
 
 /* Sets the policy (UMMAP_TIERS_POLICY). Returns 0, or -EINVAL with a message. */
 int tiering_start(const char *name);
-/* Gives a new mapping its tiers: those of these names, NULL: all. Returns 0, or -EINVAL with a
- * message. */
-int tiering_begin(struct mapping *map, const char *names);
+/* Gives a new mapping its tiers: those of these names, NULL: all. reason: the flag or variable that
+ * has led to the engine of the mapping, NULL: the caller has chosen the engine. Returns 0, or
+ * -EINVAL with a message. */
+int tiering_begin(struct mapping *map, const char *names, const char *reason);
+
+/* Bytes of frames that a mapping with tiers may have in them, beside pinned segments. */
+size_t tiering_find_room(const struct mapping *map);
+static inline size_t tiering_room(const struct mapping *map)
+{
+	return map->tiers ? tiering_find_room(map) : SIZE_MAX;
+}
 
 /* Exchanges a taken frame for one of a faster tier whose segment moves to it. Returns the frame to
  * use. */
