@@ -171,6 +171,13 @@ size_t frame_limit_at(unsigned place)
 	return limit ? limit : SIZE_MAX;
 }
 
+bool frame_exceeds_limit(uint32_t frame)
+{
+	unsigned place = frame_place(frame);
+
+	return place_held[place] > frame_limit_at(place);
+}
+
 void frame_add_limit(unsigned place, size_t bytes)
 {
 	futex_lock(&lock);

@@ -54,6 +54,8 @@ static inline bool frames_are_copied(const struct frame_class *c)
 size_t frame_held_at(unsigned place);
 /* Bytes that frames of a place may have; SIZE_MAX: it has no limit of its own. */
 size_t frame_limit_at(unsigned place);
+/* Whether the frames of the place of a frame exceed that limit. */
+bool frame_exceeds_limit(uint32_t frame);
 /* Raises that limit. */
 void frame_add_limit(unsigned place, size_t bytes);
 

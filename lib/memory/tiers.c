@@ -86,7 +86,8 @@ static int find_nodes(const char *text, uint64_t *set)
 	if (strncmp(text, "node:", 5) == 0) {
 		*set = find_number(text + 5);
 		return *set ? 0 : fail(EINVAL, "cannot use '%.100s' in UMMAP_TIERS: this process "
-				       "may use no node of that number. Try node:0", text);
+				       "may use no node of that number. `ummap info` lists the "
+				       "nodes of the machine", text);
 	}
 	if (!is_attribute(text) && !is_kind(text))
 		return fail(EINVAL, "cannot use '%.100s' in UMMAP_TIERS: there is no such tier. "
@@ -115,8 +116,14 @@ static int cut_size(char *text, uint64_t *size)
 {
 	bool has_prefix = is_dax(text) || strncmp(text, "node:", 5) == 0;
 	char *colon = strrchr(text, ':');
+	bool is_known;
 
 	if (!colon || (has_prefix && colon == strchr(text, ':')) || strchr(colon, '/'))
+		return 0;
+	*colon = '\0';
+	is_known = has_prefix || is_kind(text) || is_attribute(text);
+	*colon = ':';
+	if (!is_known)
 		return 0;
 	if (size_parse(colon + 1, size) < 0 || !*size)
 		return fail(EINVAL, "cannot use '%.100s' in UMMAP_TIERS: '%.40s' must be " A_SIZE
@@ -155,6 +162,9 @@ static int add_tier(char *text)
 	char *equals = text + strcspn(text, "=:"), *memory = *equals == '=' ? equals + 1 : text;
 	int err;
 
+	if (!*text)
+		return fail(EINVAL, "cannot use UMMAP_TIERS: an element of the list is empty. Try "
+			    KINDS);
 	if (tier_count == UMMAP_MAX_TIERS)
 		return fail(EINVAL, "cannot use UMMAP_TIERS: it has more than %d tiers",
 			    UMMAP_MAX_TIERS);
@@ -228,6 +238,8 @@ static unsigned find_tier(const char *name, size_t len)
 
 int tiers_find(const char *names, unsigned *set)
 {
+	const char *all = names;
+
 	*set = names ? 0 : (1u << tier_count) - 1;
 	if (names && !tier_count)
 		return fail(EINVAL, "cannot use the tiers '%.100s': the process has none. Try to "
@@ -237,8 +249,8 @@ int tiers_find(const char *names, unsigned *set)
 		unsigned tier = find_tier(names, len);
 
 		if (tier == tier_count)
-			return fail(EINVAL, "cannot use the tier '%.*s': UMMAP_TIERS has none of "
-				    "that name", (int)(len < 100 ? len : 100), names);
+			return fail(EINVAL, "cannot use the tiers '%.100s': UMMAP_TIERS has no "
+				    "tier '%.*s'", all, (int)(len < 100 ? len : 100), names);
 		*set |= 1u << tier;
 		names = names[len] ? names + len + 1 : NULL;
 	}

@@ -10,6 +10,7 @@
 #include "uffd.h"
 
 #include <sys/statvfs.h>
+#include <sys/uio.h>
 
 #define SEG (64 * KIB)
 #define FAST (2 * MIB)
@@ -58,6 +59,13 @@ static void store_all(uint8_t *base, size_t size, uint64_t seed)
 
 /* ---- Parts of the test. Each runs in a child, because the tiers are those of the process. ---- */
 
+static void refuse_with_words(const char *tiers, const char *words)
+{
+	set_tiers(tiers, "lru", "64M");
+	check_fails(umstart(), EINVAL);
+	check(strstr(umerrormsg(), words), "%s", umerrormsg());
+}
+
 static void refuse_values(void)
 {
 	static const char *const values[] = {
@@ -72,6 +80,8 @@ static void refuse_values(void)
 		set_tiers(values[i], "lru", "64M");
 		check_fails(umstart(), EINVAL);
 	}
+	refuse_with_words("x=y=node:0", "cannot use 'y=node:0' in UMMAP_TIERS: there is no such");
+	refuse_with_words("node:0:1M,", "an element of the list is empty");
 	set_tiers("node:0", "random", "64M");
 	check_fails(umstart(), EINVAL);
 }
@@ -84,6 +94,7 @@ static void refuse_names(void)
 	set_tiers(TIERS, "lru", "64M");
 	attr.tiers = "fast,other";
 	check_fails(ummap_open("mem:1M", MIB, 0, READ_WRITE, &attr, &base), EINVAL);
+	check(strstr(umerrormsg(), "the tiers 'fast,other': UMMAP_TIERS has no tier 'other'"));
 	attr.tiers = "slow";
 	attr.engine = UMMAP_ENGINE_SIGBUS;
 	check_fails(ummap_open("mem:1M", MIB, 0, READ_WRITE, &attr, &base), EINVAL);
@@ -491,6 +502,28 @@ static void read_ahead(void)
 	check(umunmap(base, 0) == 0);
 }
 
+/* A system call pins more pages than the tier holds. Later loads return the tier to its size. */
+static void return_excess(void)
+{
+	size_t size = 32 * SEG, len = 6 * SEG;
+	struct iovec from = { calloc(1, len), len }, to;
+	int fd;
+	uint8_t *base;
+
+	set_tiers("fast=node:0:256K", "lru", "16M");
+	base = map_tiers(size, NULL, &fd);
+	to = (struct iovec){ base, len };
+	/* Engines without messages fail to serve such a call. */
+	if (process_vm_writev(getpid(), &from, 1, &to, 1, 0) == (ssize_t)len)
+		check(stat_of(NULL).tier_bytes[0] > 4 * SEG);
+	for (int i = 0; i < 4; i++)
+		store_all(base, size, 1);
+	check(stat_of(NULL).tier_bytes[0] <= 4 * SEG, "%" PRIu64, stat_of(NULL).tier_bytes[0]);
+	free(from.iov_base);
+	check(umunmap(base, 1) == 0);
+	check_file(fd, 0, size, 0, 1);
+}
+
 struct killed {
 	int fd, ends[2];
 };
@@ -761,7 +794,7 @@ int main(int argc, char **argv)
 		{ "static", stay_static },
 		{ "ranges", keep_ranges }, { "fork", fork_child },
 		{ "read", read_in_tiers }, { "pin", pin_tiers }, { "small", enlarge_small },
-		{ "ahead", read_ahead }, { "kill", kill_while_moving },
+		{ "ahead", read_ahead }, { "excess", return_excess }, { "kill", kill_while_moving },
 		{ "count", count_while_moving }, { "stress", stress },
 		{ "memory", exceed_memory }, { "full", fill_file_system },
 		{ "shrink", shrink_to_file }, { "shared", refuse_shared_and_uffd },

@@ -252,12 +252,14 @@ static void empty_frames(struct request *r, struct account *giver)
 }
 
 /* Whether a frame that a segment has given up can be used for the request. Without tiers, memory of
- * another NUMA node is freed, so that the next frame can have memory of this one. */
+ * another NUMA node is freed, so that the next frame can have memory of this one. With tiers, the
+ * memory of a tier that exceeds its size is freed. */
 static bool frame_fits(const struct request *r, const struct mapping *from, uint32_t frame)
 {
 	return !r->only_frees && from->frames == r->map->frames &&
 	       (r->map->tiers || r->places >> frame_place(frame) & 1) &&
-	       (!r->to_free || budget_has_room(0, r->map->member.least));
+	       (!r->to_free || (budget_has_room(0, r->map->member.least) &&
+				!(r->map->tiers && frame_exceeds_limit(frame))));
 }
 
 /* Takes the frame of a clean inactive segment. If it returns true without a frame, something has
