@@ -355,7 +355,8 @@ static void keep_ranges(void)
 	base = map_tiers(size, NULL, &fd);
 	other = map_tiers(MIB, "slow", &other_fd);
 	store_all(base, size, 1);
-	/* The last segments are in the slow tier. */
+	/* On a slow machine, some of the last segments have taken the place of cold ones. */
+	check(umadvise(base + size - MIB, MIB, UMMAP_ADV_TIER + 1) == 0);
 	moved = stat_of(NULL).tier_promotions[0];
 	check(umadvise(base + size - MIB, MIB, UMMAP_ADV_TIER + 0) == 0);
 	check(stat_of(NULL).tier_promotions[0] - moved >= MIB / SEG);
