@@ -42,7 +42,8 @@ int ummpi_commit_begin(const MPI_Win *windows, int n, MPI_Comm comm, struct ummp
 /*
  * ummpi_commit_wait waits until the contents of all ranks are durable, frees the handle and sets
  * *commit to NULL; collective. ummpi_commit_test does not wait: *done tells whether the commit has
- * ended at all ranks, and then the call does what ummpi_commit_wait does. Ranks may mix the two.
+ * ended at all ranks, and then the call does what ummpi_commit_wait does. Ranks may mix the two. If
+ * *commit is NULL, nothing is to be done. The windows may have been freed before.
  * Both return MPI_SUCCESS or an MPI error that is the same at all ranks, as ummpi_sync_all does.
  */
 int ummpi_commit_wait(struct ummpi_commit **commit);

@@ -3,8 +3,11 @@
  * Commits of windows at all ranks in the background. A rank begins its commits when all ranks have
  * made the call, and returns when all of them have begun: no store that follows the call at one
  * rank can be in the contents of another rank. When its own commits have ended, a rank joins a sum
- * of errors without blocking; the ranks agree on the message only if there is one.
+ * of errors without blocking; the ranks agree on the message only if there is one. The windows of a
+ * commit may be freed before its handle is.
  */
+#include "mpiio/commit.h"
+
 #include "pmpi/error.h"
 #include "window/consistent.h"
 #include "window/window.h"
@@ -17,10 +20,14 @@ struct ummpi_commit {
 	MPI_Comm comm;
 	MPI_Request request;    /* sum of the ranks' errors; MPI_REQUEST_NULL: not begun */
 	int failed, any_failed; /* whether this rank, or any rank, has an error */
+	bool settled;           /* whether the commit has ended at all ranks */
 	struct error error;
 	int n;
 	struct part {
-		struct region *region;        /* memory of the window; NULL: nothing in storage */
+		struct region *region;        /* memory of the window; NULL: nothing in storage;
+						 valid until ummpi_commit_begin returns */
+		struct consistent *consistent; /* with storage_alloc_consistent, until the
+						  checkpoint has ended; NULL: without */
 		struct umsync_handle *handle; /* commit in flight; NULL: none */
 	} part[];
 };
@@ -39,7 +46,7 @@ static struct region *stored_part(MPI_Win win, struct error *e)
 
 static void begin_part(struct part *p, struct error *e)
 {
-	if (p->region->consistent)
+	if (p->consistent)
 		consistent_stamp(p->region, e);
 	else
 		region_wait_sync(p->region, e);
@@ -56,8 +63,7 @@ static bool end_part(struct part *p, bool wait, struct error *e)
 	if (p->handle)
 		failed = wait ? umsync_wait(&p->handle) : umsync_test(&p->handle, &done);
 	if (failed)
-		error_errno(e, errno, "cannot commit '%s': %s", p->region->hints.filename,
-			    umerrormsg());
+		error_errno(e, errno, "cannot commit a window: %s", umerrormsg());
 	return done;
 }
 
@@ -81,12 +87,15 @@ static bool begin_all(struct ummpi_commit *c, const MPI_Win *windows)
 		struct region *r = stored_part(windows[i], e);
 
 		c->part[i].region = r;
-		consistent_is_whole(c->comm, r ? r->consistent : NULL, e);
+		c->part[i].consistent = r ? r->consistent : NULL;
+		consistent_is_whole(c->comm, c->part[i].consistent, e);
 	}
 	/* All ranks are here, so their stores before the call precede the moment. */
 	error_agree(c->comm, e);
 	if (e->class != MPI_SUCCESS)
 		return false;
+	for (int i = 0; i < c->n; i++)
+		commit_settle(c->part[i].consistent);
 	for (int i = 0; i < c->n && e->class == MPI_SUCCESS; i++) {
 		if (c->part[i].region)
 			begin_part(&c->part[i], e);
@@ -99,20 +108,28 @@ static bool begin_all(struct ummpi_commit *c, const MPI_Win *windows)
 static void end_checkpoints(struct ummpi_commit *c)
 {
 	for (int i = 0; i < c->n; i++) {
-		if (c->part[i].region && c->part[i].region->consistent)
-			consistent_end(c->part[i].region, &c->error);
+		struct consistent *part = c->part[i].consistent;
+
+		if (!part)
+			continue;
+		part->commit = NULL;
+		consistent_end(part, &c->error);
+		c->part[i].consistent = NULL;
 	}
 }
 
 int ummpi_commit_begin(const MPI_Win *windows, int n, MPI_Comm comm, struct ummpi_commit **commit)
 {
-	struct ummpi_commit *c = calloc(1, sizeof(*c) + (size_t)n * sizeof(*c->part));
+	struct ummpi_commit *c =
+		n < 0 ? NULL : calloc(1, sizeof(*c) + (size_t)n * sizeof(*c->part));
 	struct error e = { 0 };
 	bool begun;
 	int code;
 
 	*commit = NULL;
-	if (!c)
+	if (n < 0)
+		error_set(&e, MPI_ERR_ARG, "cannot commit %d windows. Try a number from 0", n);
+	else if (!c)
 		error_errno(&e, ENOMEM, "cannot commit %d windows: no memory", n);
 	error_agree(comm, &e);
 	if (e.class != MPI_SUCCESS) {
@@ -128,6 +145,9 @@ int ummpi_commit_begin(const MPI_Win *windows, int n, MPI_Comm comm, struct ummp
 	c->n = n;
 	begun = begin_all(c, windows);
 	if (c->error.class == MPI_SUCCESS) {
+		for (int i = 0; i < n; i++)
+			if (c->part[i].consistent)
+				c->part[i].consistent->commit = c;
 		*commit = c;
 		return MPI_SUCCESS;
 	}
@@ -159,17 +179,34 @@ static int has_ended(struct ummpi_commit *c, bool wait)
 	return done;
 }
 
+/* Ends a commit, if it has ended at all ranks or if `wait`. Returns whether it has. */
+static bool settle(struct ummpi_commit *c, bool wait)
+{
+	if (c->settled)
+		return true;
+	c->settled = has_ended(c, wait);
+	if (!c->settled)
+		return false;
+	if (c->any_failed)
+		error_agree(c->comm, &c->error);
+	end_checkpoints(c);
+	return true;
+}
+
+void commit_settle(const struct consistent *c)
+{
+	if (c && c->commit)
+		settle(c->commit, true);
+}
+
 static int end_commit(struct ummpi_commit **commit, bool wait, int *done)
 {
 	struct ummpi_commit *c = *commit;
 
-	*done = has_ended(c, wait);
-	if (!*done)
+	*done = !c || settle(c, wait);
+	if (!c || !*done)
 		return MPI_SUCCESS;
 	*commit = NULL;
-	if (c->any_failed)
-		error_agree(c->comm, &c->error);
-	end_checkpoints(c);
 	return free_commit(c);
 }
 

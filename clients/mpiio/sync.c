@@ -5,6 +5,7 @@
  * this writes what has changed since, and tells libummap what is durable. All ranks get the same
  * error.
  */
+#include "mpiio/commit.h"
 #include "mpiio/driver.h"
 #include "pmpi/pmpi.h"
 #include "window/consistent.h"
@@ -45,6 +46,7 @@ static void sync_window(struct window *w, bool skip, struct error *e)
 	struct region *region = w->region && w->region->stored_len ? w->region : NULL;
 
 	if (region && region->consistent) {
+		commit_settle(region->consistent);
 		consistent_sync(w->comm, w->region, e);
 		return;
 	}
@@ -81,10 +83,12 @@ int ummpi_sync_all(MPI_Comm comm, void *addr)
 	struct region *region = addr ? region_find(addr) : NULL;
 	struct error e = { 0 };
 
-	if (consistent_is_whole(comm, region ? region->consistent : NULL, &e))
+	if (consistent_is_whole(comm, region ? region->consistent : NULL, &e)) {
+		commit_settle(region->consistent);
 		consistent_sync(comm, region, &e);
-	else if (e.class == MPI_SUCCESS)
+	} else if (e.class == MPI_SUCCESS) {
 		sync_address(comm, addr, region, &e);
+	}
 	return e.class == MPI_SUCCESS ? MPI_SUCCESS : error_tell_comm(comm, &e);
 }
 
@@ -107,6 +111,7 @@ static int free_window(MPI_Win *win)
 	struct window *w = window_of(*win);
 	struct error e = { 0 };
 
+	commit_settle(w && w->region ? w->region->consistent : NULL);
 	if (w && w->comm != MPI_COMM_NULL && !w->discarded) {
 		/* Other ranks may still access this part until they have made the call. */
 		PMPI_Barrier(w->comm);

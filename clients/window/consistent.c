@@ -326,10 +326,8 @@ void consistent_stamp(struct region *region, struct error *e)
 		entry_stamp(region->stored, &c->entry, c->epoch + 1);
 }
 
-void consistent_end(struct region *region, const struct error *e)
+void consistent_end(struct consistent *c, const struct error *e)
 {
-	struct consistent *c = region->consistent;
-
 	c->broken = e->class != MPI_SUCCESS;
 	c->epoch += !c->broken;
 }
@@ -346,5 +344,5 @@ void consistent_sync(MPI_Comm comm, struct region *region, struct error *e)
 	if (umsync_range(region->stored, region->stored_len, 0) < 0)
 		error_errno(e, errno, "cannot sync '%s': %s", region->hints.filename, umerrormsg());
 	error_agree(comm, e);
-	consistent_end(region, e);
+	consistent_end(region->consistent, e);
 }

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 struct region;
+struct ummpi_commit;
 
 /* This rank's part of such a window. */
 struct consistent {
@@ -24,6 +25,7 @@ struct consistent {
 	uint64_t epoch;        /* number of the last moment; 0: none */
 	uint64_t id;           /* identifier of the window, the same at all ranks */
 	int ranks;
+	struct ummpi_commit *commit; /* checkpoint in flight; NULL: none */
 	bool broken; /* ranks may differ in their newest commit, so none may make another one */
 };
 
@@ -40,7 +42,7 @@ bool consistent_is_whole(MPI_Comm comm, const struct consistent *c, struct error
 /* Before this rank's part of a moment becomes durable: stamps the part. After that, at all ranks: e
  * has the error of the ranks, if any. */
 void consistent_stamp(struct region *region, struct error *e);
-void consistent_end(struct region *region, const struct error *e);
+void consistent_end(struct consistent *c, const struct error *e);
 /* Collective over the window's ranks: makes a moment. After an error, all ranks still have the last
  * moment. */
 void consistent_sync(MPI_Comm comm, struct region *region, struct error *e);

@@ -225,6 +225,13 @@ static void sync_job(void *arg, uint64_t first, uint64_t last)
 	map_leave(map);
 }
 
+/* A job that waits for a commit must not delay other jobs. */
+static bool sync_later(struct mapping *map, const struct range *r, int flags)
+{
+	return (commit_runs(map) ? worker_post_long : worker_post)(
+		sync_job, map, r->first, r->last | (uint64_t)flags << JOB_FLAGS_SHIFT);
+}
+
 int umsync_range(void *addr, size_t len, int flags)
 {
 	struct guard g;
@@ -241,8 +248,7 @@ int umsync_range(void *addr, size_t len, int flags)
 	if (err)
 		return api_leave(&g, err);
 	map = r.map;
-	if ((flags & UMMAP_ASYNC) &&
-	    worker_post(sync_job, map, r.first, r.last | (uint64_t)flags << JOB_FLAGS_SHIFT))
+	if ((flags & UMMAP_ASYNC) && sync_later(map, &r, flags))
 		return api_leave(&g, 0);
 	/* A synchronous call, or the queue of jobs is full. */
 	err = write_range(&g, addr, len, &r);

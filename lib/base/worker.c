@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Two bounded queues with a few threads each. One has jobs, which may wait for segments. The other
- * one has calls of drivers that must not run in a signal handler; these calls wait for no lock of
- * the library. A fault holds its segment's lock while it waits for its call. In one common queue,
- * that call could be behind jobs that wait for the same segment, which is a deadlock. The lock of a
- * queue is a leaf and is held while one entry is copied. The threads live as long as the process.
+ * Three bounded queues, each with threads of its own. One has jobs, which may wait for segments.
+ * The second one has calls of drivers that must not run in a signal handler; these calls wait for
+ * no lock of the library. A fault holds its segment's lock while it waits for its call. In one
+ * common queue, that call could be behind jobs that wait for the same segment, which is a
+ * deadlock. The third queue has long jobs, with a thread for each: a commit takes as long as the
+ * rate of its mapping demands, and must not delay jobs of other mappings, for whose end threads
+ * wait. The lock of a queue is a leaf and is held while one entry is copied. The threads live as
+ * long as the process.
  */
 #include "base/worker.h"
 
@@ -29,10 +32,11 @@ struct pool {
 	_Atomic uint32_t lock;    /* lock of the queue */
 	_Atomic uint32_t posted;  /* number of posts so far; idle threads wait on it */
 	_Atomic uint32_t idle;    /* number of idle threads */
+	_Atomic unsigned unfinished; /* number of jobs that wait or run */
 	unsigned threads;         /* number of threads */
 };
 
-static struct pool jobs, calls;
+static struct pool jobs, calls, long_jobs;
 static _Atomic uint32_t starting; /* lock */
 static _Thread_local bool is_worker __attribute__((tls_model("initial-exec")));
 
@@ -60,6 +64,7 @@ static void *run_thread(void *pool)
 		if (take_job(p, &job)) {
 			place_set_thread(job.place);
 			job.fn(job.arg, job.a, job.b);
+			p->unfinished--;
 			continue;
 		}
 		p->idle++;
@@ -111,8 +116,10 @@ static bool post_job(struct pool *p, worker_fn *fn, void *arg, uint64_t a, uint6
 
 	futex_lock(&p->lock);
 	has_room = p->tail - p->head < QUEUE_LENGTH;
-	if (has_room)
+	if (has_room) {
 		p->queue[p->tail++ % QUEUE_LENGTH] = (struct job){ fn, arg, a, b, place };
+		p->unfinished++;
+	}
 	futex_unlock(&p->lock);
 	if (has_room) {
 		p->posted++;
@@ -125,6 +132,15 @@ static bool post_job(struct pool *p, worker_fn *fn, void *arg, uint64_t a, uint6
 bool worker_post(worker_fn *fn, void *arg, uint64_t a, uint64_t b)
 {
 	return post_job(&jobs, fn, arg, a, b);
+}
+
+bool worker_post_long(worker_fn *fn, void *arg, uint64_t a, uint64_t b)
+{
+	if (start_locked(&long_jobs, 1) < 0 || !post_job(&long_jobs, fn, arg, a, b))
+		return worker_post(fn, arg, a, b);
+	/* If no more threads can be started, the job waits for one of them. */
+	start_locked(&long_jobs, long_jobs.unfinished);
+	return true;
 }
 
 struct call {
@@ -164,6 +180,7 @@ static void forget_threads(struct pool *p)
 	p->head = p->tail = 0;
 	p->lock = 0;
 	p->idle = 0;
+	p->unfinished = 0;
 	p->threads = 0;
 }
 
@@ -171,5 +188,6 @@ void worker_forget(void)
 {
 	forget_threads(&jobs);
 	forget_threads(&calls);
+	forget_threads(&long_jobs);
 	starting = 0;
 }

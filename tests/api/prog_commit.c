@@ -334,6 +334,33 @@ static void limit_rate(void *unused)
 	check(umunmap(m, 1) == 0);
 }
 
+/* Commits and syncs that last do not delay another mapping. */
+static void commit_beside_slow(void *unused)
+{
+	struct ummap_attr slow = UMMAP_ATTR_INIT;
+	struct umsync_handle *h;
+	uint8_t *m = map_gate(20 * SIZE, 0);
+	void *other;
+
+	(void)unused;
+	slow.seg_size = SEG;
+	slow.flush_rate = 1;
+	for (int i = 0; i < 6; i++) {
+		check(ummap_open("gate:x", SIZE, 0, READ_WRITE, &slow, &other) == 0);
+		fill(other, SIZE, 0, 1);
+		begin(other);
+		check(umsync_range(other, SIZE, UMMAP_ASYNC) == 0);
+	}
+	alarm(60);
+	for (int i = 0; i < 20; i++) {
+		fill(m, SIZE, 0, 2);
+		h = begin(m);
+		check(umsync_range(m, SIZE, UMMAP_ASYNC) == 0);
+		finish(h);
+	}
+	_exit(0);
+}
+
 /* ---- Threads that store during commits ---- */
 
 #define THREADS 3
@@ -591,6 +618,7 @@ int main(void)
 		run("imports", refuse_imports, 0);
 	run("fork", fork_in_flight, 0);
 	run("rate", limit_rate, 0);
+	run("slow commits of others", commit_beside_slow, 0);
 	run("changes back", store_back, 0);
 	run("threads", store_meanwhile, 3 * SEGS);
 	run("threads, pages", store_meanwhile_to_pages, SEGS / 2);

@@ -3,7 +3,7 @@
  * The filter ioranks+ and the I/O processes of `ummap ioranks`: which process writes; kills of
  * writers and of I/O processes at any moment, after which everything is in the file that was
  * reported as durable, and nothing older arrives later; full disks; several writers of one file;
- * operations of plug-ins; the timeline.
+ * an I/O process without free descriptors; operations of plug-ins; the timeline.
  *
  *	prog_ioranks [ROUNDS [SEED]]
  *	prog_ioranks commit URI
@@ -25,6 +25,7 @@ static unsigned starts;        /* number of times that they were started */
 static pid_t holder;           /* program that keeps them running, a cat(1) */
 static int to_holder, from_holder;
 static char store[320], uri[500];
+static rlim_t io_descriptors; /* limit of the I/O processes; 0: that of this process */
 
 /* ---- I/O processes ---- */
 
@@ -38,6 +39,9 @@ static void exec_holder(void *pipes)
 	tool[len] = '\0';
 	strcpy(strrchr(tool, '/'), "/../ummap");
 	check(dup2(ends[0], 0) == 0 && dup2(ends[3], 1) == 1);
+	if (io_descriptors)
+		check(setrlimit(RLIMIT_NOFILE, &(struct rlimit){ io_descriptors,
+								 io_descriptors }) == 0);
 	execl(tool, "ummap", "ioranks", "--processes", "1", "--name", name, "cat", NULL);
 	_exit(127);
 }
@@ -183,6 +187,34 @@ static void check_writer(void)
 	make_store("ioranks+posix");
 	check_exits(run_child(sync_and_commit, NULL), 0);
 	check(access(store, F_OK) == 0);
+}
+
+/* Files for which the I/O process has no descriptors. */
+static void open_many(void *unused)
+{
+	uint64_t *words[20];
+
+	(void)unused;
+	set_budget(3 * SIZE);
+	alarm(60);
+	for (size_t i = 0; i < 20; i++) {
+		make_store("ioranks+posix");
+		words[i] = map(uri, SIZE, 0);
+		put_version(words[i], i + 1);
+		check(umsync(words[i], 0) == 0);
+		check_store(i + 1, i + 1);
+	}
+	for (size_t i = 0; i < 20; i++)
+		check(umunmap(words[i], 1) == 0);
+}
+
+static void check_descriptors(void)
+{
+	io_descriptors = 24;
+	start_io();
+	check_exits(run_child(open_many, NULL), 0);
+	stop_io();
+	io_descriptors = 0;
 }
 
 static void map_wrong(void *unused)
@@ -669,6 +701,7 @@ int main(int argc, char **argv)
 	check_writer();
 	check_exits(run_child(map_wrong, NULL), 0);
 	check_writers();
+	check_descriptors();
 	check_operations();
 	check_timeline();
 	check_joined();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * commit - ummpi_commit_begin and storage_alloc_winsync=async: the files get the contents of the
- * moment, errors of one rank reach all ranks, and a checkpoint is one of all ranks.
+ * moment, errors of one rank reach all ranks, a checkpoint is one of all ranks, and handles may be
+ * waited for late, never or twice.
  */
 #include "common.h"
 
@@ -95,6 +96,91 @@ static void test_checkpoints(void)
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
 }
 
+/* Makes a copy of this rank's files, as they are after a crash at this moment. */
+static void copy_part(const char *name)
+{
+	static const char *const suffixes[] = { "", ".wal", ".manifest" };
+	char from[64], to[80], bytes[64 * KIB];
+
+	for (size_t i = 0; i < 3; i++) {
+		ssize_t n;
+		int in, out;
+
+		snprintf(from, sizeof(from), "%s.%d%s", name, rank, suffixes[i]);
+		snprintf(to, sizeof(to), "copies/%s", from);
+		in = open_in_folder(from);
+		out = open_in_folder(to);
+		while ((n = read(in, bytes, sizeof(bytes))) > 0)
+			check(write(out, bytes, (size_t)n) == n);
+		check(n == 0);
+		close(in);
+		close(out);
+	}
+}
+
+/* A checkpoint that begins before the handle of an earlier one is waited for gets another number:
+ * after a crash between two ranks, all ranks go back to the same checkpoint. */
+static void test_unwaited_checkpoints(bool syncs)
+{
+	struct ummpi_commit *commit[2] = { NULL };
+	const char *name = syncs ? "g" : "h";
+	char path[400], file[20];
+	uint64_t *base;
+	MPI_Win win;
+
+	snprintf(path, sizeof(path), "%s/copies", folder);
+	check(mkdir(path, 0700) == 0 || errno == EEXIST);
+	snprintf(file, sizeof(file), "%s.%%r", name);
+	base = allocate(file, "storage_alloc_consistent", "true", &win);
+	fill_words(base, 10);
+	check(ummpi_commit_begin(&win, 1, MPI_COMM_WORLD, &commit[0]) == MPI_SUCCESS);
+	fill_words(base, 20);
+	if (syncs)
+		check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS);
+	else
+		check(ummpi_commit_begin(&win, 1, MPI_COMM_WORLD, &commit[1]) == MPI_SUCCESS);
+	check(ummpi_commit_wait(&commit[0]) == MPI_SUCCESS);
+	check(ummpi_commit_wait(&commit[1]) == MPI_SUCCESS);
+	if (rank > 0)
+		copy_part(name);
+	fill_words(base, 30);
+	check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS);
+	if (rank == 0)
+		copy_part(name);
+	/* The end of the window waits for a checkpoint, too. */
+	fill_words(base, 40);
+	check(ummpi_commit_begin(&win, 1, MPI_COMM_WORLD, &commit[0]) == MPI_SUCCESS);
+	check(MPI_Win_free(&win) == MPI_SUCCESS);
+	check(ummpi_commit_wait(&commit[0]) == MPI_SUCCESS);
+	base = allocate(file, "storage_alloc_consistent", "true", &win);
+	check_words(base, 40);
+	check(MPI_Win_free(&win) == MPI_SUCCESS);
+	snprintf(file, sizeof(file), "copies/%s.%%r", name);
+	base = allocate(file, "storage_alloc_consistent", "true", &win);
+	check_words(base, ranks > 1 ? 20 : 30);
+	check(MPI_Win_free(&win) == MPI_SUCCESS);
+}
+
+/* Handles that are waited for after the end of their windows, or twice. */
+static void test_handles(void)
+{
+	struct ummpi_commit *commit = NULL;
+	MPI_Win win;
+	uint64_t *base = allocate("k.%r", NULL, NULL, &win);
+	int done = 0;
+
+	fill_words(base, 1);
+	check(ummpi_commit_begin(&win, 1, MPI_COMM_WORLD, &commit) == MPI_SUCCESS);
+	check(MPI_Win_free(&win) == MPI_SUCCESS);
+	check(ummpi_commit_wait(&commit) == MPI_SUCCESS && !commit);
+	check(ummpi_commit_wait(&commit) == MPI_SUCCESS && !commit);
+	check(ummpi_commit_test(&commit, &done) == MPI_SUCCESS && done == 1);
+	check_part('k', 1);
+	check_error(ummpi_commit_begin(&win, -1, MPI_COMM_WORLD, &commit), MPI_ERR_ARG, "-1");
+	check(ummpi_commit_begin(NULL, 0, MPI_COMM_WORLD, &commit) == MPI_SUCCESS);
+	check(ummpi_commit_wait(&commit) == MPI_SUCCESS);
+}
+
 /* The write of the last rank fails once. */
 static void test_error(void)
 {
@@ -150,6 +236,9 @@ int main(int argc, char **argv)
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	test_windows();
 	test_checkpoints();
+	test_unwaited_checkpoints(true);
+	test_unwaited_checkpoints(false);
+	test_handles();
 	test_error();
 	test_async_sync();
 	test_refused();

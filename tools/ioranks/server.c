@@ -10,10 +10,12 @@
  * out nothing in doubt: a sender that gets an error does the work itself.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -59,6 +61,7 @@ static struct target targets[MAX_CLIENTS];
 static struct client *clients[MAX_CLIENTS];
 static int n_clients;
 static char *staging;
+static int spare = -1;  /* descriptor that is closed to accept a connection if none is free */
 
 /* ---- Files ---- */
 
@@ -172,6 +175,14 @@ static void drop_client(int i)
 	clients[i] = clients[--n_clients];
 }
 
+/* Ends a connection for which no descriptor is free: its client would wait for a reply. */
+static void refuse_client(int listener)
+{
+	close(spare);
+	close(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
+	spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
 static void accept_client(int listener)
 {
 	int socket = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
@@ -179,6 +190,8 @@ static void accept_client(int listener)
 	socklen_t len = sizeof(struct ucred);
 	struct ucred peer;
 
+	if (socket < 0 && (errno == EMFILE || errno == ENFILE))
+		refuse_client(listener);
 	if (socket < 0 || !c || getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 ||
 	    peer.uid != geteuid()) {
 		if (socket >= 0)
@@ -426,14 +439,30 @@ static bool has_holder(void)
 	return false;
 }
 
+/* A client needs three descriptors, and many systems permit 1024 by default. Returns the limit that
+ * must be set afterwards, because the program of an I/O rank may rely on it. */
+static struct rlimit raise_limit(void)
+{
+	struct rlimit before = { 0 }, limit;
+
+	getrlimit(RLIMIT_NOFILE, &before);
+	limit = before;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+	return before;
+}
+
 int serve(int listener, bool for_holders)
 {
+	struct rlimit before;
 	bool any_new;
 
 	staging = mmap(NULL, STAGING_BYTES, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (staging == MAP_FAILED)
 		return -ENOMEM;
+	before = raise_limit();
+	spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	do {
 		any_new = wait_for_work(listener);
 		run_round();
@@ -442,6 +471,8 @@ int serve(int listener, bool for_holders)
 	} while (any_new || (for_holders ? has_holder() : n_clients > 0));
 	while (n_clients > 0)
 		drop_client(n_clients - 1);
+	close(spare);
+	setrlimit(RLIMIT_NOFILE, &before);
 	raw_munmap(staging, STAGING_BYTES);
 	return 0;
 }

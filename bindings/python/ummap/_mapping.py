@@ -17,6 +17,8 @@ _ROW_0 = bytes(8)
 class Flush:
     """A flush in the background: the result of ``flush(wait=False)``.
 
+    Several threads may call the methods at the same time.
+
     >>> import ummap
     >>> m = ummap.open("mem:1M", "r+", size=10)
     >>> written = m.flush(wait=False)
@@ -31,29 +33,19 @@ class Flush:
     def __init__(self, mapping: _ummap.Mapping) -> None:
         self._handle = mapping._begin_sync()
 
-    def _end(self, wait: bool) -> bool:
-        if self._handle is not None:
-            try:
-                if _ummap.end_sync(self._handle, wait):
-                    self._handle = None
-            except OSError as error:
-                self._handle = None
-                self._error = error
-        return self._handle is None
-
     def done(self) -> bool:
         """Return whether the flush has ended."""
-        return self._end(False)
+        return _ummap.end_sync(self, False)
 
     def result(self) -> None:
         """Wait until the flush has ended. Raises OSError if it has failed."""
-        self._end(True)
+        _ummap.end_sync(self, True)
         if self._error:
             raise self._error
 
     def __del__(self) -> None:
         # Ends without a wait, unless the flush is still in progress.
-        self._end(True)
+        _ummap.end_sync(self, True)
 
 
 def flush(mapping: _ummap.Mapping, wait: bool) -> Optional[Flush]:

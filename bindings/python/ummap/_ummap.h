@@ -53,8 +53,8 @@ PyObject *make_counters(const void *addr);
 
 /* Makes the class Mapping. */
 PyObject *make_mapping_type(PyObject *module);
-/* end_sync(handle, wait): returns whether the commit of _begin_sync has ended; then its handle is
- * free. Raises its error, which frees the handle, too. */
+/* end_sync(flush, wait): returns whether the commit of _begin_sync has ended, whose handle is the
+ * attribute _handle of the flush. Then _handle is None, and _error has the error, if any. */
 PyObject *mapping_end_sync(PyObject *module, PyObject *args);
 /* Returns whether addr is in an open mapping. */
 bool mapping_has_address(PyObject *mapping, const char *addr);

@@ -235,29 +235,59 @@ static PyObject *mapping_begin_sync(PyObject *self, PyObject *unused)
 	return failed ? raise_library_error() : PyLong_FromVoidPtr(handle);
 }
 
+/* Makes the error of the library the attribute _error. Returns false after another error. */
+static bool keep_error(PyObject *flush)
+{
+	PyObject *type, *error, *trace;
+	int failed;
+
+	raise_library_error();
+	PyErr_Fetch(&type, &error, &trace);
+	PyErr_NormalizeException(&type, &error, &trace);
+	failed = PyObject_SetAttrString(flush, "_error", error);
+	Py_XDECREF(type);
+	Py_XDECREF(error);
+	Py_XDECREF(trace);
+	return failed == 0;
+}
+
+/* Returns whether the commit has ended: 1 or 0, or -1 after an error. Other threads and handlers of
+ * signals do not run meanwhile, so they find the handle or the result. */
+static int has_ended(PyObject *flush)
+{
+	PyObject *address = PyObject_GetAttrString(flush, "_handle");
+	struct umsync_handle *handle;
+	int done = 1, failed;
+
+	if (!address || address == Py_None) {
+		Py_XDECREF(address);
+		return address ? 1 : -1;
+	}
+	handle = PyLong_AsVoidPtr(address);
+	Py_DECREF(address);
+	if (PyErr_Occurred())
+		return -1;
+	failed = umsync_test(&handle, &done);
+	if (done && PyObject_SetAttrString(flush, "_handle", Py_None) < 0)
+		return -1;
+	return failed && !keep_error(flush) ? -1 : done;
+}
+
 PyObject *mapping_end_sync(PyObject *module, PyObject *args)
 {
 	const struct timespec pause = { .tv_nsec = 1000000 };
-	struct umsync_handle *handle;
-	int wait, done = 0, failed;
-	PyObject *address;
+	PyObject *flush;
+	int wait, done;
 
 	(void)module;
-	if (!PyArg_ParseTuple(args, "Op", &address, &wait))
-		return NULL;
-	handle = PyLong_AsVoidPtr(address);
-	if (PyErr_Occurred())
+	if (!PyArg_ParseTuple(args, "Op", &flush, &wait))
 		return NULL;
 	/* Python's handlers of signals run while the call waits. */
-	do {
+	while ((done = has_ended(flush)) == 0 && wait && PyErr_CheckSignals() == 0) {
 		Py_BEGIN_ALLOW_THREADS
-		failed = umsync_test(&handle, &done);
-		if (!done && wait)
-			nanosleep(&pause, NULL);
+		nanosleep(&pause, NULL);
 		Py_END_ALLOW_THREADS
-		if (failed)
-			return raise_library_error();
-	} while (!done && wait && PyErr_CheckSignals() == 0);
+	}
 	return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
 }
 

@@ -222,7 +222,7 @@ static void commit_job(void *arg, uint64_t a, uint64_t b)
 void commit_run(struct mapping *map)
 {
 	map_use(map);
-	if (!worker_post(commit_job, map, 0, 0))
+	if (!worker_post_long(commit_job, map, 0, 0))
 		commit_job(map, 0, 0);
 }
 

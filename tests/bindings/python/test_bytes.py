@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import unittest
 import zipfile
 
@@ -67,6 +68,24 @@ class Bytes(InFolder):
         written.result()
         with self.assertRaises(ValueError):
             m.flush(wait=False)
+
+    def test_flush_that_threads_wait_for(self):
+        def poll(flush):
+            while not flush.done():
+                pass
+
+        with ummap.open(self.path, "w+", size=1 << 20) as m:
+            for i in range(100):
+                m[0:1 << 19] = bytes([i]) * (1 << 19)
+                written = m.flush(wait=False)
+                threads = [threading.Thread(target=poll, args=[written]),
+                           threading.Thread(target=poll, args=[written]),
+                           threading.Thread(target=written.result)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                self.assertTrue(written.done())
 
     def test_buffers_keep_it_open(self):
         m = ummap.open(self.path, "w+", size=8192)
