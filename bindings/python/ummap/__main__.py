@@ -37,9 +37,7 @@ def _print_python() -> None:
 
 
 def _run(name: str, options: "list[str]") -> int:
-    # The command ends by a signal as a program does, and names itself in its messages.
-    for number in (signal.SIGINT, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_DFL)
+    # The command names itself in its messages.
     title = f"python3 -m ummap {name}".encode()
     ctypes.c_char_p.in_dll(ctypes.CDLL(None), "program_invocation_short_name").value = title
     words = [title, *(option.encode() for option in options)]
@@ -49,6 +47,9 @@ def _run(name: str, options: "list[str]") -> int:
 
 def main() -> int:
     """Run a command, and return its exit status."""
+    # The command ends by a signal as a program does.
+    for number in (signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
     name, *options = sys.argv[1:] or ["info"]
     if name not in ("info", "top"):
         print(USAGE, file=sys.stdout if name in ("-h", "--help") else sys.stderr)

@@ -4,8 +4,10 @@ import ast
 import doctest
 import inspect
 import json
+import os
 import pathlib
 import pydoc
+import signal
 import subprocess
 import sys
 import unittest
@@ -105,6 +107,16 @@ class Docs(unittest.TestCase):
         self.assertIn("NAME", top.stdout)
         self.assertIn("python3 -m ummap top: cannot use", run("top", "nonsense").stderr)
         self.assertEqual(run("nonsense").returncode, 2)
+
+    def test_broken_pipe(self):
+        """The commands end as others do if nothing reads their output (| head)."""
+        for words in ([], ["info"], ["top", "--once"]):
+            reader, writer = os.pipe()
+            os.close(reader)
+            done = subprocess.run([sys.executable, "-m", "ummap", *words], stdout=writer,
+                                  stderr=subprocess.PIPE)
+            os.close(writer)
+            self.assertEqual((done.returncode, done.stderr), (-signal.SIGPIPE, b""), words)
 
 
 if __name__ == "__main__":
