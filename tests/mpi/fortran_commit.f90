@@ -56,13 +56,14 @@ contains
 
 	subroutine check_file(word)
 		integer(c_int64_t), intent(in) :: word
-		integer(c_int64_t) :: stored(n)
+		integer(c_int64_t), allocatable :: stored(:)
 		character(len=8) :: number
 		integer :: unit
 
 		write (number, '(i0)') rank
 		open (newunit=unit, file=trim(folder) // '/fortran.' // trim(number), &
 			access='stream', form='unformatted', action='read', status='old')
+		allocate (stored(n))
 		read (unit) stored
 		close (unit)
 		if (any(stored /= word)) stop 6
