@@ -4,7 +4,7 @@
  * segments in memory; promotions of segments that are used; ranges and mappings that stay in a
  * tier; and prog_stress, whose threads store while segments move. Everything runs with the engine
  * uffd, too, and if UMMAP_TEST_DAX is a folder on persistent memory (tests/check-vm), with a tier
- * there.
+ * there. Kernels before Linux 5.13 do not move mappings of files; there, such a tier is refused.
  */
 #include "common.h"
 #include "uffd.h"
@@ -673,6 +673,21 @@ static bool is_in_file(const void *addr)
 	return is;
 }
 
+static bool can_move_files(void)
+{
+	int fd = filled_file(SEG, 1);
+	void *p = mmap(NULL, SEG, READ_WRITE, MAP_SHARED, fd, 0);
+	bool moved = syscall(SYS_mremap, p, SEG, SEG, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0) != -1;
+
+	close(fd);
+	return moved;
+}
+
+static void refuse_dax(void)
+{
+	refuse_with_words(TIERS, "this kernel does not move mappings of files");
+}
+
 /* The budget is memory of the machine, and does not count the tier. */
 static void exceed_memory(void)
 {
@@ -800,6 +815,7 @@ int main(int argc, char **argv)
 		{ "memory", exceed_memory }, { "full", fill_file_system },
 		{ "shrink", shrink_to_file }, { "shared", refuse_shared_and_uffd },
 	};
+	static const struct test_part old_kernel = { "old kernel", refuse_dax };
 	size_t n = sizeof(parts) / sizeof(*parts);
 
 	set_group();
@@ -812,6 +828,10 @@ int main(int argc, char **argv)
 			continue;
 		printf("%s\n", round == UFFD ? "uffd" : round == DAX ? "DAX" : "default engine");
 		fflush(stdout);
+		if (dax_folder && !can_move_files()) {
+			run_test_part(&old_kernel);
+			continue;
+		}
 		for (size_t i = 0; i < (dax_folder ? n : n - DAX_PARTS); i++) {
 			if (argc == 1 || strcmp(argv[1], parts[i].name) == 0)
 				run_test_part(&parts[i]);

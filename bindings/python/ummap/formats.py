@@ -65,7 +65,7 @@ class Arrays(collections.abc.Mapping):
     >>> path = os.path.join(tempfile.mkdtemp(), "a.npz")
     >>> np.savez(path, weights=np.ones((3, 4)), steps=np.arange(5))
     >>> with ummap.formats.load(path) as arrays:
-    ...     sorted(arrays), arrays["weights"].shape, arrays["steps"][4]
+    ...     sorted(arrays), arrays["weights"].shape, int(arrays["steps"][4])
     (['steps', 'weights'], (3, 4), 4)
     """
 
