@@ -271,6 +271,9 @@ static enum outcome repeat(struct transfer *t, CURLcode result)
 	if (by_status)
 		return fail_with(t, -EIO, "the server answers with status %u (attempts: "
 				 "%u)", t->answer.status, t->tries);
+	if (result == CURLE_OPERATION_TIMEDOUT)
+		return fail_with(t, -EIO, "the server has not answered in time (key timeout, "
+				 "attempts: %u)", t->tries);
 	return fail_with(t, -EIO, "%s (attempts: %u)", error_text(t, result), t->tries);
 }
 

@@ -669,8 +669,8 @@ unsigned cache_take_victims(struct account *account, const struct member *wanted
 	return k;
 }
 
-/* Under the lock: locks segment s if it is resident, clean and can be evicted. */
-static bool lock_clean(const struct search *search, struct seg *s)
+/* Under the lock: locks segment s if it is resident and can be evicted. */
+static bool lock_resident(const struct search *search, struct seg *s)
 {
 	if (!seg_has(s, SEG_VALID) || !seg_trylock(s))
 		return false;
@@ -681,13 +681,13 @@ static bool lock_clean(const struct search *search, struct seg *s)
 }
 
 bool cache_take_block(struct account *account, const struct member *wanted, struct member *from,
-	struct seg *segs, size_t n, const struct seg *taken)
+	struct seg *segs, size_t n, const struct seg *taken, enum cache_kind kind)
 {
-	struct search search = { account, wanted, CACHE_RESIDENT_CLEAN };
+	struct search search = { account, wanted, kind };
 	size_t locked = 0;
 
 	futex_lock(&lock);
-	while (locked < n && (segs + locked == taken || lock_clean(&search, segs + locked)))
+	while (locked < n && (segs + locked == taken || lock_resident(&search, segs + locked)))
 		locked++;
 	for (size_t k = 0; k < locked; k++) {
 		if (segs + k == taken)

@@ -101,11 +101,11 @@ struct seg *cache_take_segment(struct account *account, enum cache_kind kind,
  * their number. */
 unsigned cache_take_victims(struct account *account, const struct member *wanted, size_t bytes,
 	struct seg **list, struct member **from, unsigned n, unsigned most);
-/* Takes n resident segments from `segs` on, which belong to `from`, if all are clean and can be
+/* Takes n resident segments from `segs` on, which belong to `from`, if all are of a kind and can be
  * evicted. The caller has locked and taken `taken`, which is one of them. Returns false if no other
  * one was taken. */
 bool cache_take_block(struct account *account, const struct member *wanted, struct member *from,
-	struct seg *segs, size_t n, const struct seg *taken);
+	struct seg *segs, size_t n, const struct seg *taken, enum cache_kind kind);
 /* Locks the oldest dirty inactive segment of an account, of mapping m unless that is NULL. The
  * segment stays in its list. */
 struct seg *cache_lock_dirty_inactive(struct account *account, struct member *m, uint64_t now,

@@ -5,6 +5,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "engine/paged.h"
 #include "engine/sigsegv.h"
 #include "engine/trial.h"
 
@@ -125,6 +126,13 @@ static bool can_use(const struct engine *e, const struct engine_wish *wish)
 	if (!(usable >> i & 1) && trial_moves(e) == 0)
 		usable |= 1u << i;
 	return usable >> i & 1;
+}
+
+/* The library does not notice when the kernel stores to memory that it has pinned, and that has
+ * moved. */
+bool engine_moves_blocks(const struct engine *e, bool writable)
+{
+	return e->move_in && paged_moves(e) && !(writable && e->refuses_pinned);
 }
 
 /* If the best engine cannot be used, for whatever reason, the next best one is tried. If that

@@ -12,5 +12,8 @@ int engine_start(enum fault_answer (*fault)(struct fault *), void *(*serve)(void
 int engine_choose(const struct engine_wish *wish, const struct engine **e);
 /* In a forked child: no engine has started. */
 void engine_forget(void);
+/* Whether the memory of blocks can move to and from the range of a mapping; writable: to which the
+ * program can store. */
+bool engine_moves_blocks(const struct engine *e, bool writable);
 
 #endif

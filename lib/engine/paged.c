@@ -52,9 +52,15 @@ int paged_copy_in(const struct engine *e, char *range, const char *from, size_t 
 	return err;
 }
 
-/* The kernel only moves memory between places that may be stored to. */
+bool paged_moves(const struct engine *e)
+{
+	return ((const struct userfaultfd *)e->data)->moves;
+}
+
+/* The kernel only moves memory between places that may be stored to. writable: whether the program
+ * may store to the range. */
 static int move_unprotected(const struct engine *e, char *range, char *to, char *from, size_t len,
-			    size_t *moved)
+			    bool writable, size_t *moved)
 {
 	const struct userfaultfd *u = e->data;
 	int err;
@@ -62,36 +68,39 @@ static int move_unprotected(const struct engine *e, char *range, char *to, char 
 	*moved = 0;
 	if (!u->moves)
 		return -EOPNOTSUPP;
-	if (mprotect(range, len, PROT_READ | PROT_WRITE) < 0)
+	if (!writable && mprotect(range, len, PROT_READ | PROT_WRITE) < 0)
 		return sys_note_failure("mprotect(2)");
 	err = userfaultfd_move(u, to, from, len, moved);
-	if (mprotect(range, len, PROT_READ) < 0 && !err)
+	if (!writable && mprotect(range, len, PROT_READ) < 0 && !err)
 		err = sys_note_failure("mprotect(2)");
 	return err;
 }
 
 /* If the empty range has a page table, because it had small pages or a fault, the kernel splits the
  * huge page. Since Linux 6.14, it frees the page table of a range that is discarded as a whole. */
-int paged_move_in(const struct engine *e, char *range, char *from, size_t len)
+int paged_move_in(const struct engine *e, char *range, char *from, size_t len, bool writable)
 {
 	size_t moved;
 	int err = sys_discard_pages(range, len);
 
 	if (err)
 		return err;
-	err = move_unprotected(e, range, range, from, len, &moved);
-	if (err && moved) {
+	err = move_unprotected(e, range, range, from, len, writable, &moved);
+	/* The program may have stored to what has moved. */
+	if (err && moved && writable)
+		err = paged_copy_in(e, range + moved, from + moved, len - moved, true);
+	else if (err && moved) {
 		memcpy(from, range, moved);
 		sys_discard_pages(range, moved);
 	}
 	return err;
 }
 
-int paged_move_out(const struct engine *e, char *range, char *to, size_t len)
+int paged_move_out(const struct engine *e, char *range, char *to, size_t len, bool writable)
 {
 	size_t moved;
 
-	return move_unprotected(e, range, to, range, len, &moved);
+	return move_unprotected(e, range, to, range, len, writable, &moved);
 }
 
 /* Moves all of the memory or none of it, where no thread can store in the meantime. */

@@ -16,8 +16,10 @@ int paged_prepare(const struct engine *e, char *range, size_t len, bool writable
 int paged_map(const struct engine *e, char *range, char *pool, size_t len, bool was_writable,
 	      bool writable);
 int paged_copy_in(const struct engine *e, char *range, const char *from, size_t len, bool writable);
-int paged_move_in(const struct engine *e, char *range, char *from, size_t len);
-int paged_move_out(const struct engine *e, char *range, char *to, size_t len);
+/* Whether the kernel can move memory. */
+bool paged_moves(const struct engine *e);
+int paged_move_in(const struct engine *e, char *range, char *from, size_t len, bool writable);
+int paged_move_out(const struct engine *e, char *range, char *to, size_t len, bool writable);
 int paged_protect(const struct engine *e, char *range, size_t len, bool writable);
 int paged_unmap(const struct engine *e, char *range, char *pool, size_t len, bool writable,
 		bool exposed);

@@ -96,11 +96,12 @@ struct engine {
 	/* Maps a copy of memory that belongs to no frame, and stays as it is. */
 	int (*copy_in)(const struct engine *e, char *range, const char *from, size_t len,
 		       bool writable);
-	/* Moves memory that belongs to no frame to an empty part of the mapped range that the
-	 * program cannot store to, and back, where its contents may be lost. The memory is a huge
-	 * page, or as fast as small pages. NULL: only copy_in. */
-	int (*move_in)(const struct engine *e, char *range, char *from, size_t len);
-	int (*move_out)(const struct engine *e, char *range, char *to, size_t len);
+	/* Moves memory that belongs to no frame to an empty part of the mapped range, and back,
+	 * where its contents may be lost. The memory is a huge page, or as fast as small pages.
+	 * writable: whether the program may store to the mapping, and so to what has moved. NULL:
+	 * only copy_in. */
+	int (*move_in)(const struct engine *e, char *range, char *from, size_t len, bool writable);
+	int (*move_out)(const struct engine *e, char *range, char *to, size_t len, bool writable);
 	/* Returns whether one atomic call can move the memory, in the pool or in the mapped range.
 	 * Several segments may be several VMAs, which Linux 6.17 moves one by one: after an error
 	 * some of them have moved. Only for frames that move as a whole. */

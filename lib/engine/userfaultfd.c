@@ -266,6 +266,15 @@ int userfaultfd_copy(const struct userfaultfd *u, void *to, const void *from, si
 	}
 }
 
+/* Linux 6.18 sometimes moves the first page, and then finds it at its new place and reports EEXIST.
+ * Seen with pages of a huge page that it had to split. */
+static bool has_moved(char *from)
+{
+	unsigned char there;
+
+	return mincore(from, sys_page(), &there) == 0 && !there;
+}
+
 int userfaultfd_move(const struct userfaultfd *u, void *to, void *from, size_t len, size_t *done)
 {
 	*done = 0;
@@ -276,6 +285,12 @@ int userfaultfd_move(const struct userfaultfd *u, void *to, void *from, size_t l
 		if (ioctl(u->fd, UFFDIO_MOVE, &m) == 0) {
 			*done = len;
 			return 0;
+		}
+		if (errno == EEXIST && has_moved((char *)from + *done)) {
+			*done += sys_page();
+			if (*done == len)
+				return 0;
+			continue;
 		}
 		if (!can_continue(m.move, done))
 			return sys_note_failure("ioctl(2) with UFFDIO_MOVE");

@@ -25,6 +25,7 @@ struct frame_use {
 /* A frame whose segment became writable before a store (paging/sync/guess.h). */
 struct frame_guess {
 	unsigned __int128 sum;  /* checksum of its contents at that time; 0: there is none */
+	uint64_t first_sum;     /* checksum of its first bytes */
 	uint64_t time;          /* time in the header of its segment before */
 };
 

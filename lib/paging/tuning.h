@@ -307,6 +307,9 @@
 /* sync/guess.c. Segments that become writable before a store, as a multiple of the dirty ones
  * before them, and at most. */
 #define GUESS_FACTOR 4
+/* Bytes of a segment whose checksum is compared first: a program that stores to all of a segment
+ * changes them. */
+#define GUESS_FIRST_BYTES 256
 #define MAX_GUESSED_SEGMENTS ((size_t)64)
 /* ---- residency/tiering.c: moves between tiers ---- */
 

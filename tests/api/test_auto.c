@@ -14,19 +14,25 @@
 #define BUDGET (16 * MIB)
 
 /* Maps a file. The page cache is not mapped, because its pages need no loads. */
-static uint8_t *map_auto(int fd, int prot)
+static uint8_t *map_with_flags(int fd, int prot, uint64_t flags)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	char uri[64];
 	void *m;
 
 	attr.seg_size = UMMAP_SEG_AUTO;
+	attr.flags = flags;
 	attr.engine = prot == PROT_READ && engine_is("uffd") ? UMMAP_ENGINE_UFFD :
 							       UMMAP_ENGINE_SIGBUS;
 	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d?cached=copy", fd);
 	if (ummap_open(uri, file_size(fd), 0, prot, &attr, &m) < 0)
 		cr_skip("%s", umerrormsg());
 	return m;
+}
+
+static uint8_t *map_auto(int fd, int prot)
+{
+	return map_with_flags(fd, prot, 0);
 }
 
 static uint8_t *map_big(int prot)
@@ -485,6 +491,108 @@ Test(automatic, huge_pages)
 	check(umsync(m, 1) == 0);
 	check(stat_of(m).resident_bytes == 0 && huge_bytes(m, SIZE) == 0);
 	check_bytes(m, SIZE, 0, 1);
+}
+
+/* If a program stores to one block after another, the next ones are on huge pages, too. Pages that
+ * it has not stored to are not written: they keep what others write to the file. */
+Test(automatic, stores_on_huge_pages)
+{
+	int fd = filled_file(SIZE, 1);
+	uint8_t *m, other[PAGE];
+	size_t huge = 0;
+
+	set_budget(2 * BUDGET);
+	m = map_auto(fd, READ_WRITE);
+	check(umadvise(m, SIZE, UMMAP_ADV_SEQUENTIAL) == 0);
+	for (size_t at = 0; at < SIZE / 2; at += MIB) {
+		fill(m + at, MIB, at, 2);
+		huge = huge > huge_bytes(m, SIZE) ? huge : huge_bytes(m, SIZE);
+	}
+	if (!huge)
+		cr_skip("no huge pages, or no UFFDIO_MOVE");
+	for (size_t at = SIZE / 2 + 5 * PAGE; at < SIZE; at += MIB) {
+		fill(other, PAGE, at, 3);
+		check(pwrite(fd, other, PAGE, (off_t)at) == (ssize_t)PAGE);
+	}
+	check_bytes(m, SIZE / 2, 0, 2);
+	check(stat_of(m).resident_bytes + stat_of(m).inactive_bytes <= 2 * BUDGET);
+	check(umsync(m, 0) == 0);
+	check(stat_of(m).dirty_bytes == 0);
+	check(stat_of(m).write_bytes >= SIZE / 2 && stat_of(m).write_bytes < SIZE / 2 + MIB,
+	      "%" PRIu64, stat_of(m).write_bytes);
+	check(umunmap(m, 0) == 0);
+	check_file(fd, 0, SIZE / 2, 0, 2);
+	for (size_t at = SIZE / 2; at < SIZE; at += MIB) {
+		check_file(fd, (off_t)at, 5 * PAGE, at, 1);
+		check_file(fd, (off_t)(at + 5 * PAGE), PAGE, at + 5 * PAGE, 3);
+	}
+}
+
+/* Zeros are on huge pages, too, and the kernel replaces parts of those by a page that it shares. */
+static void store_to_zeros(uint64_t flags)
+{
+	int fd = temp_file(SIZE);
+	uint64_t random = 1;
+	uint8_t *m;
+
+	set_budget(2 * BUDGET);
+	m = map_with_flags(fd, READ_WRITE, flags);
+	for (size_t at = 0; at < SIZE; at += PAGE)
+		fill(m + at, PAGE, at, 2);
+	check(stat_of(m).write_faults + stat_of(m).upgrade_faults < SIZE / PAGE / 16,
+	      "%" PRIu64 " faults", stat_of(m).write_faults + stat_of(m).upgrade_faults);
+	for (unsigned k = 0; k < 1000; k++) {
+		size_t at = next_random(&random) % (SIZE / PAGE) * PAGE;
+
+		check_bytes(m + at, PAGE, at, 2);
+		fill(m + at, 100, at, 2);
+	}
+	check(umsync(m, 0) == 0);
+	check(umunmap(m, 0) == 0);
+	check_file(fd, 0, SIZE, 0, 2);
+}
+
+Test(automatic, stores_to_holes)
+{
+	store_to_zeros(0);
+}
+
+Test(automatic, stores_to_blank_segments)
+{
+	store_to_zeros(UMMAP_BLANK);
+}
+
+/* Threads store to some pages of blocks of zeros, and read all. */
+static uint8_t *zeros;
+
+static void *store_to_some(void *arg)
+{
+	uint8_t *m = zeros + (uintptr_t)arg * (SIZE / 2);
+
+	for (unsigned turn = 0; turn < 6; turn++) {
+		for (size_t at = 0; at < SIZE / 2; at += PAGE) {
+			size_t page = at / PAGE;
+			bool stored = turn && page % 7;
+
+			check(m[at] == (stored ? (uint8_t)page : 0), "turn %u: page %zu", turn,
+			      page);
+			if (page % 7)
+				m[at] = (uint8_t)page;
+		}
+	}
+	return NULL;
+}
+
+Test(automatic, threads_and_zeros)
+{
+	pthread_t thread;
+
+	set_budget(2 * BUDGET);
+	zeros = map_auto(temp_file(SIZE), READ_WRITE);
+	check(umadvise(zeros, SIZE, UMMAP_ADV_SEQUENTIAL) == 0);
+	check(pthread_create(&thread, NULL, store_to_some, (void *)1) == 0);
+	store_to_some(NULL);
+	check(pthread_join(thread, NULL) == 0);
 }
 
 /* Stores to such a block fail, as to any other read-only memory. */

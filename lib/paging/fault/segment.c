@@ -209,9 +209,9 @@ static int upgrade_segment(struct mapping *map, size_t i, struct seg *s, bool wr
 	if (write && !seg_has(s, SEG_WRITABLE))
 		return allow_stores(map, i, s, &map->stat.upgrade_faults);
 	add(map->stat.spurious_faults, 1);
-	/* Nothing removes rights of a mapping to which the program cannot store, and a call would
-	 * split a huge page. */
-	if (neighbors_come(map) && !map->writable)
+	/* Nothing removes rights of a mapping to which the program cannot store, nor of a part of a
+	 * block on a huge page, which a call would split. */
+	if (neighbors_come(map) && (!map->writable || huge_blocks_has(map, i)))
 		return 0;
 	/* The rights are restored, because a call that failed may have removed some. */
 	return protect_slot(map, i, s, seg_has(s, SEG_WRITABLE));

@@ -20,6 +20,7 @@
 #include "paging/residency/pagecache.h"
 #include "paging/residency/tiering.h"
 #include "paging/fault/segment.h"
+#include "paging/fault/stall.h"
 #include "base/spare.h"
 #include "paging/sync/twin.h"
 #include "base/worker.h"
@@ -33,7 +34,8 @@ struct request {
 	struct mapping *map;
 	unsigned places; /* places of the frame; with tiers, only a preference */
 	bool ahead;      /* whether the frame is for readahead */
-	bool spare;      /* whether the request fails rather than wait, write or exceed a budget */
+	bool spare;      /* whether the request fails rather than wait, exceed a budget, or write
+			    segments that are on small pages */
 	bool only_frees; /* whether every frame that is found is freed */
 	bool charged;    /* whether the account has reserved the bytes of the frame */
 	bool over;       /* whether the frame exceeds the budget of the account or the process */
@@ -398,11 +400,44 @@ static void expire_inactive(struct mapping *wanted, struct account *giver, size_
 	}
 }
 
+/* Whether dirty segments can be written now. */
+static bool may_write(const struct mapping *map, const struct seg *s)
+{
+	return !map->member.retry && !map_in_order(map) && !commit_bars(map, s);
+}
+
+/* Writes the dirty segments of a block of n segments, all of which are locked and in no list.
+ * Returns whether all are clean now. They return to their list meanwhile, because a write changes
+ * their places there. */
+static bool clean_block(struct mapping *map, size_t first, size_t n)
+{
+	size_t dirty = 0;
+	bool may = true;
+	int err;
+
+	for (size_t i = first; i < first + n; i++) {
+		dirty += seg_has(map_seg(map, i), SEG_DIRTY);
+		may = may && may_write(map, map_seg(map, i));
+	}
+	if (!dirty || !may)
+		return !dirty;
+	for (size_t i = first; i < first + n; i++)
+		seg_put_back(map, map_seg(map, i));
+	err = writeback_stretch(map, first, first + n);
+	for (size_t i = first; i < first + n; i++)
+		cache_remove(&map->member, map_seg(map, i));
+	if (err) {
+		writeback_keep_error(map, err);
+		stall_note_failure(map, err);
+	}
+	return err == 0;
+}
+
 /* Drops all segments of a block, which are locked and in no list. */
 static bool drop_locked_block(struct mapping *map, size_t first)
 {
 	size_t n = HUGE_PAGE >> map->shift;
-	bool done = huge_blocks_unmap(map, first) == 0;
+	bool done = clean_block(map, first, n) && huge_blocks_unmap(map, first) == 0;
 
 	for (size_t i = first; i < first + n; i++) {
 		struct seg *s = map_seg(map, i);
@@ -423,10 +458,11 @@ bool evict_drop_block(struct mapping *map, size_t first)
 }
 
 /* Takes victims as cache_take_victims does, up to the first one whose block is on a huge page. All
- * segments of that block are taken, too: *block is its mapping, and *first its first segment. */
+ * segments of that block are taken, too: *block is its mapping, and *first its first segment. kind:
+ * whether some of them may be dirty. */
 static unsigned take_victims_before_block(struct mapping *wanted, struct account *giver,
-	size_t bytes, struct seg **list, struct member **from, struct mapping **block,
-	size_t *first)
+	enum cache_kind kind, size_t bytes, struct seg **list, struct member **from,
+	struct mapping **block, size_t *first)
 {
 	size_t got = 0;
 	unsigned n = 0;
@@ -437,8 +473,9 @@ static unsigned take_victims_before_block(struct mapping *wanted, struct account
 
 		if (!s)
 			break;
-		*first = seg_has(s, SEG_DIRTY) || seg_label(s) ? SIZE_MAX :
-			 huge_blocks_lock(map_of(from[n]), s, giver, wanted);
+		*first = seg_label(s) || (seg_has(s, SEG_DIRTY) && (kind == CACHE_RESIDENT_CLEAN ||
+				!may_write(map_of(from[n]), s))) ? SIZE_MAX :
+			 huge_blocks_lock(map_of(from[n]), s, giver, wanted, kind);
 		if (*first != SIZE_MAX) {
 			*block = map_of(from[n]);
 			break;
@@ -450,26 +487,29 @@ static unsigned take_victims_before_block(struct mapping *wanted, struct account
 }
 
 /* Drops clean segments one by one, up to a block on a huge page, and that block as a whole. Returns
- * what deactivate_list returns. */
-static int drop_batch_and_block(struct mapping *wanted, struct account *giver, size_t bytes)
+ * what deactivate_list returns. kind: of the block. */
+static int drop_batch_and_block(struct mapping *wanted, struct account *giver,
+	enum cache_kind kind, size_t bytes)
 {
 	struct member *from[DROP_BATCH];
 	struct seg *list[DROP_BATCH];
 	struct mapping *block = NULL;
 	size_t first;
-	unsigned n = take_victims_before_block(wanted, giver, bytes, list, from, &block, &first);
+	unsigned n = take_victims_before_block(wanted, giver, kind, bytes, list, from, &block,
+					       &first);
 	int done = deactivate_victims(wanted, giver, list, from, n, true);
 
 	return block && drop_locked_block(block, first) ? 1 : done;
 }
 
 /* Drops clean segments, so that the next faults find free frames. Returns 1 or -errno; 0: there are
- * none. */
-static int drop_batch(struct mapping *wanted, struct account *giver)
+ * none. kind: CACHE_RESIDENT also writes and drops blocks that are on huge pages, unless the thread
+ * has a request in flight. */
+static int drop_batch(struct mapping *wanted, struct account *giver, enum cache_kind kind)
 {
 	size_t bytes = min_size(account_frames(giver) / DROP_PART, MAX_DROP_BYTES);
 	int done = huge_blocks_come(wanted) ?
-			   drop_batch_and_block(wanted, giver, bytes) :
+			   drop_batch_and_block(wanted, giver, kind, bytes) :
 			   deactivate_batch(wanted, giver, bytes, DROP_BATCH, true);
 
 	expire_inactive(wanted, giver, min_size(bytes / wanted->seg_size, DROP_BATCH));
@@ -545,7 +585,7 @@ static bool make_room(struct request *r, struct account *giver)
 		return true;
 	/* a. A clean inactive segment gives its frame, unless resident ones are dropped first. */
 	if (!r->ahead && should_drop_first(r->map, giver) &&
-	    has_progress(r->map, drop_batch(r->map, giver)))
+	    has_progress(r->map, drop_batch(r->map, giver, CACHE_RESIDENT)))
 		return true;
 	if (reclaim_inactive(r, giver, CACHE_CLEAN))
 		return true;
@@ -557,7 +597,7 @@ static bool make_room(struct request *r, struct account *giver)
 	/* c. A resident segment is dropped or becomes inactive. With a backlog, only a clean
 	 * one. */
 	if (should_drop_clean(r->map, giver) && !has_backlog(giver) &&
-	    has_progress(r->map, drop_batch(r->map, giver)))
+	    has_progress(r->map, drop_batch(r->map, giver, CACHE_RESIDENT)))
 		return true;
 	if ((!has_backlog(giver) && deactivate_victim(r->map, giver, CACHE_RESIDENT)) ||
 	    deactivate_victim(r->map, giver, CACHE_RESIDENT_CLEAN))
@@ -792,7 +832,7 @@ void evict_replenish(struct mapping *map, unsigned n)
 	 * They must not be dropped for the next fault while there are inactive segments, nor if
 	 * they are all of the budget (should_drop_first). */
 	else if (should_drop_first(map, giver))
-		drop_batch(map, giver);
+		drop_batch(map, giver, CACHE_RESIDENT_CLEAN);
 	if (frames_are_whole(map->frames))
 		prepare_frame(map, giver);
 }

@@ -4,10 +4,11 @@
  * call, instead of 512 pages that are copied. When the block is evicted, the page moves back to a
  * buffer for the next block, so that the kernel need not fill another one with zeros.
  *
- * Memory that has moved is writable for a moment. Therefore, only mappings to which the program
- * cannot store have such blocks, and none that is made while a function of umonstore(3) waits for
- * stores. All segments of a block have frames as usual, which have no memory in the pool. A segment
- * may be evicted alone: then the kernel splits the huge page.
+ * Memory that has moved is writable. Therefore, if the program can store to the mapping, a block
+ * comes to a huge page only where stores are expected, and all of its segments are dirty before it
+ * moves (paging/sync/guess.h). There are no such blocks in mappings that are made while a function
+ * of umonstore(3) waits for stores. All segments of a block have frames as usual, which have no
+ * memory in the pool. A segment may be evicted alone: then the kernel splits the huge page.
  *
  * A mark for each block tells whether it is on a huge page. The mark is only a hint, because the
  * kernel may split a huge page at any time: moving small pages takes long, but is correct. The
@@ -134,7 +135,8 @@ void huge_blocks_begin(struct mapping *map)
 	size_t blocks = map->segs / block_segs(map);
 	_Atomic bool *marks;
 
-	if (map->writable || !map->engine->move_in || blocks == 0 || fault_has_onstore())
+	if (!engine_moves_blocks(map->engine, map->writable) || blocks == 0 ||
+	    fault_has_onstore() || (map->writable && (map->writers || map->tiers)))
 		return;
 	/* Without this advice, a fault gives the block a page table for small pages. The kernel
 	 * still maps no huge page by itself, because it reports faults first. */
@@ -181,10 +183,11 @@ static uint64_t thread_ns(void)
 /* Moves a block by `move`. Returns 0, 1 if the kernel has split the huge page, or -errno. Then
  * copies are faster, at least for some time, and the buffer should not be used again. */
 static int move_block(const struct mapping *map, size_t first, char *buffer,
-		      int (*move)(const struct engine *e, char *range, char *buffer, size_t len))
+		      int (*move)(const struct engine *e, char *range, char *buffer, size_t len,
+			      bool writable))
 {
 	uint64_t began = thread_ns();
-	int err = move(map->engine, map_slot(map, first), buffer, HUGE_PAGE);
+	int err = move(map->engine, map_slot(map, first), buffer, HUGE_PAGE, map->writable);
 
 	if (err || thread_ns() - began <= MAX_HUGE_MOVE_NS)
 		return err;
@@ -202,6 +205,13 @@ int huge_blocks_map(struct mapping *map, size_t first, char *buffer)
 	else if (done == 0)
 		give_empty(buffer);
 	return done < 0 ? done : 0;
+}
+
+bool huge_blocks_has(const struct mapping *map, size_t i)
+{
+	const _Atomic bool *mark = huge_blocks_come(map) ? find_mark(map, i) : NULL;
+
+	return mark && *mark;
 }
 
 void huge_blocks_clear_mark(struct mapping *map, const struct seg *s)
@@ -223,21 +233,21 @@ static bool is_in_one_array(const struct mapping *map, size_t first)
 }
 
 size_t huge_blocks_lock(struct mapping *map, struct seg *s, struct account *account,
-			const struct mapping *wanted)
+			const struct mapping *wanted, enum cache_kind kind)
 {
 	size_t i = map_index(map, s), n = block_segs(map), first = i - i % n;
 	const _Atomic bool *mark = find_mark(map, i);
 
 	return mark && *mark && is_in_one_array(map, first) &&
-	       cache_take_block(account, &wanted->member, &map->member, map_seg(map, first), n, s) ?
-	       first : SIZE_MAX;
+	       cache_take_block(account, &wanted->member, &map->member, map_seg(map, first), n, s,
+				kind) ? first : SIZE_MAX;
 }
 
 bool huge_blocks_lock_at(struct mapping *map, size_t first)
 {
 	return find_mark(map, first) && is_in_one_array(map, first) &&
 	       cache_take_block(map_account(map), &map->member, &map->member,
-				map_seg(map, first), block_segs(map), NULL);
+				map_seg(map, first), block_segs(map), NULL, CACHE_RESIDENT);
 }
 
 int huge_blocks_unmap(struct mapping *map, size_t first)

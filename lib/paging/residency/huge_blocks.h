@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Blocks of 2 MiB of read-only mappings with small segments, each on one huge page. */
+/* Blocks of 2 MiB of mappings with small segments, each on one huge page. */
 #ifndef HUGE_BLOCKS_H
 #define HUGE_BLOCKS_H
 
@@ -27,6 +27,8 @@ void huge_blocks_give_buffer(char *buffer);
 /* Moves the memory of a buffer to the mapped range of the whole block from segment `first` on,
  * which is absent, and returns the buffer. Returns 0, or -errno after which nothing has changed. */
 int huge_blocks_map(struct mapping *map, size_t first, char *buffer);
+/* Whether segment i belongs to a block that is on a huge page. */
+bool huge_blocks_has(const struct mapping *map, size_t i);
 /* Segment s leaves the mapped range without the rest of its block, which is not on a huge page
  * then. */
 void huge_blocks_clear_mark(struct mapping *map, const struct seg *s);
@@ -37,10 +39,11 @@ static inline void huge_blocks_note_single(struct mapping *map, const struct seg
 }
 
 /* Locks and removes from their list all segments of the block of segment s, which the caller has
- * locked and removed, if the block is on a huge page and can be evicted for `wanted`. Returns the
- * first segment, or SIZE_MAX if only s is locked. */
+ * locked and removed, if the block is on a huge page, and all segments are of the kind
+ * (CACHE_RESIDENT or CACHE_RESIDENT_CLEAN) and can be evicted for `wanted`. Returns the first
+ * segment, or SIZE_MAX if only s is locked. */
 size_t huge_blocks_lock(struct mapping *map, struct seg *s, struct account *account,
-			const struct mapping *wanted);
+			const struct mapping *wanted, enum cache_kind kind);
 /* Does so for the block from segment `first` on, of which the caller has locked no segment, even if
  * it is on small pages. Returns whether the segments are locked. */
 bool huge_blocks_lock_at(struct mapping *map, size_t first);

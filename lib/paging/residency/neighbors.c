@@ -17,6 +17,7 @@
 #include "base/worker.h"
 #include "engine/discard.h"
 #include "engine/engine.h"
+#include "paging/fault/fault.h"
 #include "paging/fault/segment.h"
 #include "paging/residency/evict.h"
 #include "paging/residency/huge_blocks.h"
@@ -129,6 +130,7 @@ static void report_access(struct mapping *map, size_t i)
 struct run {
 	struct mapping *map;
 	size_t at, first, end;
+	bool stores;   /* whether the program will probably store to all of them */
 	bool (*take)(struct run *run, size_t i, struct seg *s); /* whether segment i, which is
 					locked, belongs to the run; if so, prepares it */
 };
@@ -173,10 +175,18 @@ static void unlock_run(const struct run *run)
 
 /* ---- Loading ---- */
 
+/* Whether segment i is neither in memory nor mapped from the page cache. */
+static bool is_absent(const struct mapping *map, size_t i)
+{
+	return !(seg_head(map_seg(map, i)) & (SEG_VALID | SEG_PAGECACHE));
+}
+
 static bool take_absent(struct run *run, size_t i, struct seg *s)
 {
-	if (!readahead_needs_load(run->map, i) ||
-	    seg_backing(s) != seg_backing(map_seg(run->map, run->at)))
+	const struct seg *at = map_seg(run->map, run->at);
+
+	if (!is_absent(run->map, i) || seg_backing(s) != seg_backing(at) ||
+	    map_reads(run->map, s) != map_reads(run->map, at))
 		return false;
 	recycle_note_load(run->map, s);
 	s->frame = evict_take_spare(run->map);
@@ -200,7 +210,11 @@ static int read_run(const struct run *run, char *buf)
 	struct ummap_io io = { .op = UMMAP_IO_READ, .buf = buf, .len = end - begin,
 			       .off = t->offset + begin };
 
+	if (!map_reads(map, map_seg(map, run->at)))
+		io.len = 0;
 	memset(buf + io.len, 0, map_slots_len(map, run->first, run->end - run->first) - io.len);
+	if (!io.len)
+		return 0;
 	return seg_read(map, t->store, &io, run->end - run->first);
 }
 
@@ -231,7 +245,8 @@ struct buffer {
 static bool take_buffer(const struct run *run, bool whole, struct buffer *b)
 {
 	*b = (struct buffer){ .len = (run->end - run->first) << run->map->shift };
-	if (whole && huge_blocks_fit(run->map, run->first, run->end))
+	if (whole && (!run->map->writable || run->stores) &&
+	    huge_blocks_fit(run->map, run->first, run->end))
 		b->addr = huge_blocks_take_buffer(run->map);
 	b->huge = b->addr;
 	if (!b->addr)
@@ -250,11 +265,12 @@ static void give_buffer(const struct buffer *b)
 }
 
 /* Gives segments [first, end), which are absent, their contents. */
-static int fill_slots(struct mapping *map, size_t first, size_t end, char *at, struct buffer *b)
+static int fill_slots(struct mapping *map, size_t first, size_t end, char *at, struct buffer *b,
+		      bool writable)
 {
 	b->moved = b->huge && huge_blocks_map(map, first, at) == 0;
 	return b->moved ? 0 : map->engine->copy_in(map->engine, map_slot(map, first), at,
-				map_slots_len(map, first, (unsigned)(end - first)), false);
+				map_slots_len(map, first, (unsigned)(end - first)), writable);
 }
 
 /* Makes segments [first, end) of the run, which no list has, resident by one call. Only the segment
@@ -263,6 +279,8 @@ static int map_run(const struct run *run, size_t first, size_t end, struct buffe
 {
 	char *at = b->addr + ((first - run->first) << run->map->shift);
 	struct mapping *map = run->map;
+	/* Moved memory is writable. */
+	bool writable = map->writable && b->huge;
 	int err;
 
 	empty_frames(run, first, end);
@@ -272,9 +290,13 @@ static int map_run(const struct run *run, size_t first, size_t end, struct buffe
 		seg_change(s, SEG_EXPOSED, SEG_VALID);
 		map_touch(map, i);
 		cache_insert(&map->member, s, i == run->at ? UMMAP_EV_READ : UMMAP_EV_AHEAD);
+		if (writable)
+			guess_mark(map, i, s, at + ((i - first) << map->shift));
 	}
-	err = fill_slots(map, first, end, at, b);
+	err = fill_slots(map, first, end, at, b, writable);
 	for (size_t i = first; i < end && err; i++) {
+		if (writable)
+			guess_unmark(map, map_seg(map, i));
 		cache_remove(&map->member, map_seg(map, i));
 		map_await(map, map_seg(map, i));
 		seg_change(map_seg(map, i), SEG_VALID, 0);
@@ -335,11 +357,12 @@ static size_t stream_blocks(const struct mapping *map, size_t n)
 }
 
 /* Loads absent segments from `first` on, up to `end`, to the first segment that is not absent, or
- * to the first one for which there is no frame. reports: whether their first access is reported.
+ * to the first one for which there is no frame. reports: whether their first access is reported;
+ * stores: whether the program will probably store to all of them.
  * Returns the end of the loaded segments. */
-static size_t load_forward(struct mapping *map, size_t first, size_t end, bool reports)
+static size_t load_forward(struct mapping *map, size_t first, size_t end, bool reports, bool stores)
 {
-	struct run run = { map, first, first, first, take_absent };
+	struct run run = { map, first, first, first, stores, take_absent };
 	struct seg *s = map_seg(map, first);
 	size_t mapped;
 
@@ -362,30 +385,69 @@ static size_t load_forward(struct mapping *map, size_t first, size_t end, bool r
 	return run.end;
 }
 
-/* Loads the blocks of n segments from `first` on: the rest of those that are loaded together, and
- * the next ones, if the first one is not the first of them. */
-static void load_blocks_job(void *arg, uint64_t first, uint64_t n)
+/* Drops a block of a huge page, after it was written if it is dirty. */
+static void drop_block_job(void *arg, uint64_t first, uint64_t none)
 {
 	struct mapping *map = arg;
-	size_t span = n * stream_blocks(map, n);
+
+	(void)none;
+	if (!map_is_frozen(map))
+		recycle_drop_block(map, first);
+	map_leave(map);
+}
+
+/* Drops the block of a huge page from segment `first` on, which is behind a reader. */
+static void drop_behind(struct mapping *map, size_t first, bool dirty)
+{
+	map_use(map);
+	/* The load of the next block does not wait for the write of this one. */
+	if (!dirty || !worker_post(drop_block_job, map, first, 0))
+		drop_block_job(map, first, 0);
+}
+
+/* Bits beside the number of segments of a block, in an argument of a job: whether the program will
+ * probably store to the blocks; and whether the job loads only the blocks of one span. */
+#define STORES ((uint64_t)1 << 62)
+#define ONE_SPAN ((uint64_t)1 << 63)
+
+/* Loads the blocks of n segments from `first` on: the rest of those that are loaded together (a
+ * span), and the next span, if the first one is not the first of a span. Another job loads the
+ * second part meanwhile, so that one job waits for storage while the other one maps. */
+static void load_blocks_job(void *arg, uint64_t first, uint64_t n_and_bits)
+{
+	struct mapping *map = arg;
+	size_t n = n_and_bits & ~(STORES | ONE_SPAN), span = n * stream_blocks(map, n);
 	size_t end = min_size(round_up(first, span) + span, map->segs);
 	/* The reader is at most two spans behind. */
 	size_t behind = round_up(RECYCLE_DISTANCE_BYTES >> map->shift, n) + 2 * span;
-	bool recycles = span > n && recycle_is_wanted(map);
+	bool recycles = span > n && recycle_is_wanted(map), stores = n_and_bits & STORES;
+	size_t middle = first % span ? round_up(first, span) : first + span / 2;
 
+	if (n_and_bits & ONE_SPAN) {
+		end = min_size(round_up(first + 1, span), map->segs);
+	} else if (span > n && middle < end) {
+		map_use(map);
+		if (worker_post(load_blocks_job, map, middle, n_and_bits | ONE_SPAN))
+			end = middle;
+		else
+			map_leave(map);
+	}
 	for (size_t i = first; i < end && !map_is_frozen(map); i += n) {
 		if (recycles && i >= behind)
-			recycle_drop_block(map, i - behind);
+			drop_behind(map, i - behind, stores);
 		/* Segments that can be mapped from the page cache need no frame. */
 		if (!(pagecache_may(map) && pagecache_has(map, i, min_size(i + n, map->segs))))
-			load_forward(map, i, i + n, i % span == 0);
+			load_forward(map, i, i + n, i % span == 0, stores);
 	}
 	map_leave(map);
 }
 
-static bool needs_load(const struct mapping *map, size_t i)
+/* Whether the program has stored to the block of n segments that ends before segment `end`. Looks
+ * at some of them. */
+static bool stores_came(struct mapping *map, size_t end, size_t n)
 {
-	return i < map->segs && readahead_needs_load(map, i);
+	return map->writable && guess_may_come(map) && end >= n && !fault_has_onstore() &&
+	       guess_was_stored(map, end - 1) && guess_was_stored(map, end - n / 2);
 }
 
 /* The block of n segments around segment i is accessed in a stream: lets a worker load the next
@@ -396,11 +458,13 @@ static void post_next_block(struct mapping *map, size_t i, size_t n)
 
 	if (n << map->shift < MIN_BACKGROUND_BLOCK_BYTES || !readahead_is_wanted(map))
 		return;
-	if (!needs_load(map, next))
+	if (next < map->segs && !is_absent(map, next))
 		next = round_up(next, n * stream_blocks(map, n));
-	if (!needs_load(map, next))
+	if (next >= map->segs || !is_absent(map, next))
 		return;
 	map_use(map);
+	if (stores_came(map, i - i % n, n))
+		n |= STORES;
 	if (!worker_post(load_blocks_job, map, next, n))
 		map_leave(map);
 }
@@ -446,7 +510,7 @@ size_t neighbors_load_listed(struct mapping *map, const size_t *list, size_t n)
 
 	if (is_remote(map) || adjacent << map->shift < MIN_LISTED_RUN_BYTES)
 		return 0;
-	return load_forward(map, list[0], list[0] + adjacent, false) - list[0];
+	return load_forward(map, list[0], list[0] + adjacent, false, false) - list[0];
 }
 
 /* ---- Faults ---- */
@@ -476,14 +540,14 @@ static int load_timed(const struct run *run, bool sampled)
 
 bool neighbors_load(struct mapping *map, size_t i, struct seg *s, uint32_t frame, bool write)
 {
-	struct run run = { map, i, i, i + 1, take_absent };
+	struct run run = { map, i, i, i + 1, false, take_absent };
 	bool sampled = is_sampled(map, i);
 	size_t n = block_size(map);
 	int err;
 
 	if (sampled)
 		report_access(map, i);
-	if (seg_has(s, SEG_PAGECACHE) || !map_reads(map, s))
+	if (seg_has(s, SEG_PAGECACHE))
 		return false;
 	recycle_note_load(map, s);
 	s->frame = frame;
@@ -529,7 +593,7 @@ static bool take_ahead(struct run *run, size_t i, struct seg *s)
 void neighbors_return(struct mapping *map, size_t i)
 {
 	const struct transfer_size *t = &map->residency.transfer;
-	struct run run = { map, i, i, i + 1, take_ahead };
+	struct run run = { map, i, i, i + 1, false, take_ahead };
 	bool sampled = is_sampled(map, i);
 	size_t n = block_size(map);
 

@@ -39,6 +39,18 @@ static unsigned __int128 sum_page(const char *buf, size_t len)
 	return sum ? sum : 1;
 }
 
+/* The checksum of the first bytes: if a store has changed it, the rest need not be read. */
+static uint64_t sum_first(const char *buf)
+{
+	return (uint64_t)sum_page(buf, GUESS_FIRST_BYTES);
+}
+
+static bool is_unchanged(const struct mapping *map, const struct frame_guess *guess,
+			 const char *buf)
+{
+	return guess->first_sum == sum_first(buf) && guess->sum == sum_page(buf, map->seg_size);
+}
+
 /* ---- Making segments writable ---- */
 
 /* The number of segments directly before segment i that are dirty, up to a bound. Looks at headers
@@ -61,21 +73,33 @@ static bool can_guess(const struct mapping *map, size_t i, const struct seg *s)
 	       map_len(map, i) == map->seg_size;
 }
 
-/* The program cannot store to segment i yet: stores after that change the checksum. */
-static void mark_guessed(struct mapping *map, size_t i, struct seg *s)
+void guess_mark(struct mapping *map, size_t i, struct seg *s, const char *buf)
 {
 	*frame_guess(s->frame) = (struct frame_guess){
-		.sum = sum_page(map_slot(map, i), map->seg_size), .time = seg_time(s) };
+		.sum = sum_page(buf, map->seg_size), .first_sum = sum_first(buf),
+		.time = seg_time(s) };
 	map_mark_dirty(map, i, s);
 	seg_change(s, 0, SEG_WRITABLE | SEG_EXPOSED);
 	cache_touch(&map->member, s, UMMAP_EV_DIRTIED);
+}
+
+void guess_unmark(struct mapping *map, struct seg *s)
+{
+	cache_touch(&map->member, s, UMMAP_EV_CLEANED);
+	seg_change(s, SEG_DIRTY | SEG_WRITABLE, 0);
+	guess_end(s);
+}
+
+bool guess_may_come(const struct mapping *map)
+{
+	return !map->writers && map->seg_size <= sizeof(keys);
 }
 
 void guess_stores(struct mapping *map, size_t i)
 {
 	size_t end = i + 1, most;
 
-	if (map->writers || map->seg_size > sizeof(keys))
+	if (!guess_may_come(map))
 		return;
 	most = min_size(i + 1 + min_size(GUESS_FACTOR * count_dirty_before(map, i),
 					 MAX_GUESSED_SEGMENTS), map->segs);
@@ -88,7 +112,7 @@ void guess_stores(struct mapping *map, size_t i)
 			seg_unlock(s);
 			break;
 		}
-		mark_guessed(map, end, s);
+		guess_mark(map, end, s, map_slot(map, end));
 	}
 	/* If it fails, the first store to a segment faults, and gives the right to store. */
 	if (end > i + 1)
@@ -96,6 +120,22 @@ void guess_stores(struct mapping *map, size_t i)
 				     (end - i - 1) << map->shift, true);
 	while (end-- > i + 1)
 		map_unlock(map, end, map_seg(map, end));
+}
+
+bool guess_was_stored(struct mapping *map, size_t i)
+{
+	struct seg *s = map_seg(map, i);
+	bool stored = false;
+
+	if (!seg_has(s, SEG_VALID | SEG_DIRTY) || !seg_trylock(s))
+		return false;
+	if (seg_has(s, SEG_VALID | SEG_DIRTY) && !seg_has(s, SEG_INACTIVE)) {
+		const struct frame_guess *guess = frame_guess(s->frame);
+
+		stored = !guess || !guess->sum || !is_unchanged(map, guess, map_slot(map, i));
+	}
+	map_unlock(map, i, s);
+	return stored;
 }
 
 /* ---- Writing ---- */
@@ -106,7 +146,7 @@ bool guess_was_wrong(struct mapping *map, struct seg *s, const char *buf)
 
 	if (!guess || !guess->sum)
 		return false;
-	if (seg_backing(s) == map->current && guess->sum == sum_page(buf, map->seg_size))
+	if (seg_backing(s) == map->current && is_unchanged(map, guess, buf))
 		return true;
 	guess->sum = 0;
 	return false;

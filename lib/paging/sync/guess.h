@@ -17,6 +17,16 @@ void guess_start(void);
 /* Segment i, which the caller has locked, became writable because of a store: makes the next ones
  * writable if they continue a run of stores. */
 void guess_stores(struct mapping *map, size_t i);
+/* Whether the mapping allows guesses. */
+bool guess_may_come(const struct mapping *map);
+/* Makes segment s of number i, which is locked and clean and has its frame, dirty and writable.
+ * buf: its contents, to which the program cannot store yet; stores after that change the checksum.
+ * guess_unmark makes it clean again, if the program could not store to it. */
+void guess_mark(struct mapping *map, size_t i, struct seg *s, const char *buf);
+void guess_unmark(struct mapping *map, struct seg *s);
+/* Whether the program has stored to segment i since it became dirty. If another thread has locked
+ * it, the answer is false. */
+bool guess_was_stored(struct mapping *map, size_t i);
 /* Whether the dirty segment s became writable by a guess, and `buf`, its contents, are those from
  * before. Otherwise the checksum is forgotten: the next write of the segment must not use it. The
  * program cannot store to the segment, unless it is busy (writeback.c). */

@@ -14,6 +14,8 @@
 #include "paging/sync/guess.h"
 #include "paging/sync/sync.h"
 #include "paging/fault/segment.h"
+#include "paging/residency/huge_blocks.h"
+#include "paging/residency/neighbors.h"
 #include "base/spare.h"
 #include "paging/fault/stall.h"
 #include "paging/sync/twin.h"
@@ -155,6 +157,8 @@ static int make_readonly(struct run *run)
 		       run->at[k + n] == run->at[k] + n)
 			n++;
 		len = map_slots_len(map, run->at[k], n);
+		if (map->residency.huge)
+			huge_blocks_clear_mark(map, run->segs[k]);
 		do
 			err = map->engine->protect(map->engine, range, len, false);
 		while (err == -ENOMEM && spare_release());
@@ -360,6 +364,142 @@ int writeback_locked(struct mapping *map, size_t i, size_t last)
 	return write_run(&run, true);
 }
 
+/* ---- Stretches: many adjacent segments ---- */
+
+/* Whether the store lacks the contents of segment i, which is read-only and locked. If the program
+ * has stored nothing to it, it becomes clean. */
+static bool must_write(struct mapping *map, size_t i)
+{
+	struct seg *s = map_seg(map, i);
+
+	if (!seg_has(s, SEG_DIRTY))
+		return false;
+	if (!guess_was_wrong(map, s, map_slot(map, i)))
+		return true;
+	become_clean(map, i, s, false, true);
+	return false;
+}
+
+/* The number of bytes of the adjacent segments [first, end) that must be written. */
+static size_t count_bytes(struct mapping *map, size_t first, size_t end)
+{
+	size_t last = 0;
+
+	while (end > first && !(last = map_write_len(map, end - 1, map_slot(map, end - 1))))
+		end--;
+	return end > first ? ((end - 1 - first) << map->shift) + last : 0;
+}
+
+static void become_clean_all(struct mapping *map, size_t first, size_t end)
+{
+	for (size_t i = first; i < end; i++)
+		become_clean(map, i, map_seg(map, i), false, false);
+}
+
+/* Writes as many of segments [first, end) as a call takes. Returns where it has ended. Sets *err to
+ * the first error. */
+static size_t write_changed(struct mapping *map, size_t first, size_t end, int *err)
+{
+	const struct backing *t = &map->backings[map->current];
+	struct ummap_io io[MAX_WRITE_RUN_SEGMENTS];
+	size_t begin[MAX_WRITE_RUN_SEGMENTS], stop[MAX_WRITE_RUN_SEGMENTS], i = first;
+	unsigned n = 0;
+
+	while (i < end && n < MAX_WRITE_RUN_SEGMENTS) {
+		if (!must_write(map, i)) {
+			i++;
+			continue;
+		}
+		for (begin[n] = i++; i < end && must_write(map, i);)
+			i++;
+		stop[n] = i;
+		io[n] = (struct ummap_io){ .op = UMMAP_IO_WRITE, .buf = map_slot(map, begin[n]),
+			.len = count_bytes(map, begin[n], i),
+			.off = t->offset + ((uint64_t)begin[n] << map->shift) };
+		if (io[n].len)
+			n++;
+		else
+			become_clean_all(map, begin[n], i);
+	}
+	if (n)
+		io_run(t->store, io, n, map->bulk, &map->stat.io);
+	map->sync.flush.due = true;
+	for (unsigned k = 0; k < n; k++) {
+		*err = *err ? *err : io[k].res;
+		if (!io[k].res)
+			map_extend_stored(map, ((uint64_t)begin[k] << map->shift) + io[k].len);
+		if (!io[k].res)
+			become_clean_all(map, begin[k], stop[k]);
+	}
+	return i;
+}
+
+/* Makes segments [first, end), which are resident and locked, read-only by one call. */
+static int forbid_stores(struct mapping *map, size_t first, size_t end)
+{
+	size_t n = end - first;
+	int err = map->engine->protect(map->engine, map_slot(map, first),
+				       map_slots_len(map, first, (unsigned)n), false);
+
+	/* The kernel has split a huge page; or some of the rights may have changed, and faults
+	 * restore them. */
+	if (err || n << map->shift < HUGE_PAGE)
+		huge_blocks_note_single(map, map_seg(map, first));
+	for (size_t i = first; i < end && !err; i++)
+		seg_change(map_seg(map, i), SEG_WRITABLE, 0);
+	return err;
+}
+
+int writeback_stretch(struct mapping *map, size_t first, size_t end)
+{
+	int err, part = 0;
+
+	in_progress++;
+	err = forbid_stores(map, first, end);
+	for (size_t i = first; i < end && !err; i++)
+		map_await(map, map_seg(map, i));
+	for (size_t i = first; i < end && !err;)
+		i = write_changed(map, i, end, &part);
+	/* No segment is left to be ended. */
+	err = run_end(&(struct run){ .map = map }, err, part);
+	in_progress--;
+	writeback_note_end();
+	return err;
+}
+
+static bool can_join_stretch(const struct seg *s)
+{
+	return seg_has(s, SEG_VALID | SEG_DIRTY) &&
+	       !(seg_head(s) & (SEG_INACTIVE | SEG_DEVICE));
+}
+
+/* Locks the segments before `last` that are adjacent to segment i, which is locked, in its block of
+ * a huge page. Returns their end. */
+static size_t lock_stretch(struct mapping *map, size_t i, size_t last)
+{
+	size_t end = min_size(round_up(i + 1, HUGE_PAGE >> map->shift), last);
+
+	while (++i < end) {
+		struct seg *s = map_seg(map, i);
+
+		if (!can_join_stretch(s) || !seg_trylock(s))
+			break;
+		if (!can_join_stretch(s)) {
+			seg_unlock(s);
+			break;
+		}
+	}
+	return i;
+}
+
+static void unlock_stretch(struct mapping *map, size_t first, size_t end)
+{
+	while (end-- > first)
+		map_unlock(map, end, map_seg(map, end));
+}
+
+/* ---- Scans ---- */
+
 /* Writes a run from i on. Returns how many segments it has passed, or -errno. Sets *later if a
  * segment remains to be written later. */
 static long write_from(struct mapping *map, size_t i, size_t last, uint64_t before, bool *later)
@@ -376,6 +516,14 @@ static long write_from(struct mapping *map, size_t i, size_t last, uint64_t befo
 	if (!seg_has(s, SEG_VALID) || !map_must_write(map, s)) {
 		seg_unlock(s);
 		return 1;
+	}
+	if (neighbors_come(map) && !map->writers && !map->engine->refuses_pinned &&
+	    !map_in_order(map) && !commit_runs(map) && can_join_stretch(s)) {
+		size_t end = lock_stretch(map, i, last);
+
+		err = writeback_stretch(map, i, end);
+		unlock_stretch(map, i, end);
+		return err ? err : (long)(end - i);
 	}
 	run_begin(&run, i, last, ANY_NEAR);
 	err = write_run(&run, false);

@@ -24,6 +24,10 @@ size_t writeback_run(const struct mapping *map);
 /* Writes segment i, which is valid and locked by the caller, and its unlocked neighbours as far as
  * `last`. */
 int writeback_locked(struct mapping *map, size_t i, size_t last);
+/* Writes the dirty ones of segments [first, end), which are resident, and which the caller has
+ * locked; they stay locked. One call makes all read-only, so that the kernel does not split a huge
+ * page. Returns 0 or the first error. */
+int writeback_stretch(struct mapping *map, size_t first, size_t end);
 
 /* Writes the dirty segment of the account, and of a mapping unless that is NULL, that has been
  * inactive longest, with neighbours. Returns false if there is none, or if it cannot be written
