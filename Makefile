@@ -228,6 +228,8 @@ $B/tests/prog_overlay: | $(MAIN) $(BESIDE)
 $B/tests/prog_ioranks: | $(MAIN) $(IORANKS) $(OPERATIONS)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_manifest: override CPPFLAGS += -Iclients
+# A test delays the messages of the engine uffd.
+$B/tests/test_pmem_remap: override LDFLAGS += -Wl,--wrap=messages_next
 $B/tests/test_%: test_%.c $(ROOMS)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests -I. $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS) \

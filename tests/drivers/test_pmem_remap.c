@@ -2,7 +2,23 @@
 /* umremap of mappings in place, which stay in place if the new range permits it. */
 #include <criterion/criterion.h>
 
+#include "engine/messages.h"
 #include "pmem.h"
+
+/* The linker replaces the calls of messages_next (Makefile). */
+bool __real_messages_next(struct fault *fault, bool wait);
+bool __wrap_messages_next(struct fault *fault, bool wait);
+
+static unsigned delay_ms; /* time before a message about an access is served */
+
+bool __wrap_messages_next(struct fault *fault, bool wait)
+{
+	bool got = __real_messages_next(fault, wait);
+
+	if (got && delay_ms)
+		pause_ms(delay_ms);
+	return got;
+}
 
 static void migration(void *arg)
 {
@@ -331,7 +347,7 @@ static void stores_meanwhile(void *arg)
 	}
 	for (int i = 1; i <= 100; i++) {
 		check(umremap(m, 0, fds[i % 2], 0, i % 3 ? 0 : UMMAP_SYNC, &base) == 0);
-		pause_ms(2);
+		pause_ms(2 + 2 * delay_ms);
 	}
 	for (int i = 0; i < 2; i++) {
 		c[i].stop = true;
@@ -348,5 +364,12 @@ static void stores_meanwhile(void *arg)
 
 Test(remap, stores_meanwhile)
 {
+	for_each_kind(stores_meanwhile);
+}
+
+/* Messages are served when the mapping is in place again. */
+Test(remap, late_messages)
+{
+	delay_ms = 3;
 	for_each_kind(stores_meanwhile);
 }

@@ -382,6 +382,11 @@ static void serve_message(struct server *v, const struct fault *fault)
 	/* The mapping has ended, or another thread changes it, and wakes the waiting threads. */
 	if (!map)
 		return;
+	/* The access is from before the mapping was put in place, and its thread has been woken. */
+	if (map->in_place) {
+		map_leave(map);
+		return;
+	}
 	/* A debugger may store to a read-only mapping: the kernel gives it a copy of the page. */
 	write = fault->write && map->writable;
 	i = (size_t)((char *)fault->addr - map->range) >> map->shift;
