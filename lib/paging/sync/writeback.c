@@ -157,8 +157,8 @@ static int make_readonly(struct run *run)
 		       run->at[k + n] == run->at[k] + n)
 			n++;
 		len = map_slots_len(map, run->at[k], n);
-		if (map->residency.huge)
-			huge_blocks_clear_mark(map, run->segs[k]);
+		if (map->engine->move_in && !map->engine->refuses_pinned)
+			huge_blocks_note_single(map, run->segs[k]);
 		do
 			err = map->engine->protect(map->engine, range, len, false);
 		while (err == -ENOMEM && spare_release());
