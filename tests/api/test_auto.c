@@ -493,6 +493,24 @@ Test(automatic, huge_pages)
 	check_bytes(m, SIZE, 0, 1);
 }
 
+/* A mapping of small segments, which are not guessed, may have made the frames. */
+Test(automatic, stores_in_older_frames)
+{
+	int fd = filled_file(SIZE, 1);
+	uint8_t *m;
+
+	set_budget(2 * BUDGET);
+	m = map_file(temp_file(MIB), MIB, PAGE, READ_WRITE, 0);
+	fill(m, MIB, 0, 1);
+	check(umunmap(m, 0) == 0);
+	m = map_auto(fd, READ_WRITE);
+	check(umadvise(m, SIZE, UMMAP_ADV_SEQUENTIAL) == 0);
+	fill(m, SIZE, 0, 2);
+	check(umsync(m, 0) == 0);
+	check(umunmap(m, 0) == 0);
+	check_file(fd, 0, SIZE, 0, 2);
+}
+
 /* If a program stores to one block after another, the next ones are on huge pages, too. Pages that
  * it has not stored to are not written: they keep what others write to the file. */
 Test(automatic, stores_on_huge_pages)

@@ -190,6 +190,8 @@ static bool take_absent(struct run *run, size_t i, struct seg *s)
 		return false;
 	recycle_note_load(run->map, s);
 	s->frame = evict_take_spare(run->map);
+	/* Frames older than the first mapping with guesses have no place for a checksum. */
+	run->stores = run->stores && s->frame != FRAME_NONE && frame_guess(s->frame);
 	return s->frame != FRAME_NONE;
 }
 
