@@ -58,8 +58,8 @@ enum {
  *
  * size            length of the mapping, greater than 0; it may reach beyond the end of the file
  * seg_size        bytes of a segment: a power of two and at least a page; or UMMAP_SEG_AUTO; 0:
- *                 the value of UMMAP_SEG_SIZE; if that is not set, UMMAP_SEG_AUTO for PROT_READ,
- *                 and otherwise 2 MiB
+ *                 the value of UMMAP_SEG_SIZE; if that is not set, UMMAP_SEG_AUTO, or 2 MiB where
+ *                 stores to single pages would be slow (ummap-concepts(7))
  * prot            PROT_READ or PROT_READ | PROT_WRITE
  * offset          first byte of the file; it needs no alignment
  * flush_interval  seconds after which a dirty segment is written and made durable in the

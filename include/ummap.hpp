@@ -105,7 +105,7 @@ enum class advice {
 /* Attributes of a new mapping; ummap_open(3) describes each. Every field has a default. */
 struct options {
 	std::size_t limit = 0;      /* budget in bytes; 0: the budget of the process */
-	std::size_t segment = 0;    /* bytes of a segment; 0: UMMAP_SEG_SIZE, or 2 MiB */
+	std::size_t segment = 0;    /* bytes of a segment; 0: UMMAP_SEG_SIZE, or auto */
 	std::string policy{};       /* policy: "fifo", "lifo", "plru", ...; "": s3fifo */
 	std::string group{};        /* group, whose mappings share a policy and a budget */
 	int engine = UMMAP_ENGINE_DEFAULT; /* engine, UMMAP_ENGINE_* */

@@ -69,6 +69,7 @@ struct plan {
 	struct ummap_attr attr;      /* attributes; seg_size is reduced for a small mapping */
 	size_t wanted_seg_size;      /* segment size before that reduction */
 	bool adapts;                 /* faults bring in neighbors (UMMAP_SEG_AUTO) */
+	bool chooses;                /* the caller has chosen no segment size */
 	bool writers;                /* other mappings write to the same bytes (UMMAP_WRITERS) */
 	bool node;                   /* processes share the segments (UMMAP_NODE) */
 	const struct engine *engine; /* engine that choose_engine has selected */
@@ -143,9 +144,9 @@ static int check_plan(struct plan *p, void **addr)
 		return fail(EINVAL, "cannot create the mapping: the size is 0");
 	if (a->seg_size == 0)
 		a->seg_size = config.seg_size;
-	/* Stores to single pages cost more than stores to large segments. */
-	if (a->seg_size == 0)
-		a->seg_size = p->prot & PROT_WRITE ? DEFAULT_SEG_SIZE : UMMAP_SEG_AUTO;
+	p->chooses = a->seg_size == 0;
+	if (p->chooses)
+		a->seg_size = UMMAP_SEG_AUTO;
 	p->adapts = a->seg_size == UMMAP_SEG_AUTO;
 	if (p->adapts)
 		a->seg_size = budget_smallest_segment(p->size, a->budget, sizeof(struct seg));
@@ -469,11 +470,18 @@ static bool can_adapt(const struct plan *p)
 	       (e->copied_frames == e->frames || (p->prot == PROT_READ && !tier_count));
 }
 
+/* Whether single pages are a good choice: stores to them in order cost more than stores to large
+ * segments, unless they are guessed (paging/sync/guess.h) and blocks are on huge pages. */
+static bool adapts_well(const struct plan *p)
+{
+	return !(p->prot & PROT_WRITE) || (!p->writers && engine_moves_blocks(p->engine, true));
+}
+
 static int use_default_size(struct plan *p, void **addr)
 {
 	int err;
 
-	p->attr.seg_size = DEFAULT_SEG_SIZE;
+	p->attr.seg_size = budget_default_segment(p->attr.budget);
 	err = check_plan(p, addr);
 	return err ? err : choose_engine(p);
 }
@@ -488,7 +496,7 @@ static int make_mapping(struct plan *p, void **addr)
 		err = check_plan(p, addr);
 	if (!err)
 		err = choose_engine(p);
-	if (!err && p->adapts && !can_adapt(p))
+	if (!err && p->adapts && !(can_adapt(p) && (!p->chooses || adapts_well(p))))
 		err = use_default_size(p, addr);
 	if (err)
 		return err;

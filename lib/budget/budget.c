@@ -47,6 +47,9 @@ static _Atomic size_t copies;            /* parts of node copies */
 #define HEADERS_PART 16
 /* Segments of such a mapping are larger than pages only if its memory holds this number of them. */
 #define MIN_ADAPTING_SEGMENTS 64
+/* Segments of the default size are smaller if the memory of the mapping does not hold this number
+ * of them. */
+#define MIN_FIXED_SEGMENTS 32
 
 #define EMPTY_RING(ring) { &(ring), &(ring) }
 #define EMPTY_COMMON { .charges.limit = SIZE_MAX, .groups = EMPTY_RING(common.groups), \
@@ -208,6 +211,15 @@ size_t budget_smallest_segment(size_t size, size_t own_budget, size_t header)
 	while (size / bytes * header > memory / HEADERS_PART && bytes < DEFAULT_SEG_SIZE &&
 	       2 * bytes * MIN_ADAPTING_SEGMENTS <= memory)
 		bytes *= 2;
+	return bytes;
+}
+
+size_t budget_default_segment(size_t own_budget)
+{
+	size_t memory = own_budget ? min_size(own_budget, limit) : limit, bytes = DEFAULT_SEG_SIZE;
+
+	while (bytes * MIN_FIXED_SEGMENTS > memory && bytes > sys_page())
+		bytes /= 2;
 	return bytes;
 }
 

@@ -104,6 +104,9 @@ bool budget_must_unmap_pagecache(void);
  * or more, up to DEFAULT_SEG_SIZE, so that the headers of the segments, of `header` bytes each, do
  * not take too much memory beside the frames. own_budget: that of the mapping, or 0. */
 size_t budget_smallest_segment(size_t size, size_t own_budget, size_t header);
+/* Returns the size of the segments of a mapping if nobody has chosen it and transfers cannot adapt:
+ * DEFAULT_SEG_SIZE, or less if the memory of the mapping is small. own_budget as above. */
+size_t budget_default_segment(size_t own_budget);
 /* Warns, once for each reason, if a new mapping NAME has a smaller or larger budget than
  * configured. own_budget: that of the mapping or its group, or 0. */
 void budget_warn(const char *name, size_t own_budget, size_t least, size_t seg_size);

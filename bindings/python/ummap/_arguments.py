@@ -17,7 +17,7 @@ _MIN_LIMIT_PAGES = 4
 _MODE_NAMES = {"readonly": "r", "copyonwrite": "c", "readwrite": "r+", "write": "w+"}
 _ENGINES = {None: 0, "auto": 1, "segv": 2, "uffd": 3, "sigbus": 4}
 _ON_FULL = {None: 0, "wait": 1, "sigbus": 2}
-_DEFAULT_SEGMENT_BYTES = 2 << 20
+_MAX_ROW_SEGMENT_BYTES = 2 << 20
 # UMMAP_SEG_AUTO: segments are pages, and the library finds how many of them are loaded together.
 _SEGMENT_AUTO = 1
 # Maximum number of pages that a copy pins at a time with "auto".
@@ -173,10 +173,9 @@ def check_offset(offset: int) -> None:
         raise ValueError(f"offset is {offset}: it must not be negative")
 
 
-def default_segment_bytes(writable: bool) -> int:
+def default_segment_bytes() -> int:
     """Return the segment size of a mapping whose caller gives none."""
-    own = _DEFAULT_SEGMENT_BYTES if writable else _SEGMENT_AUTO
-    return parse_segment(os.environ.get("UMMAP_SEG_SIZE") or own, "UMMAP_SEG_SIZE")
+    return parse_segment(os.environ.get("UMMAP_SEG_SIZE") or _SEGMENT_AUTO, "UMMAP_SEG_SIZE")
 
 
 def parse_segment(segment: Size, name: str) -> int:
@@ -184,22 +183,20 @@ def parse_segment(segment: Size, name: str) -> int:
     return _SEGMENT_AUTO if segment == "auto" else parse_size(segment, name)
 
 
-def choose_segment_bytes(segment: Size, limit: int, advice: Optional[str], row: int,
-                         writable: bool) -> int:
+def choose_segment_bytes(segment: Size, limit: int, advice: Optional[str], row: int) -> int:
     """Return the segment size for a mapping, and 0 for the library's default.
 
     `segment` is the caller's size and has priority. Without it, a mapping for random access gets
-    segments of a row (`row` bytes; 0: unknown). The library finds the size for other read-only
-    mappings, unless UMMAP_SEG_SIZE is set. A size that the library does not find is small enough
-    that the limit has room for `_SEGMENTS_PER_LIMIT`.
+    segments of a row (`row` bytes; 0: unknown). A size from UMMAP_SEG_SIZE or of a row is small
+    enough that the limit has room for `_SEGMENTS_PER_LIMIT`.
     """
     if segment is not None:
         return parse_segment(segment, "segment")
-    default = default_segment_bytes(writable)
+    default = default_segment_bytes()
     is_row_wanted = advice == "random" and row > 0
     if default == _SEGMENT_AUTO and not is_row_wanted:
         return 0
-    wanted = _DEFAULT_SEGMENT_BYTES if default == _SEGMENT_AUTO else default
+    wanted = _MAX_ROW_SEGMENT_BYTES if default == _SEGMENT_AUTO else default
     if is_row_wanted:
         wanted = min(wanted, 1 << (row - 1).bit_length())
     if limit:

@@ -62,9 +62,8 @@ class memmap(_ummap.Array):
     segment : int or str
         The unit in which the file is read and written, in bytes: a power of two, and at least the
         page size. "auto": the library finds how much it reads at a time, see ummap-concepts(7).
-        Default: the value of UMMAP_SEG_SIZE; if that is not set, "auto" with mode 'r', and 2 MiB
-        with other modes. A default in bytes is reduced to 1/32 of `limit`, and with
-        advice='random' to a row.
+        Default: the value of UMMAP_SEG_SIZE; if that is not set, "auto". A default in bytes is
+        reduced to 1/32 of `limit`, and with advice='random' to a row.
     policy : str
         The eviction policy, which chooses the segment that leaves memory: "s3fifo" (the default),
         "fifo", "lifo", "plru", "prnd", "wiro-f" or "wiro-l" (ummap_open(3)). "s3fifo" first

@@ -104,8 +104,7 @@ class Store:
         `row` is the size of an array's row in bytes, or 0.
         """
         limit = parse_limit(options.limit, "limit")
-        writable = self.mode != "r"
-        segment = choose_segment_bytes(options.segment, limit, options.advice, row, writable)
+        segment = choose_segment_bytes(options.segment, limit, options.advice, row)
         flags = _ummap.WRITERS if options.writers else 0
         flags |= _ummap.KERNEL if options.kernel else 0
         flags |= _ummap.NODE if options.node_cache else 0
@@ -127,7 +126,7 @@ class Store:
                 if second.errno != EBUSY:
                     raise
                 raise self._explain_busy(second) from None
-        mapping._segment = pin_bytes(segment or default_segment_bytes(writable),
+        mapping._segment = pin_bytes(segment or default_segment_bytes(),
                                      limit or mapping.stat()["budget_bytes"])
         register(mapping, dict(store=self.uri if self.uri is not None else self.path,
                                mode=self.mode, offset=offset, size=size,
