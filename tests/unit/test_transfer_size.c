@@ -172,6 +172,48 @@ Test(transfer_size, columns)
 	end(p);
 }
 
+/* Uses each twelfth segment, which memory holds, and after two passes the next ones. */
+static unsigned use_columns(bool stores)
+{
+	struct play *p = begin();
+	unsigned level;
+
+	for (unsigned pass = 0; pass < 300; pass++) {
+		for (size_t i = pass / 2 % 12; i < SEGMENTS; i += 12) {
+			use(p, i);
+			if (stores && transfer_is_sampled(&p->t, i))
+				transfer_store(&p->t, i);
+		}
+	}
+	level = p->t.level;
+	end(p);
+	return level;
+}
+
+/* Whole blocks are read in the time of single segments, but what the program has stored is written
+ * each time that its block leaves memory. */
+Test(transfer_size, stores)
+{
+	unsigned reads = use_columns(false), stores = use_columns(true);
+
+	check(reads >= 8, "reads: level %u", reads);
+	check(stores <= 1, "stores: level %u", stores);
+}
+
+/* Each segment of a block that is stored in order costs no write of its own. */
+Test(transfer_size, stores_in_order)
+{
+	struct play *p = begin();
+
+	for (size_t i = 0; i < SEGMENTS; i++) {
+		use(p, i);
+		if (transfer_is_sampled(&p->t, i))
+			transfer_store(&p->t, i);
+	}
+	check(p->t.level >= TRANSFER_LEVELS - 2, "%u", p->t.level);
+	end(p);
+}
+
 /* A load leaves most of memory as it is, and a mapping of few segments is all sampled. */
 Test(transfer_size, small)
 {

@@ -515,6 +515,8 @@ int seg_fault(struct mapping *map, size_t i, bool write)
 	do
 		err = serve_locked(map, i, s, write);
 	while (err == -ENOMEM && evict_unmap_for_vma_limit(map));
+	if (write && !err && neighbors_come(map))
+		neighbors_note_store(map, i);
 	if (map->tiers && !err)
 		tiering_note_use(map, i, s);
 	map_unlock(map, i, s);

@@ -116,11 +116,23 @@ static bool is_sampled(const struct mapping *map, size_t i)
 /* Reports an access. An access that meets another one is left out. */
 static void report_access(struct mapping *map, size_t i)
 {
+	struct transfer_size *t = &map->residency.transfer;
+
 	if (!futex_trylock(&map->residency.stream_lock))
 		return;
-	if (map->residency.transfer.undecided == 0)
-		transfer_set_memory(&map->residency.transfer, count_memory(map));
-	transfer_touch(&map->residency.transfer, i);
+	if (t->undecided == 0) {
+		transfer_set_memory(t, count_memory(map));
+		transfer_count_writes(t, map->stat.io.write_requests);
+	}
+	transfer_touch(t, i);
+	futex_unlock(&map->residency.stream_lock);
+}
+
+void neighbors_note_store(struct mapping *map, size_t i)
+{
+	if (!is_sampled(map, i) || !futex_trylock(&map->residency.stream_lock))
+		return;
+	transfer_store(&map->residency.transfer, i);
 	futex_unlock(&map->residency.stream_lock);
 }
 

@@ -38,5 +38,7 @@ size_t neighbors_load_listed(struct mapping *map, const size_t *list, size_t n);
 /* Segment i, which the caller has locked, was loaded as a neighbor and is resident now: makes
  * neighbors resident that came with it. */
 void neighbors_return(struct mapping *map, size_t i);
+/* Notes a store to segment i, which the caller has locked. */
+void neighbors_note_store(struct mapping *map, size_t i);
 
 #endif

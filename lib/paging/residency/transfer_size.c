@@ -43,6 +43,7 @@ void transfer_begin(struct transfer_size *t, uint32_t *stamps, size_t segs, unsi
 	memset(t, 0, sizeof(*t));
 	t->stamps = stamps;
 	t->levels = TRANSFER_AREA_SHIFT - shift + 1;
+	t->stored = (uint16_t *)(stamps + (((segs >> (t->levels - 1)) + 1) << t->levels));
 	t->segs = segs;
 	t->memory = memory;
 	t->request_ns = REQUEST_NS;
@@ -81,6 +82,13 @@ void transfer_count_load(struct transfer_size *t, size_t n)
 	atomic_fetch_add_explicit(&t->load_cost, load_time(t, n), memory_order_relaxed);
 }
 
+void transfer_count_writes(struct transfer_size *t, uint64_t all)
+{
+	atomic_fetch_add_explicit(&t->load_cost, (all - t->counted_writes) * t->request_ns,
+				  memory_order_relaxed);
+	t->counted_writes = all;
+}
+
 /* Threads that report at the same time may lose a measurement, which does no harm. */
 void transfer_note_time(struct transfer_size *t, size_t n, uint64_t ns)
 {
@@ -110,12 +118,36 @@ static void simulate(struct transfer_size *t, size_t i)
 			continue;
 		*stamp = ++t->loads[k];
 		t->misses[k]++;
+		for (size_t n = 0; n < (size_t)1 << k; n++)
+			t->stored[(i >> k << k) + n] &= (uint16_t)~(1u << k);
+	}
+}
+
+/* Whether the program has stored to segment `at` since the block of level k around segment i, to
+ * which it belongs, was loaded. */
+static bool is_stored(const struct transfer_size *t, size_t at, size_t i, unsigned k)
+{
+	return at >> k == i >> k && t->stored[at] >> k & 1;
+}
+
+/* Stores of which only one in 2^resolution segments is seen count for all of them. */
+void transfer_store(struct transfer_size *t, size_t i)
+{
+	size_t step = (size_t)1 << t->resolution, at = i & ~(step - 1);
+
+	for (unsigned k = t->resolution; k < t->levels; k++) {
+		if (is_stored(t, at, at, k))
+			continue;
+		t->stored[at] |= (uint16_t)(1u << k);
+		if (!is_stored(t, at - step, at, k) && !is_stored(t, at + step, at, k))
+			t->writes[k]++;
 	}
 }
 
 static uint64_t cost_of(const struct transfer_size *t, unsigned level)
 {
-	return t->misses[level] * load_time(t, (size_t)1 << level);
+	return t->misses[level] * load_time(t, (size_t)1 << level) +
+	       t->writes[level] * t->request_ns;
 }
 
 /* Accesses in which the sampled part of memory is filled n times. */
@@ -152,8 +184,10 @@ static void choose_level(struct transfer_size *t)
 static void age_misses(struct transfer_size *t)
 {
 	while (t->misses[t->level] > MAX_RECENT_MISSES) {
-		for (unsigned k = 0; k < t->levels; k++)
+		for (unsigned k = 0; k < t->levels; k++) {
 			t->misses[k] /= 2;
+			t->writes[k] /= 2;
+		}
 	}
 }
 
@@ -168,13 +202,15 @@ static void tune_resolution(struct transfer_size *t, uint64_t load_cost, uint64_
 	} else if (return_cost * 200 < load_cost * MAX_RETURN_PERCENT && t->resolution) {
 		/* The finer level was not seen. Until it is, it counts as the worst possible. */
 		t->misses[t->resolution - 1] = 2 * t->misses[t->resolution];
+		t->writes[t->resolution - 1] = 2 * t->writes[t->resolution];
 		t->resolution--;
 	}
 	t->floor = t->resolution;
 }
 
-/* Begins an exploration if its returns take a small part of the time of the loads so far. The finer
- * levels are considered when the memory that is simulated for them has been filled. */
+/* Begins an exploration if its returns take a small part of the time of the loads and writes so
+ * far. The finer levels are considered when the memory that is simulated for them has been
+ * filled. */
 static void begin_exploration(struct transfer_size *t)
 {
 	size_t len = count_fillings(t, EXPLORATION_FILLINGS);
