@@ -327,6 +327,26 @@ Test(automatic, grows)
 	check_file(fd, 0, 4 * MIB, 0, 2);
 }
 
+/* A segment that was cut is loaded as a whole after the mapping has grown again. Segments are
+ * larger than a page, because the mapping is larger than 8 times its memory. */
+Test(automatic, cut_and_grown)
+{
+	int fd = filled_file(SIZE, 1);
+	uint8_t *m;
+	void *moved;
+
+	set_budget(SIZE / 16);
+	m = map_auto(fd, READ_WRITE);
+	moved = NULL;
+	check(umremap(m, SIZE - 2 * MIB - 3 * PAGE, -1, -1, 0, &moved) == 0);
+	moved = NULL;
+	check(umremap(m, SIZE, -1, -1, 0, &moved) == 0 && moved == m);
+	check_bytes(m, SIZE, 0, 1);
+	fill(m, SIZE, 0, 2);
+	check(umunmap(m, 1) == 0);
+	check_file(fd, 0, SIZE, 0, 2);
+}
+
 /* Waits until the library has read so many bytes. */
 static void await_read(uint8_t *m, uint64_t bytes)
 {

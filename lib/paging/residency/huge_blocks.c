@@ -130,6 +130,13 @@ void huge_blocks_forget(void)
 
 /* ---- Mappings ---- */
 
+/* Without this advice, a fault gives the block a page table for small pages. The kernel still maps
+ * no huge page by itself, because it reports faults first. */
+bool huge_blocks_advise(const struct mapping *map)
+{
+	return raw_madvise(map->range, round_up(map->size, sys_page()), MADV_HUGEPAGE) == 0;
+}
+
 void huge_blocks_begin(struct mapping *map)
 {
 	size_t blocks = map->segs / block_segs(map);
@@ -138,9 +145,7 @@ void huge_blocks_begin(struct mapping *map)
 	if (!engine_moves_blocks(map->engine, map->writable) || blocks == 0 ||
 	    fault_has_onstore() || (map->writable && (map->writers || map->tiers)))
 		return;
-	/* Without this advice, a fault gives the block a page table for small pages. The kernel
-	 * still maps no huge page by itself, because it reports faults first. */
-	if (raw_madvise(map->range, round_up(map->size, sys_page()), MADV_HUGEPAGE) < 0)
+	if (!huge_blocks_advise(map))
 		return;
 	marks = sys_map_anonymous(blocks * sizeof(*marks));
 	if (marks)

@@ -15,6 +15,9 @@ static inline bool huge_blocks_come(const struct mapping *map)
  * mapping or its engine does not allow it, the mapping has no such blocks. */
 void huge_blocks_begin(struct mapping *map);
 void huge_blocks_end(struct mapping *map);
+/* Advises the kernel about the mapped range of a mapping that has such blocks. Returns whether it
+ * accepts the advice. */
+bool huge_blocks_advise(const struct mapping *map);
 /* In a forked child, which has none of the buffers. */
 void huge_blocks_forget(void);
 

@@ -79,6 +79,10 @@ void neighbors_end(struct mapping *map)
 
 void neighbors_grow(struct mapping *map)
 {
+	/* With other advice than the rest, the new part would be a memory area of its own, and no
+	 * segment or run could be copied across its beginning. */
+	if (huge_blocks_come(map))
+		huge_blocks_advise(map);
 	if (!neighbors_come(map) || map->segs < 2 * map->residency.transfer.segs)
 		return;
 	neighbors_end(map);
