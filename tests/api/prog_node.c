@@ -512,12 +512,11 @@ static void swept(void *unused)
 	check(access(used, F_OK) != 0, "%s is left", used);
 }
 
-/* The first process of a namespace cannot kill itself. */
-static void be_killed_in_namespace(void *unused)
+/* The first process of a namespace cannot kill itself. path: that of its table. */
+static void be_killed_in_namespace(void *path)
 {
 	pid_t child;
 
-	(void)unused;
 	check(unshare(CLONE_NEWPID) == 0);
 	child = fork();
 	check(child >= 0);
@@ -528,19 +527,22 @@ static void be_killed_in_namespace(void *unused)
 			pause();
 	}
 	node_until(node_children[0].rounds == 1);
+	check(node_table(path));
 	check(kill(child, SIGKILL) == 0);
 	check_killed(wait_child(child), SIGKILL);
 }
 
-/* A process removes the tables of PID namespaces that have ended, too. */
+/* A process removes the tables of PID namespaces that have ended, too. Any process does, also one
+ * of another test. */
 static void swept_from_outside(void *unused)
 {
-	char left[128];
+	char *left = mmap(NULL, 128, READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	(void)unused;
+	check(left != MAP_FAILED);
 	node_begin();
-	check_exits(run_child(be_killed_in_namespace, NULL), 0);
-	check(node_table(left));
+	check_exits(run_child(be_killed_in_namespace, left), 0);
+	check(*left);
 	group_of("other");
 	node_until(is_swept(left));
 }
