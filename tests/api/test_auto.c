@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 
 #include "common.h"
+#include "common/minmax.h"
 #include "huge.h"
 
 #include <pthread.h>
@@ -226,6 +227,28 @@ Test(automatic, stores_back)
 	check(umsync(m, 0) == 0);
 	check_file(fd, 2 * PAGE, PAGE, 2 * PAGE, 1);
 	check(umunmap(m, 0) == 0);
+}
+
+/* Few requests write a stream of stores that goes backward. A writer that comes very early finds
+ * few neighbors, so the best of several passes counts. */
+Test(automatic, stores_backward)
+{
+	size_t before, least = SIZE_MAX;
+	int fd = filled_file(SIZE, 1);
+	uint8_t *m;
+
+	set_budget(10 * MIB);
+	m = map_auto(fd, READ_WRITE);
+	for (unsigned pass = 2; pass < 7; pass++) {
+		before = stat_of(m).write_requests;
+		for (size_t at = SIZE; at > 0; at -= PAGE)
+			fill(m + at - PAGE, PAGE, at - PAGE, pass);
+		check(umsync(m, 0) == 0);
+		least = min_size(least, stat_of(m).write_requests - before);
+	}
+	check(umunmap(m, 1) == 0);
+	check(least < SIZE / PAGE / 8, "%zu requests", least);
+	check_file(fd, 0, SIZE, 0, 6);
 }
 
 /* A page that was written, and became writable again before a store, is written again if the flush

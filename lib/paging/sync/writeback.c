@@ -678,12 +678,35 @@ static void try_later(struct mapping *map, struct seg *s)
 	}
 }
 
+/* Locks the first one of the segments before s that can be written with it, and unlocks s; or
+ * returns s. In a stream of stores that goes backward, the segments behind s are clean already. One
+ * segment is locked all the time, because the mapping may end otherwise. */
+static struct seg *lock_first(struct mapping *map, struct seg *s)
+{
+	size_t i = map_index(map, s), end = i, most = writeback_run(map);
+	struct seg *first;
+
+	while (end - i + 1 < most && i > 0 &&
+	       can_join_run(map, i - 1, map_seg(map, i - 1), INACTIVE_NEIGHBOURS))
+		i--;
+	first = map_seg(map, i);
+	if (i == end || !seg_trylock(first))
+		return s;
+	if (!can_join_run(map, i, first, INACTIVE_NEIGHBOURS)) {
+		seg_unlock(first);
+		return s;
+	}
+	seg_unlock(s);
+	return first;
+}
+
 /* Writes a segment that is inactive and locked, with neighbours, and unlocks it. */
 static bool write_inactive(struct mapping *map, struct seg *s)
 {
 	struct run run = { .map = map };
 	int err;
 
+	s = lock_first(map, s);
 	if (commit_bars(map, s)) {
 		seg_unlock(s);
 		return false;
