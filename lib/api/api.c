@@ -69,7 +69,7 @@ struct plan {
 	struct ummap_attr attr;      /* attributes; seg_size is reduced for a small mapping */
 	size_t wanted_seg_size;      /* segment size before that reduction */
 	bool adapts;                 /* faults bring in neighbors (UMMAP_SEG_AUTO) */
-	bool chooses;                /* the caller has chosen no segment size */
+	bool has_default_size;       /* nobody has chosen a segment size */
 	bool writers;                /* other mappings write to the same bytes (UMMAP_WRITERS) */
 	bool node;                   /* processes share the segments (UMMAP_NODE) */
 	const struct engine *engine; /* engine that choose_engine has selected */
@@ -144,8 +144,8 @@ static int check_plan(struct plan *p, void **addr)
 		return fail(EINVAL, "cannot create the mapping: the size is 0");
 	if (a->seg_size == 0)
 		a->seg_size = config.seg_size;
-	p->chooses = a->seg_size == 0;
-	if (p->chooses)
+	p->has_default_size = a->seg_size == 0;
+	if (p->has_default_size)
 		a->seg_size = UMMAP_SEG_AUTO;
 	p->adapts = a->seg_size == UMMAP_SEG_AUTO;
 	if (p->adapts)
@@ -496,7 +496,7 @@ static int make_mapping(struct plan *p, void **addr)
 		err = check_plan(p, addr);
 	if (!err)
 		err = choose_engine(p);
-	if (!err && p->adapts && !(can_adapt(p) && (!p->chooses || adapts_well(p))))
+	if (!err && p->adapts && !(can_adapt(p) && (!p->has_default_size || adapts_well(p))))
 		err = use_default_size(p, addr);
 	if (err)
 		return err;

@@ -74,6 +74,13 @@ static void use(struct play *p, size_t i)
 	p->returns++;
 }
 
+static void store(struct play *p, size_t i)
+{
+	use(p, i);
+	if (transfer_is_sampled(&p->t, i))
+		transfer_store(&p->t, i);
+}
+
 /* Uses aligned blocks of n segments at random. */
 static void use_blocks(struct play *p, size_t n, size_t blocks)
 {
@@ -179,11 +186,8 @@ static unsigned use_columns(bool stores)
 	unsigned level;
 
 	for (unsigned pass = 0; pass < 300; pass++) {
-		for (size_t i = pass / 2 % 12; i < SEGMENTS; i += 12) {
-			use(p, i);
-			if (stores && transfer_is_sampled(&p->t, i))
-				transfer_store(&p->t, i);
-		}
+		for (size_t i = pass / 2 % 12; i < SEGMENTS; i += 12)
+			(stores ? store : use)(p, i);
 	}
 	level = p->t.level;
 	end(p);
@@ -205,11 +209,8 @@ Test(transfer_size, stores_in_order)
 {
 	struct play *p = begin();
 
-	for (size_t i = 0; i < SEGMENTS; i++) {
-		use(p, i);
-		if (transfer_is_sampled(&p->t, i))
-			transfer_store(&p->t, i);
-	}
+	for (size_t i = 0; i < SEGMENTS; i++)
+		store(p, i);
 	check(p->t.level >= TRANSFER_LEVELS - 2, "%u", p->t.level);
 	end(p);
 }
