@@ -238,10 +238,8 @@
  * which all misses count half. */
 #define TOUCHES_PER_DECISION 32
 #define MAX_RECENT_MISSES 128
-/* The cost of a larger block, and that of the size after a change, in percent of that of the
- * smaller one, and of the size before. */
+/* The cost of a larger block in percent of that of a smaller one. */
 #define MAX_COST_OF_LARGER_PERCENT 93
-#define MAX_COST_OF_CHANGE_PERCENT 93
 /* Time of returns in percent of that of loads, and that of explorations. */
 #define MAX_RETURN_PERCENT 5
 #define MAX_EXPLORATION_PERCENT 3

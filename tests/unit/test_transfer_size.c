@@ -103,6 +103,21 @@ Test(transfer_size, blocks)
 	}
 }
 
+/* A block of two segments costs hardly more than a single one, but takes memory from others. */
+Test(transfer_size, mostly_single)
+{
+	struct play *p = begin();
+	unsigned larger = 0;
+
+	use_blocks(p, 1, SEGMENTS);
+	for (unsigned n = 0; n < 1000; n++) {
+		use_blocks(p, 1, 64);
+		larger += p->t.level > 0;
+	}
+	check(larger < 250, "more than one segment in %u of 1000 looks", larger);
+	end(p);
+}
+
 Test(transfer_size, single)
 {
 	struct play *p = begin();

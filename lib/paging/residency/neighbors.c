@@ -60,6 +60,7 @@ int neighbors_begin(struct mapping *map)
 	raw_madvise(stamps, len, MADV_DONTFORK);
 	guess_start();
 	transfer_begin(&map->residency.transfer, stamps, map->segs, map->shift, count_memory(map));
+	map->residency.transfer.counted_writes = map->stat.io.write_requests;
 	if (is_remote(map))
 		map->residency.transfer.request_ns = REMOTE_REQUEST_NS;
 	huge_blocks_begin(map);

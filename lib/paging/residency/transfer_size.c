@@ -156,11 +156,11 @@ static size_t count_fillings(const struct transfer_size *t, unsigned n)
 	return n * (size_t)count_room(t, 0);
 }
 
-/* Chooses the cheapest level that has been seen. A larger block must be clearly better, and so must
- * a change. */
+/* Chooses the cheapest level that has been seen. A larger block must be clearly better than smaller
+ * ones, a smaller one not: that takes less memory and bandwidth from others. */
 static void choose_level(struct transfer_size *t)
 {
-	unsigned best = t->floor, last = transfer_max_level(t);
+	unsigned best = t->floor, last = transfer_max_level(t), most;
 
 	for (unsigned k = best + 1; k <= last; k++) {
 		if (cost_of(t, k) * 100 < cost_of(t, best) * MAX_COST_OF_LARGER_PERCENT)
@@ -175,8 +175,8 @@ static void choose_level(struct transfer_size *t)
 		t->hold = count_fillings(t, t->hold_factor);
 		t->hold_factor = (unsigned)min_size(2 * t->hold_factor, MAX_HOLD_FILLINGS);
 	}
-	if (t->level > last ||
-	    cost_of(t, best) * 100 < cost_of(t, t->level) * MAX_COST_OF_CHANGE_PERCENT)
+	most = best < t->level ? 100 : MAX_COST_OF_LARGER_PERCENT;
+	if (t->level > last || cost_of(t, best) * 100 < cost_of(t, t->level) * most)
 		t->level = best;
 }
 
