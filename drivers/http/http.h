@@ -53,7 +53,7 @@ struct remote {
 	struct http_keys keys;
 	pid_t owner;                   /* process that has opened it */
 	int fd;                        /* temporary file of a whole object; -1: none */
-	_Atomic uint32_t lock;         /* protects `object` while requests are made */
+	_Atomic uint32_t lock;         /* protects `object` and `why` while requests are made */
 	struct validator object;       /* state of the object at opening, or after a replacement */
 	_Atomic unsigned version;      /* number of that state; 1: before the handle is open */
 	_Atomic bool is_replacing;     /* whether the handle may be replacing the object just now */

@@ -126,7 +126,9 @@ static void end_request(struct request *r, int res)
 
 static void fail_request(struct request *r, int res, const char *why)
 {
+	futex_lock(&r->remote->lock);
 	snprintf(r->remote->why, sizeof(r->remote->why), "%s", why);
+	futex_unlock(&r->remote->lock);
 	r->res = res;
 }
 

@@ -233,14 +233,30 @@ bool options_is_transient(CURLcode result)
 	}
 }
 
-/* libcurl also reports success if a connection ends within a header. */
-CURLcode options_result(const struct answer *head, CURLcode result)
+bool options_is_reused(CURL *easy)
 {
-	return result == CURLE_OK && !head->is_complete ? CURLE_GOT_NOTHING : result;
+	long connects = 1;
+
+	curl_easy_getinfo(easy, CURLINFO_NUM_CONNECTS, &connects);
+	return connects == 0;
+}
+
+/* libcurl also reports success if a connection ends within a header. It has two results for bytes
+ * that are not HTTP. */
+CURLcode options_result(CURL *easy, const struct answer *head, CURLcode result)
+{
+	if (result == CURLE_OK && !head->is_complete)
+		return CURLE_GOT_NOTHING;
+	if ((result != CURLE_UNSUPPORTED_PROTOCOL && result != CURLE_WEIRD_SERVER_REPLY) ||
+	    head->status)
+		return result;
+	return options_is_reused(easy) ? CURLE_GOT_NOTHING : CURLE_WEIRD_SERVER_REPLY;
 }
 
 const char *options_error_text(CURLcode result, const char *text)
 {
+	if (result == CURLE_WEIRD_SERVER_REPLY)
+		return "the answer of the server is not HTTP";
 	/* libcurl has no other result for a line of a header that is too long. */
 	if (result == CURLE_OUT_OF_MEMORY)
 		return "a line of the answer is too long, or there is not enough memory";

@@ -24,8 +24,11 @@ void options_free(struct remote *remote);
 int options_add_line(struct curl_slist **lines, const char *name, const char *value);
 /* Whether a repetition of an exchange with this result may succeed. */
 bool options_is_transient(CURLcode result);
+/* Whether an exchange used a connection of earlier ones. Its answer may then be the rest of an
+ * earlier answer. */
+bool options_is_reused(CURL *easy);
 /* The result of an exchange, from the header of its answer and the result that libcurl reports. */
-CURLcode options_result(const struct answer *head, CURLcode result);
+CURLcode options_result(CURL *easy, const struct answer *head, CURLcode result);
 /* The reason of a failed exchange. text: message of libcurl, "" if there is none. */
 const char *options_error_text(CURLcode result, const char *text);
 /* Milliseconds until the repetition of an exchange that has been repeated `tries` times. head: the

@@ -28,6 +28,7 @@ struct exchange {
 	int64_t again_at;              /* time in ms of the next exchange */
 	int64_t deadline;              /* time in ms from which on there are no repetitions */
 	size_t sent;                   /* bytes of the body that were sent */
+	bool is_early;                 /* whether a good header came before all of them were sent */
 	char *url;
 	struct curl_slist *lines;
 	char error[CURL_ERROR_SIZE];   /* message of libcurl */
@@ -95,17 +96,18 @@ static int rewind_body(void *arg, curl_off_t offset, int origin)
 	return CURL_SEEKFUNC_OK;
 }
 
+static bool is_good(const struct s3_call *call)
+{
+	return call->head.status / 100 == 2;
+}
+
 static size_t take_line(char *line, size_t size, size_t n, void *arg)
 {
 	struct exchange *x = arg;
 
 	answer_line(&x->call->head, line, size * n);
+	x->is_early = is_good(x->call) && x->sent < body_bytes(x->call);
 	return size * n;
-}
-
-static bool is_good(const struct s3_call *call)
-{
-	return call->head.status / 100 == 2;
 }
 
 static bool append_answer(struct s3_call *call, const char *bytes, size_t len)
@@ -233,9 +235,12 @@ static int make_lines(struct exchange *x, const struct remote *remote)
 static int set_options(struct exchange *x, const struct remote *remote)
 {
 	CURL *easy = x->easy;
+	int64_t now = loop_now();
 
 	curl_easy_reset(easy);
 	options_set(easy, remote);
+	/* The answer to another request may have come instead of the expected one. */
+	curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, (long)x->is_early);
 	sockets_watch(easy);
 	/* A server may be busy for a while before it answers that it has copied or put together the
 	 * parts of an object. */
@@ -252,6 +257,9 @@ static int set_options(struct exchange *x, const struct remote *remote)
 	curl_easy_setopt(easy, CURLOPT_RANGE, x->call->range);
 	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, x->lines);
 	set_method(easy, x->call);
+	if (x->call->end)
+		curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS,
+				 (long)(x->call->end > now ? x->call->end - now : 1));
 	return curl_easy_setopt(easy, CURLOPT_URL, x->url) == CURLE_OK ? 0 : -ENOMEM;
 }
 
@@ -375,6 +383,9 @@ static void finish_exchange(struct batch *b, struct exchange *x, CURLcode result
 	struct s3_call *call = x->call;
 	char code[60];
 
+	/* A server that answers before it has the whole body has not stored the body. */
+	if (result == CURLE_OK && x->is_early)
+		result = CURLE_SEND_ERROR;
 	find_code(call, code, sizeof(code));
 	curl_multi_remove_handle(b->caller->multi, x->easy);
 	x->runs = false;
@@ -411,7 +422,8 @@ static bool finish_exchanges(struct batch *b)
 		if (message->msg != CURLMSG_DONE)
 			continue;
 		x = find_exchange(b->caller, message->easy_handle);
-		finish_exchange(b, x, options_result(&x->call->head, message->data.result));
+		finish_exchange(b, x, options_result(x->easy, &x->call->head,
+						     message->data.result));
 		any = true;
 	}
 	return any;
@@ -450,9 +462,10 @@ static void begin_call(struct batch *b, struct exchange *x)
 {
 	x->call = &b->calls[b->next++];
 	x->again_at = 0;
-	x->deadline = loop_now() + (int64_t)b->s->remote->keys.timeout * 1000;
+	x->deadline = x->call->end ? x->call->end :
+		      loop_now() + (int64_t)b->s->remote->keys.timeout * 1000;
 	x->call->tries = 0;
-	x->is_unquoted = false;
+	x->is_unquoted = x->is_early = false;
 	if (b->begin)
 		x->call->res = b->begin(b->arg, x->call);
 	if (x->call->res)

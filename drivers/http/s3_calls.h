@@ -24,6 +24,7 @@ struct s3_call {
 	int nbody;
 	char *to;                      /* memory for the body of a good answer; NULL: `answer` */
 	size_t room;                   /* bytes of `to` */
+	int64_t end;                   /* time in ms at which the call fails; 0: none */
 	/* Results. */
 	int res;                       /* 0, or a negative errno value: ENOENT (status 404), ESTALE
 					  (a condition was not met), EACCES, ERANGE (status 416),

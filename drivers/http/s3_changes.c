@@ -17,6 +17,7 @@
 #include "common/futex.h"
 #include "common/minmax.h"
 #include "common/random.h"
+#include "loop.h"
 #include "remote.h"
 #include "s3_calls.h"
 #include "s3_bucket.h"
@@ -65,6 +66,7 @@ struct version {
 	struct part *parts;
 	struct s3_call *calls;         /* one for each part */
 	unsigned n;                    /* number of parts */
+	int64_t end;                   /* time in ms at which all requests fail; 0: none */
 	char why[UMMAP_WHY_BYTES];     /* reason of a failure */
 };
 
@@ -265,9 +267,12 @@ static int load_body(struct version *v, struct iovec *body, uint64_t off, uint64
 	if (!body->iov_base)
 		return -ENOMEM;
 	err = changes_read(v->c, body->iov_base, len, off);
-	if (err)
+	if (err) {
+		futex_lock(&v->c->remote->lock);
 		snprintf(v->why, sizeof(v->why), "cannot read the other bytes of a part: %.300s",
-			 v->c->remote->why);
+			 *v->c->remote->why ? v->c->remote->why : strerror(-err));
+		futex_unlock(&v->c->remote->lock);
+	}
 	return err;
 }
 
@@ -340,6 +345,14 @@ static int keep_reason(struct version *v, const struct s3_call *call, int err)
 	return err;
 }
 
+/* After a failure, the other requests of the flush together take a quarter of the timeout, so a
+ * server that is gone does not use up the timeout for each of them. */
+static void limit_rest(struct version *v)
+{
+	if (!v->end)
+		v->end = loop_now() + (int64_t)max_u64(v->c->remote->keys.timeout * 250, 1000);
+}
+
 static int lose(struct version *v)
 {
 	snprintf(v->why, sizeof(v->why), "another program has replaced the object since it was "
@@ -350,7 +363,7 @@ static int lose(struct version *v)
 /* Looks at the present object. Stores its ETag, "" if there is no object. */
 static int look(struct version *v, char etag[MAX_ETAG_BYTES], bool *is_own)
 {
-	struct s3_call call = { .method = "HEAD" };
+	struct s3_call call = { .method = "HEAD", .end = v->end };
 	int err = s3_call(v->c->calls, &call);
 
 	strcpy(etag, call.head.etag);
@@ -375,9 +388,9 @@ static int check_base(struct version *v)
 	return err || strcmp(etag, v->base.etag) == 0 ? err : lose(v);
 }
 
-/* Decides whether a request that should replace the object has done so. Its answer may be lost, and
- * then a repetition fails because of the success. The answer of Ceph's server to the end of an
- * upload has no ETag. */
+/* Decides whether a request that should replace the object has done so. Its answer may be lost or
+ * incomplete, or a gateway's; a repetition then fails because of the success. The answer of Ceph's
+ * server to the end of an upload has no ETag. */
 static int judge_replacement(struct version *v, struct s3_call *call, int err)
 {
 	char etag[MAX_ETAG_BYTES];
@@ -385,17 +398,19 @@ static int judge_replacement(struct version *v, struct s3_call *call, int err)
 
 	if (!err && *v->etag)
 		return 0;
-	if (err && call->head.status && call->tries == 1)
-		return err == -ESTALE ? lose(v) : keep_reason(v, call, err);
-	if (!err)
+	if (!err) {
 		err = -EIO;
+	} else {
+		keep_reason(v, call, err);
+		limit_rest(v);
+	}
 	if (look(v, etag, &is_own) != 0)
-		return keep_reason(v, call, err);
+		return err;
 	if (is_own) {
 		strcpy(v->etag, etag);
 		return 0;
 	}
-	return strcmp(etag, v->base.etag) != 0 ? lose(v) : keep_reason(v, call, err);
+	return strcmp(etag, v->base.etag) != 0 ? lose(v) : err;
 }
 
 /* Makes the request that replaces the object. */
@@ -467,6 +482,8 @@ static void abort_upload(struct version *v)
 	struct s3_call call = { .method = "DELETE" };
 	char query[sizeof(v->upload) + 20];
 
+	limit_rest(v);
+	call.end = v->end;
 	snprintf(query, sizeof(query), "uploadId=%s", v->upload);
 	call.query = query;
 	s3_call(v->c->calls, &call);
@@ -580,8 +597,10 @@ static int flush_locked(struct changes *c)
 		return 0;
 	err = v.size <= v.unit ? put_object(&v) : upload(&v);
 	/* A replacement of the object may be the reason of any other error. */
-	if (err && err != -ESTALE && check_base(&v) == -ESTALE)
-		err = -ESTALE;
+	if (err && err != -ESTALE) {
+		limit_rest(&v);
+		err = check_base(&v) == -ESTALE ? -ESTALE : err;
+	}
 	/* Other errors are those of a server that refuses a request, such as one for a missing
 	 * bucket. */
 	if (err && err != -ESTALE && err != -EACCES && err != -ENOMEM)

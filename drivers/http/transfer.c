@@ -160,7 +160,7 @@ struct transfer *transfer_take(struct remote *remote)
 	t->more = NULL;
 	t->got = 0;
 	t->tries = 0;
-	t->is_retry_of_url = false;
+	t->is_doubtful = t->is_retry_of_url = false;
 	remote->active++;
 	return t;
 }
@@ -230,6 +230,8 @@ int transfer_prepare(struct transfer *t)
 	    curl_easy_setopt(t->easy, CURLOPT_RANGE, range) != CURLE_OK)
 		return -ENOMEM;
 	curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, t->lines);
+	curl_easy_setopt(t->easy, CURLOPT_FRESH_CONNECT, (long)t->is_doubtful);
+	t->is_doubtful = false;
 	curl_easy_setopt(t->easy, CURLOPT_TIMEOUT_MS, (long)(left > 1 ? left : 1));
 	return 0;
 }
@@ -246,7 +248,9 @@ static enum outcome fail_with(struct transfer *t, int err, const char *format, .
 	va_list args;
 
 	va_start(args, format);
+	futex_lock(&remote->lock);
 	vsnprintf(remote->why, sizeof(remote->why), format, args);
+	futex_unlock(&remote->lock);
 	va_end(args);
 	t->request->res = err;
 	return OUTCOME_FAILED;
@@ -286,6 +290,20 @@ static enum outcome retry_url(struct transfer *t)
 	free(remote->current_url);
 	remote->current_url = NULL;
 	t->is_retry_of_url = true;
+	t->again_at = 0;
+	return OUTCOME_AGAIN;
+}
+
+/* Whether the answer may be that to an earlier request on the same connection. */
+static bool is_misplaced(const struct transfer *t)
+{
+	return (t->verdict == ANSWER_BAD || t->verdict == ANSWER_CHANGED) && t->got < t->len &&
+	       options_is_reused(t->easy);
+}
+
+static enum outcome retry_apart(struct transfer *t)
+{
+	t->is_doubtful = true;
 	t->again_at = 0;
 	return OUTCOME_AGAIN;
 }
@@ -391,12 +409,14 @@ enum outcome transfer_finish(struct transfer *t, CURLcode result)
 {
 	bool is_empty;
 
-	result = options_result(&t->answer, result);
+	result = options_result(t->easy, &t->answer, result);
 	/* An answer without a body is judged here. */
 	if (t->answer.is_complete && (result == CURLE_OK || t->answer.status >= 400))
 		judge(t);
 	if (t->is_judged && t->verdict == ANSWER_REPEAT)
 		return repeat(t, result);
+	if (t->is_judged && is_misplaced(t))
+		return retry_apart(t);
 	if (t->is_judged && t->verdict != ANSWER_GOOD)
 		return refuse_answer(t);
 	is_empty = is_opening(t) && t->is_judged && t->request->remote->object.total == 0;

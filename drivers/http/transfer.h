@@ -22,6 +22,7 @@ struct transfer {
 	enum verdict verdict;          /* judgment of the answer */
 	char code[40];                 /* code of an error that S3 reports; "": none */
 	bool is_judged;                /* whether verdict is valid */
+	bool is_doubtful;              /* whether the next exchange needs a new connection */
 	bool is_retry_of_url;          /* whether the URL replaces one that a redirect has given */
 	bool runs;                     /* whether libcurl works on it */
 	unsigned tries;                /* repetitions so far */

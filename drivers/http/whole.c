@@ -21,6 +21,7 @@ struct download {
 	struct answer answer;          /* header of the answer */
 	uint64_t got;                  /* bytes in the file */
 	int error;                     /* error of the file; 0: none */
+	bool has_stalled;              /* whether the server has sent nothing for some time */
 	char text[CURL_ERROR_SIZE];    /* message of libcurl */
 };
 
@@ -87,7 +88,8 @@ static int try_download(CURL *easy, struct download *d)
 	memset(&d->answer, 0, sizeof(d->answer));
 	d->got = 0;
 	*d->text = '\0';
-	result = options_result(&d->answer, curl_easy_perform(easy));
+	result = options_result(easy, &d->answer, curl_easy_perform(easy));
+	d->has_stalled = result == CURLE_OPERATION_TIMEDOUT;
 	if (d->error) {
 		snprintf(remote->why, sizeof(remote->why), "cannot write the temporary file: %s",
 			 strerror(-d->error));
@@ -109,20 +111,22 @@ static int try_download(CURL *easy, struct download *d)
 	return options_is_transient(result) ? 1 : -EIO;
 }
 
-/* Waits between repetitions like other requests do, in sum no longer than the timeout. */
+/* Waits between repetitions like other requests do. These waits and the attempts that have stalled
+ * take in sum no longer than the timeout. */
 static int repeat_download(CURL *easy, struct download *d)
 {
 	const struct http_keys *keys = &d->remote->keys;
-	int64_t left = (int64_t)keys->timeout * 1000, delay;
+	int64_t left = (int64_t)keys->timeout * 1000, begin = loop_now(), delay;
 	unsigned tries = 0;
 	int result;
 
 	while ((result = try_download(easy, d)) == 1) {
 		delay = options_delay(tries, &d->answer);
-		left -= delay;
+		left -= delay + (d->has_stalled ? loop_now() - begin : 0);
 		if (tries++ == keys->retries || left < 0)
 			return -EIO;
 		poll(NULL, 0, (int)delay);
+		begin = loop_now();
 	}
 	return result;
 }

@@ -144,6 +144,20 @@ static void check_good_servers(void)
 	server->conditions = 0;
 	check_good("dated", "");
 	check(server->conditions > 0);
+	/* The driver uses a connection again before it has seen the bytes behind an answer. */
+	for (int i = 0; i < 20; i++) {
+		check_good("excess", "range=64K&requests=2");
+		check_good("twice", "range=64K&requests=2");
+	}
+}
+
+/* A download that stalls fails about after the time of the key timeout. */
+static void check_halted(void)
+{
+	double begin = now();
+
+	check_refused("halted!", "whole=yes&timeout=2", EIO, "too slow");
+	check(now() - begin < 15, "%g s", now() - begin);
 }
 
 /* Failures that repetitions overcome. */
@@ -407,6 +421,7 @@ int main(void)
 	check_openings();
 	check_repetitions();
 	check_moved();
+	check_halted();
 	check_bad_servers();
 	check_changed_for_good();
 	check_flight();

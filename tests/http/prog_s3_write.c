@@ -364,6 +364,76 @@ static void check_repetitions(void)
 	check_object("one", 100);
 }
 
+/* A request that has replaced the object counts, although its answer is incomplete or a gateway's
+ * error. */
+static void check_lost_success(void)
+{
+	static const char *const controls[] = { "cut", "gateway" };
+	uint8_t *bytes;
+
+	for (int i = 0; i < 4; i++) {
+		size_t size = i & 1 ? LONG : 1000;
+
+		make_object("success", size);
+		bytes = map_with("s3:bucket/success?part=5M&retries=0", size, READ_WRITE,
+				 UMMAP_CREATE);
+		for (int k = 0; k < 2; k++) {
+			store(bytes, 9, 1, 1 + k);
+			control("%s=%s%%20/bucket/success%s", controls[i / 2],
+				i & 1 ? "POST" : "PUT", i & 1 ? "?uploadId" : "");
+			check(umsync(bytes, 0) == 0, "%d: %s", i, umerrormsg());
+			check_object("success", size);
+		}
+		check(umunmap(bytes, 0) == 0);
+	}
+}
+
+/* A server that answers before it has the bytes has not stored them. */
+static void check_early_answers(void)
+{
+	uint8_t *bytes;
+
+	make_object("early", LONG);
+	bytes = map_object_to_write("early", LONG);
+	store(bytes, PART, 1, 1);
+	control("early=partNumber=2");
+	check(umsync(bytes, 0) == 0, "%s", umerrormsg());
+	check(umunmap(bytes, 0) == 0);
+	check_object("early", LONG);
+	make_object("early", PART - 1);
+	bytes = map_object_to_write("early", PART - 1);
+	store(bytes, PART - 2, 1, 1);
+	control("early=PUT%%20/bucket/early");
+	check(umsync(bytes, 0) == 0, "%s", umerrormsg());
+	check(umunmap(bytes, 0) == 0);
+	check_object("early", PART - 1);
+}
+
+/* A sync fails soon after the time of the key timeout if no request gets an answer from some
+ * request on. */
+static void check_silence(void)
+{
+	static const char *const requests[] = { "/bucket/silent",
+						"POST%20/bucket/silent?uploadId" };
+	double begin;
+
+	for (int i = 0; i < 2; i++) {
+		uint8_t *bytes;
+
+		make_object("silent", LONG);
+		bytes = map_with("s3:bucket/silent?part=5M&timeout=8", LONG, READ_WRITE,
+				 UMMAP_CREATE);
+		store(bytes, 0, PART, 1);
+		control("hush=%s", requests[i]);
+		begin = now();
+		check(umsync(bytes, 0) == -1 && errno == EIO);
+		check(now() - begin < 15, "%d: %g s", i, now() - begin);
+		control("hush=");
+		check(umunmap(bytes, 1) == 0, "%s", umerrormsg());
+		check_object("silent", LONG);
+	}
+}
+
 /* A writer that is killed while it sends parts, or waits for the end of the upload. */
 static void write_until_killed(void *text)
 {
@@ -555,6 +625,9 @@ static void check_faults(void)
 	check_refusals();
 	check_late_repetition();
 	check_repetitions();
+	check_lost_success();
+	check_early_answers();
+	check_silence();
 	check_kill();
 }
 

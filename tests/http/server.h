@@ -16,7 +16,8 @@
  *	torn                server->failures answers end within the header
  *	busy                server->failures answers have the status 503
  *	late                server->failures answers never come
- *	stuck               half of the range, and then nothing
+ *	stuck, halted       half of the range, of the whole object, and then nothing
+ *	excess, twice       more bytes behind the answer, the answer once more
  *	denied              status 403, status 404, ...: the status
  *	changed, longer     another ETag, another length of the object
  *	unmatched           status 412
@@ -110,7 +111,7 @@ static inline bool server_body(const struct exchange *x)
 		if (!server_send(x->fd, part, n) || (chunked && !server_send(x->fd, "\r\n", 2)))
 			return false;
 		at += n;
-		if (strcmp(x->path, "stuck") == 0 && at >= x->body / 2)
+		if ((!strcmp(x->path, "stuck") || !strcmp(x->path, "halted")) && at >= x->body / 2)
 			pause_ms(60000);
 		if (step < sizeof(part))
 			pause_ms(narrow ? 20 : 100);
@@ -231,7 +232,8 @@ static inline bool server_misbehave(struct exchange *x)
 		x->shift = 1;
 	else if (strcmp(p, "encoded") == 0)
 		x->more = "Content-Encoding: gzip\r\n";
-	else if (strcmp(p, "whole") == 0 || strcmp(p, "unbounded") == 0)
+	else if (strcmp(p, "whole") == 0 || strcmp(p, "unbounded") == 0 ||
+		 strcmp(p, "halted") == 0)
 		x->status = 200, x->first = 0, x->last = x->total - 1;
 	else if (strcmp(p, "empty") == 0)
 		x->status = 200, x->first = 0, x->last = 0, x->total = 0;
@@ -293,7 +295,10 @@ static inline bool server_serve(int fd, char *request)
 		always = true;
 	if (!is_first || always)
 		ok = server_misbehave(&x);
-	return ok && server_answer(&x) && x.body == x.length;
+	if (ok && strcmp(x.path, "twice") == 0)
+		ok = server_answer(&x);
+	ok = ok && server_answer(&x) && x.body == x.length;
+	return ok && strcmp(x.path, "excess") == 0 ? server_send(fd, "excess", 6) : ok;
 }
 
 static inline void *server_connection(void *arg)
