@@ -679,11 +679,13 @@ static void try_later(struct mapping *map, struct seg *s)
 }
 
 /* Locks the first one of the segments before s that can be written with it, and unlocks s; or
- * returns s. In a stream of stores that goes backward, the segments behind s are clean already. One
- * segment is locked all the time, because the mapping may end otherwise. */
+ * returns s. In a stream of stores that goes backward, the segments behind s are clean already.
+ * After a failure, each try begins with another segment. One segment is locked all the time,
+ * because the mapping may end otherwise. */
 static struct seg *lock_first(struct mapping *map, struct seg *s)
 {
-	size_t i = map_index(map, s), end = i, most = writeback_run(map);
+	size_t most = writeback_error(map) ? 1 : writeback_run(map);
+	size_t i = map_index(map, s), end = i;
 	struct seg *first;
 
 	while (end - i + 1 < most && i > 0 &&
