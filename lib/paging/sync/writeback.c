@@ -49,7 +49,8 @@ static bool can_join_run(const struct mapping *map, size_t i, const struct seg *
 	if (kind == OF_COMMIT)
 		return commit_needs(map, i, s);
 	return seg_has(s, SEG_VALID) && map_must_write(map, s) &&
-	       (kind != INACTIVE_NEIGHBOURS || seg_has(s, SEG_INACTIVE | SEG_DIRTY));
+	       (kind != INACTIVE_NEIGHBOURS ||
+		(seg_has(s, SEG_INACTIVE | SEG_DIRTY) && !commit_bars(map, s)));
 }
 
 size_t writeback_run(const struct mapping *map)
