@@ -257,6 +257,48 @@ Test(doubt, of_a_write_on_its_way)
 	check(umunmap(m, 1) == 0);
 }
 
+/* ---- A write during a commit ---- */
+
+/* A thread that has looked for an inactive segment just before the commit began writes a pending
+ * segment, but not the adjacent one, which is newer than the commit. */
+static void write_pending(uint8_t *m, size_t pending_segment, size_t newer)
+{
+	struct umsync_handle *commit;
+	struct mapping *map;
+	bool has_written;
+
+	fill(m, 4 * SEG, 0, NEW);
+	check(umsync_range(m + SEG, SEG, 0) == 0);
+	slow = true;
+	arrived = false;
+	check(umsync_begin(m, 0, &commit) == 0);
+	while (!arrived)
+		pause_ms(1);
+	fill(m + newer * SEG, SEG, newer * SEG, 3);
+	map = map_find(m);
+	check(seg_unmap_all(map, pending_segment, pending_segment + 1) == 0);
+	check(seg_unmap_all(map, newer, newer + 1) == 0);
+	map->member.retry = 0;
+	has_written = writeback_inactive(map_account(map), map);
+	map_leave(map);
+	slow = false;
+	flushes++;
+	check(umsync_wait(&commit) == 0);
+	check(has_written);
+	check_durable(0, 2 * SEG, 2 * SEG, NEW);
+	check(umsync(m, 0) == 0);
+	check_durable(0, newer * SEG, SEG, 3);
+}
+
+Test(doubt, of_what_is_newer_than_a_commit)
+{
+	uint8_t *m = map_weak(2 * SIZE, UMMAP_ENGINE_SEGV);
+
+	write_pending(m, 2, 3);
+	write_pending(m, 3, 2);
+	check(umunmap(m, 1) == 0);
+}
+
 /* ---- Migration ---- */
 
 /* Migrates after flushes that succeeded, so that segments without a flush do not count as new. */

@@ -49,7 +49,8 @@ static bool can_join_run(const struct mapping *map, size_t i, const struct seg *
 	if (kind == OF_COMMIT)
 		return commit_needs(map, i, s);
 	return seg_has(s, SEG_VALID) && map_must_write(map, s) &&
-	       (kind != INACTIVE_NEIGHBOURS || seg_has(s, SEG_INACTIVE | SEG_DIRTY));
+	       (kind != INACTIVE_NEIGHBOURS ||
+		(seg_has(s, SEG_INACTIVE | SEG_DIRTY) && !commit_bars(map, s)));
 }
 
 size_t writeback_run(const struct mapping *map)
@@ -679,11 +680,13 @@ static void try_later(struct mapping *map, struct seg *s)
 }
 
 /* Locks the first one of the segments before s that can be written with it, and unlocks s; or
- * returns s. In a stream of stores that goes backward, the segments behind s are clean already. One
- * segment is locked all the time, because the mapping may end otherwise. */
+ * returns s. In a stream of stores that goes backward, the segments behind s are clean already.
+ * After a failure, each try begins with another segment. One segment is locked all the time,
+ * because the mapping may end otherwise. */
 static struct seg *lock_first(struct mapping *map, struct seg *s)
 {
-	size_t i = map_index(map, s), end = i, most = writeback_run(map);
+	size_t most = writeback_error(map) ? 1 : writeback_run(map);
+	size_t i = map_index(map, s), end = i;
 	struct seg *first;
 
 	while (end - i + 1 < most && i > 0 &&
