@@ -228,8 +228,8 @@
 #define STREAM_MEMORY_PART 8
 /* Blocks that are loaded without a huge page after the kernel has refused one, or has taken more
  * than these ns of processor time to move one, because it has split the page. A huge page takes
- * about 10 us, and small pages take 500 us or more. In a virtual machine, the move of a huge page may
- * be charged 250 us for interrupts. */
+ * about 10 us, and small pages take 500 us or more. In a virtual machine, interrupts may add 250 us
+ * to the move of a huge page. */
 #define REFUSED_HUGE_BLOCKS 32
 #define MAX_HUGE_MOVE_NS 400000
 /* Part of an account's frames that neighbors may have which were not accessed. */

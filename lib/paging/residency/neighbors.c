@@ -95,8 +95,9 @@ void neighbors_grow(struct mapping *map)
 static size_t block_size(const struct mapping *map)
 {
 	const struct transfer_size *t = &map->residency.transfer;
+	int advice = map->residency.advice; /* clang 17 does not take an atomic object here */
 
-	switch (map->residency.advice) {
+	switch (advice) {
 	case UMMAP_ADV_RANDOM:
 		return 1;
 	case UMMAP_ADV_SEQUENTIAL:
