@@ -157,10 +157,10 @@ static size_t count_fillings(const struct transfer_size *t, unsigned n)
 }
 
 /* Chooses the cheapest level that has been seen. A larger block must be clearly better than smaller
- * ones, a smaller one not: that takes less memory and bandwidth from others. */
+ * ones. A smaller one need not be: it takes less memory and bandwidth from others. */
 static void choose_level(struct transfer_size *t)
 {
-	unsigned best = t->floor, last = transfer_max_level(t), most;
+	unsigned best = t->floor, last = transfer_max_level(t), percent;
 
 	for (unsigned k = best + 1; k <= last; k++) {
 		if (cost_of(t, k) * 100 < cost_of(t, best) * MAX_COST_OF_LARGER_PERCENT)
@@ -175,8 +175,8 @@ static void choose_level(struct transfer_size *t)
 		t->hold = count_fillings(t, t->hold_factor);
 		t->hold_factor = (unsigned)min_size(2 * t->hold_factor, MAX_HOLD_FILLINGS);
 	}
-	most = best < t->level ? 100 : MAX_COST_OF_LARGER_PERCENT;
-	if (t->level > last || cost_of(t, best) * 100 < cost_of(t, t->level) * most)
+	percent = best < t->level ? 100 : MAX_COST_OF_LARGER_PERCENT;
+	if (t->level > last || cost_of(t, best) * 100 < cost_of(t, t->level) * percent)
 		t->level = best;
 }
 
