@@ -66,9 +66,13 @@ static int open_handle(struct side *s, int oflags, struct ummap_geom *own)
 		return side_driver->open(&uri, oflags, &s->h, own);
 	err = file_open(&uri, oflags, S_IFBLK, NULL, &s->file, own);
 	s->h = s->file;
-	if (!err)
-		s->file->caches_writes = true;
-	return err;
+	if (err)
+		return err;
+	s->file->caches_writes = true;
+	/* The kernel reads nothing ahead, because only the library reads the file and it reads
+	 * cached bytes alone through the page cache. So it can copy them wherever they are. */
+	s->file->readahead = 0;
+	return 0;
 }
 
 static int open_file(struct side *s, int oflags, mode_t mode, struct ummap_geom *geom)

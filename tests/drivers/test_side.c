@@ -467,6 +467,38 @@ Test(side, reads_directly)
 	munmap(buf, COLD_BYTES);
 }
 
+static long count_blocks_read(void)
+{
+	struct rusage usage;
+
+	check(getrusage(RUSAGE_SELF, &usage) == 0);
+	return usage.ru_inblock;
+}
+
+/* Bytes in the page cache are copied from there, also in front of bytes that it lacks. */
+Test(side, copies_cached_bytes)
+{
+	char *buf = mmap(NULL, COLD_BYTES, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ummap_geom geom = { .size = 0 };
+	long blocks;
+	struct side s;
+	int fd;
+
+	unlink(side_path());
+	check(side_open(&s, side_path(), UMMAP_O_WRITE | UMMAP_O_CREATE | SIDE_READS_DIRECT, 0600,
+			UMMAP_LOCK_EXCLUSIVE, &geom) == 0, "%s", geom.why);
+	fd = open(side_path(), O_RDWR | O_CLOEXEC);
+	memset(buf, 5, COLD_BYTES);
+	check(fd >= 0 && side_write(&s, buf, COLD_BYTES / 2, 0) == 0 && side_flush(&s) == 0);
+	check(ftruncate(fd, COLD_BYTES) == 0);
+	blocks = count_blocks_read();
+	check(side_read(&s, buf, 4096, COLD_BYTES / 2 - 4096) == 0 && buf[0] == 5);
+	check(count_blocks_read() == blocks, "%ld", count_blocks_read() - blocks);
+	close(fd);
+	side_close(&s);
+	munmap(buf, COLD_BYTES);
+}
+
 /* ---- Notices ---- */
 
 static void keep_notice(void *arg, const char *sentence)
