@@ -70,9 +70,25 @@ proctype storer() {
 	}
 }
 
+#define bars(i) (in_flight && !pending[i])        /* commit_bars */
+
+/* run_begin: the other segment joins the run if it is not locked. */
+inline write_other(j) {
+	if
+	:: true
+#ifdef MUTANT_only_commit_joined
+	:: atomic { dirty[j] && !locked[j] -> locked[j] = 1 }
+#else
+	:: atomic { dirty[j] && !bars(j) && !locked[j] -> locked[j] = 1 }
+#endif
+		write_contents(j);
+		unlock(j)
+	fi
+}
+
 /* write_inactive: at any time, any segment that the commit does not bar. */
 proctype evictor() {
-	byte i, n;
+	byte i, other, n;
 
 	for (n : 1 .. 3) {
 		if
@@ -85,9 +101,11 @@ proctype evictor() {
 #ifdef MUTANT_only_commit_overtaken
 		:: dirty[i] ->
 #else
-		:: dirty[i] && (!in_flight || pending[i]) ->
+		:: dirty[i] && !bars(i) ->
 #endif
-			write_contents(i)
+			write_contents(i);
+			other = 1 - i;
+			write_other(other)
 		:: else
 		fi;
 		unlock(i);
