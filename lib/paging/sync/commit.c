@@ -232,7 +232,7 @@ void commit_at_once(struct mapping *map, struct umsync_handle *h)
 	end(h, sync_all(map));
 }
 
-bool commit_await_for(const struct mapping *map, int ms)
+bool commit_await_end(const struct mapping *map, int ms)
 {
 	uint32_t seen = commits_ended;
 

@@ -140,12 +140,8 @@ bool guess_was_stored(struct mapping *map, size_t i)
 
 /* ---- Writing ---- */
 
-bool guess_was_wrong(struct mapping *map, struct seg *s, const char *buf)
+bool guess_compare(struct mapping *map, struct seg *s, struct frame_guess *guess, const char *buf)
 {
-	struct frame_guess *guess = frame_guess(s->frame);
-
-	if (!guess || !guess->sum)
-		return false;
 	if (seg_backing(s) == map->current && is_unchanged(map, guess, buf))
 		return true;
 	guess->sum = 0;

@@ -30,7 +30,13 @@ bool guess_was_stored(struct mapping *map, size_t i);
 /* Whether the dirty segment s became writable by a guess, and `buf`, its contents, are those from
  * before. Otherwise the checksum is forgotten: the next write of the segment must not use it. The
  * program cannot store to the segment, unless it is busy (writeback.c). */
-bool guess_was_wrong(struct mapping *map, struct seg *s, const char *buf);
+bool guess_compare(struct mapping *map, struct seg *s, struct frame_guess *guess, const char *buf);
+static inline bool guess_was_wrong(struct mapping *map, struct seg *s, const char *buf)
+{
+	struct frame_guess *guess = frame_guess(s->frame);
+
+	return guess && guess->sum && guess_compare(map, s, guess, buf);
+}
 /* The segment, whose guess was wrong, becomes clean: gives it the time that it had before. */
 void guess_end(struct seg *s);
 /* A flush has failed: if it may have lost bytes of the dirty segment s which were written before a
