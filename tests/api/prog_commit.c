@@ -268,6 +268,79 @@ static void commit_pinned(void *unused)
 	check(umunmap(m, 1) == 0);
 }
 
+/* The kernel stores contents of the generation to a pinned segment, which raises no fault. */
+static void read_into(uint8_t *pinned, uint64_t at, uint64_t generation)
+{
+	uint8_t bytes[SEG];
+	int ends[2];
+
+	fill(bytes, SEG, at, generation);
+	check(pipe(ends) == 0 && write(ends[1], bytes, SEG) == (ssize_t)SEG);
+	check(read(ends[0], pinned, SEG) == (ssize_t)SEG);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+/* Begins a commit whose writes wait. Without room, the write of an eviction may be in progress, and
+ * umsync_begin waits for it. */
+static struct umsync_handle *begin_closed(void *m, bool room)
+{
+	struct umsync_handle *h;
+
+	closed = room;
+	h = begin(m);
+	closed = true;
+	return h;
+}
+
+/* Segments that are pinned for writing during a commit: the commit has the contents of the moment,
+ * also if there is no room for a copy, and later stores through the pin are durable after the next
+ * sync or commit. */
+static void pin_in_flight(void *budget)
+{
+	uint8_t *m = map_gate((uintptr_t)budget, 0), *last = m + SIZE - SEG;
+	bool room = (uintptr_t)budget > SIZE;
+	struct umsync_handle *h;
+	pthread_t thread;
+
+	fill(m, SIZE, 0, 1);
+	h = begin_closed(m, room);
+	check(pthread_create(&thread, NULL, open_gate_later, NULL) == 0);
+	check(umpin(last - SEG, SEG, PROT_READ) == 0);
+	check(umpin(last, SEG, READ_WRITE) == 0);
+	read_into(last, SIZE - SEG, 2);
+	fill(last - SEG, SEG, SIZE - 2 * SEG, 2);
+	finish(h);
+	check(pthread_join(thread, NULL) == 0);
+	check_bytes(durable, SIZE, 0, 1);
+	/* The segment stays writable after the commit. */
+	read_into(last, SIZE - SEG, 3);
+	finish(begin(m));
+	check_bytes(durable + SIZE - SEG, SEG, SIZE - SEG, 3);
+	check_bytes(durable + SIZE - 2 * SEG, SEG, SIZE - 2 * SEG, 2);
+	/* The pin ends during a commit. */
+	fill(m, SIZE - 2 * SEG, 0, 4);
+	h = begin_closed(m, room);
+	read_into(last, SIZE - SEG, 4);
+	check(umunpin(last, SEG) == 0 && umunpin(last - SEG, SEG) == 0);
+	closed = false;
+	finish(h);
+	check(umsync(m, 0) == 0);
+	check_bytes(durable + SIZE - SEG, SEG, SIZE - SEG, 4);
+	fill(m, SIZE, 0, 5);
+	/* The contents of the moment cannot be written. */
+	fails_at = SIZE - 1;
+	h = begin(m);
+	check(umpin(last, SEG, READ_WRITE) == 0);
+	read_into(last, SIZE - SEG, 6);
+	check_fails(umsync_wait(&h), EIO);
+	fails_at = UINT64_MAX;
+	check(umunpin(last, SEG) == 0 && umsync(m, 0) == 0);
+	check_bytes(durable, SIZE - SEG, 0, 5);
+	check_bytes(durable + SIZE - SEG, SEG, SIZE - SEG, 6);
+	check(umunmap(m, 1) == 0);
+}
+
 /* Other processes cannot store to a segment that the commit has yet to write. */
 static void refuse_imports(void *unused)
 {
@@ -614,6 +687,8 @@ int main(void)
 	run("errors", report_errors, 0);
 	run("no copies", do_without_copies, 0);
 	run("pins", commit_pinned, 0);
+	run("pins during a commit", pin_in_flight, 3 * SIZE);
+	run("pins during a commit, no copies", pin_in_flight, SIZE);
 	if (engine_is("segv"))
 		run("imports", refuse_imports, 0);
 	run("fork", fork_in_flight, 0);

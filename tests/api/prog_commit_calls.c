@@ -245,6 +245,19 @@ static void sync_part(struct subject *s)
 			   flags[next_random(&s->random) % 3]) == 0);
 }
 
+/* The kernel stores to the area. */
+static void store_through_pin(struct subject *s)
+{
+	const size_t len = AREA_SEGS * SEG;
+	int zeros = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+
+	check(zeros >= 0 && umpin(s->m, len, READ_WRITE) == 0);
+	check(read(zeros, s->m, len) == (ssize_t)len);
+	check(umunpin(s->m, len) == 0);
+	close(zeros);
+	s->area = 0;
+}
+
 static void make_call(struct subject *s, struct umsync_handle *h)
 {
 	size_t first = next_random(&s->random) % SEGS;
@@ -281,7 +294,7 @@ static void make_call(struct subject *s, struct umsync_handle *h)
 		break;
 	case 7:
 		check(umpin(s->m + first * SEG, SEG, PROT_READ) == 0);
-		usleep(200);
+		store_through_pin(s);
 		check(umunpin(s->m + first * SEG, SEG) == 0);
 		break;
 	case 8:
