@@ -78,28 +78,29 @@ static struct mapping *find_for_commit(struct guard *g, void *addr, bool wait, i
 {
 	struct mapping *map;
 
-	/* The wait may take long: signals are handled meanwhile. */
-	while ((map = map_find(addr)) && commit_await_for(map, wait ? SYNC_PART_MS : 0) && wait) {
+	while ((map = map_find(addr)) && map->range == addr) {
+		/* No commit begins between the two calls, because the thread uses the mapping. */
+		if (!commit_await_for(map, wait ? SYNC_PART_MS : 0) && map_freeze(map))
+			return map;
+		if (!wait && commit_runs(map))
+			break;
 		map_leave(map);
+		map_wait(map);
+		/* The wait may take long: signals are handled meanwhile. */
 		guard_leave(g);
 		guard_enter(g);
 	}
-	*err = map && commit_runs(map) ?
+	*err = map && map->range == addr ?
 	       fail(EAGAIN, "cannot begin a commit of '%s': an earlier one is in flight",
-		    map->name) : 0;
+		    map->name) : api_fail_no_mapping(addr);
 	if (map)
 		map_leave(map);
-	if (*err)
-		return NULL;
-	map = map_find_alone(addr);
-	if (!map)
-		*err = api_fail_no_mapping(addr);
-	return map;
+	return NULL;
 }
 
 static int begin_commit(struct guard *g, void *addr, bool wait, struct umsync_handle *h)
 {
-	int err;
+	int err = 0;
 	struct mapping *map = find_for_commit(g, addr, wait, &err);
 	bool at_once;
 

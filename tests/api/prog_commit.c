@@ -189,6 +189,45 @@ static void wait_for_earlier(void *unused)
 	}
 }
 
+/* If threads begin a commit at the same time, one of them begins it, and the others do not wait. */
+static pthread_barrier_t beginning;
+
+static void *begin_at_once(void *m)
+{
+	struct umsync_handle *h = NULL;
+
+	pthread_barrier_wait(&beginning);
+	if (umsync_begin(m, UMMAP_NOWAIT, &h) < 0)
+		check(errno == EAGAIN);
+	return h;
+}
+
+static void begin_together(void *unused)
+{
+	uint8_t *m = map_gate(3 * SIZE, 0);
+	pthread_t threads[4];
+
+	(void)unused;
+	alarm(60);
+	check(pthread_barrier_init(&beginning, NULL, 4) == 0);
+	for (int round = 0; round < 1000; round++) {
+		struct umsync_handle *h = NULL;
+		void *began;
+
+		fill(m, SEG, 0, 1);
+		closed = true;
+		for (size_t i = 0; i < 4; i++)
+			check(pthread_create(&threads[i], NULL, begin_at_once, m) == 0);
+		for (size_t i = 0; i < 4; i++) {
+			check(pthread_join(threads[i], &began) == 0 && !(began && h));
+			h = began ? began : h;
+		}
+		closed = false;
+		finish(h);
+	}
+	check(umunmap(m, 1) == 0);
+}
+
 /* The handle reports the error, and changes stay in memory. */
 static void report_errors(void *unused)
 {
@@ -684,6 +723,7 @@ int main(void)
 	run("moment of writers", keep_moment, UMMAP_WRITERS);
 	run("newer changes", hold_newer, 0);
 	run("one in flight", wait_for_earlier, 0);
+	run("begun together", begin_together, 0);
 	run("errors", report_errors, 0);
 	run("no copies", do_without_copies, 0);
 	run("pins", commit_pinned, 0);
