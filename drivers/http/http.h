@@ -66,7 +66,7 @@ struct remote {
 	struct transfer *idle;         /* transfers without a request */
 	unsigned active;               /* number of transfers with a request */
 	struct pace pace;              /* measured time of transfers */
-	bool has_changed;              /* whether the object is another one than at opening */
+	unsigned lost;                 /* version that another object has replaced; 0: none */
 	struct notice notice;          /* receiver of notices */
 	bool has_noticed;              /* whether a failed load has been reported */
 	char why[UMMAP_WHY_BYTES];     /* reason of the last failure */

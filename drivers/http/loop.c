@@ -249,7 +249,7 @@ static void begin_queued(void)
 		const struct remote *remote = r->remote;
 		bool ok = true;
 
-		if (remote->has_changed) {
+		if (remote->lost == remote->version) {
 			end_request(r, -EIO);
 			continue;
 		}

@@ -40,6 +40,7 @@
 struct changes {
 	struct remote *remote;
 	struct s3_calls *calls;
+	uint64_t id;                   /* random number in the marks of its versions */
 	char *source;                  /* encoded name of the object for copies, BUCKET/KEY */
 	int fd;                        /* temporary file */
 	_Atomic uint32_t flushing;
@@ -60,7 +61,7 @@ struct version {
 	uint64_t size, unit;           /* bytes of the object and of a unit */
 	uint64_t limit;                /* bytes from here on are not those of the present object */
 	struct validator base;         /* present object */
-	char mark[MAX_MARK_BYTES];     /* mark of this version, to recognize it */
+	char mark[MAX_MARK_BYTES];     /* mark of this version, ID.FLUSH, to recognize it */
 	char etag[MAX_ETAG_BYTES];     /* ETag of this version */
 	char upload[1100];             /* encoded id of the multipart upload */
 	struct part *parts;
@@ -360,15 +361,14 @@ static int lose(struct version *v)
 	return -ESTALE;
 }
 
-/* Looks at the present object. Stores its ETag, "" if there is no object. */
-static int look(struct version *v, char etag[MAX_ETAG_BYTES], bool *is_own)
+/* Looks at the present object. Its ETag is "" if there is no object. */
+static int look(struct version *v, struct answer *head)
 {
 	struct s3_call call = { .method = "HEAD", .end = v->end };
 	int err = s3_call(v->c->calls, &call);
 
-	strcpy(etag, call.head.etag);
-	*is_own = !err && strcmp(call.head.mark, v->mark) == 0;
-	if (!err && !*etag) {
+	*head = call.head;
+	if (!err && !*head->etag) {
 		err = -EIO;
 		snprintf(call.why, sizeof(call.why), "the answer of the server has no ETag");
 	}
@@ -377,15 +377,41 @@ static int look(struct version *v, char etag[MAX_ETAG_BYTES], bool *is_own)
 	return err;
 }
 
+/* Makes a version of the handle the state of the object that loads expect. */
+static void adopt(struct remote *remote, const char *etag, uint64_t size)
+{
+	futex_lock(&remote->lock);
+	remote->object = (struct validator){ .total = size };
+	strcpy(remote->object.etag, etag);
+	futex_unlock(&remote->lock);
+	remote->total = size;
+	remote->version++;
+}
+
+/* Whether a flush that has failed since the last successful one has made the object. */
+static bool is_of_failed_flush(const struct changes *c, const struct answer *head)
+{
+	uint64_t id, flush;
+
+	return sscanf(head->mark, "%" SCNx64 ".%" SCNu64, &id, &flush) == 2 && id == c->id &&
+	       flush > c->done && head->has_length;
+}
+
 /* Servers that ignore conditions of uploads are older ones. For these, only this request detects
- * that another program has replaced the object. */
+ * that another program has replaced the object. A version of a flush that has failed, because its
+ * answer was lost or came late, becomes the present object. */
 static int check_base(struct version *v)
 {
-	char etag[MAX_ETAG_BYTES];
-	bool is_own;
-	int err = look(v, etag, &is_own);
+	struct answer head;
+	int err = look(v, &head);
 
-	return err || strcmp(etag, v->base.etag) == 0 ? err : lose(v);
+	if (err || strcmp(head.etag, v->base.etag) == 0)
+		return err;
+	if (!is_of_failed_flush(v->c, &head))
+		return lose(v);
+	adopt(v->c->remote, head.etag, head.length);
+	v->base = v->c->remote->object;
+	return 0;
 }
 
 /* Decides whether a request that should replace the object has done so. Its answer may be lost or
@@ -393,24 +419,19 @@ static int check_base(struct version *v)
  * server to the end of an upload has no ETag. */
 static int judge_replacement(struct version *v, struct s3_call *call, int err)
 {
-	char etag[MAX_ETAG_BYTES];
-	bool is_own;
+	struct answer head;
 
 	if (!err && *v->etag)
 		return 0;
-	if (!err) {
-		err = -EIO;
-	} else {
+	if (err) {
 		keep_reason(v, call, err);
 		limit_rest(v);
 	}
-	if (look(v, etag, &is_own) != 0)
-		return err;
-	if (is_own) {
-		strcpy(v->etag, etag);
+	if (look(v, &head) == 0 && strcmp(head.mark, v->mark) == 0) {
+		strcpy(v->etag, head.etag);
 		return 0;
 	}
-	return strcmp(etag, v->base.etag) != 0 ? lose(v) : err;
+	return err ? err : -EIO;
 }
 
 /* Makes the request that replaces the object. */
@@ -427,14 +448,8 @@ static int replace(struct version *v, struct s3_call *call)
 	if (!err && !find_etag(call, v->etag))
 		strcpy(v->etag, call->head.etag);
 	err = judge_replacement(v, call, err);
-	if (!err) {
-		futex_lock(&remote->lock);
-		remote->object = (struct validator){ .total = v->size };
-		strcpy(remote->object.etag, v->etag);
-		futex_unlock(&remote->lock);
-		remote->total = v->size;
-		remote->version++;
-	}
+	if (!err)
+		adopt(remote, v->etag, v->size);
 	remote->is_replacing = false;
 	return err;
 }
@@ -504,7 +519,7 @@ static int send_parts(struct version *v)
 		free(v->parts[i].body.iov_base);
 		s3_call_free(&v->calls[i]);
 	}
-	return err == -ESTALE ? lose(v) : err;
+	return err;
 }
 
 /* The list of parts, which completes the upload. */
@@ -567,12 +582,12 @@ static bool begin_version(struct changes *c, struct version *v)
 	*v = (struct version){ .c = c, .size = c->size, .limit = c->limit,
 			       .base = c->remote->object };
 	c->next_limit = v->size;
+	snprintf(v->mark, sizeof(v->mark), "%" PRIx64 ".%" PRIu64, c->id, c->turn);
 	c->turn++;
 	futex_unlock(&c->lock);
 	least = (v->size + MAX_PARTS - 1) / MAX_PARTS;
 	least = (least + UNIT_STEP - 1) / UNIT_STEP * UNIT_STEP;
 	v->unit = max_u64(c->remote->keys.part, least);
-	snprintf(v->mark, sizeof(v->mark), "%016" PRIx64 "%016" PRIx64, random_id(), random_id());
 	return is_dirty;
 }
 
@@ -596,15 +611,15 @@ static int flush_locked(struct changes *c)
 	if (!begin_version(c, &v))
 		return 0;
 	err = v.size <= v.unit ? put_object(&v) : upload(&v);
-	/* A replacement of the object may be the reason of any other error. */
-	if (err && err != -ESTALE) {
+	if (err) {
+		/* A replacement of the object may be the reason of any error. Other errors are
+		 * those of a server that refuses a request, such as one for a missing bucket. */
 		limit_rest(&v);
-		err = check_base(&v) == -ESTALE ? -ESTALE : err;
+		if (check_base(&v) == -ESTALE)
+			err = -ESTALE;
+		else if (err != -EACCES && err != -ENOMEM)
+			err = -EIO;
 	}
-	/* Other errors are those of a server that refuses a request, such as one for a missing
-	 * bucket. */
-	if (err && err != -ESTALE && err != -EACCES && err != -ENOMEM)
-		err = -EIO;
 	free(v.parts);
 	free(v.calls);
 	end_version(c, err);
@@ -632,9 +647,10 @@ int changes_flush(struct changes *c)
 static int look_at_empty(struct changes *c, struct ummap_geom *geom)
 {
 	struct version v = { .c = c };
-	bool is_own;
-	int err = look(&v, c->remote->object.etag, &is_own);
+	struct answer head;
+	int err = look(&v, &head);
 
+	strcpy(c->remote->object.etag, head.etag);
 	c->is_dirty = !*c->remote->object.etag;
 	return err ? keys_refuse(geom, -err, "cannot open '%.150s': %.200s", c->remote->shown,
 				 v.why) : 0;
@@ -654,8 +670,8 @@ int changes_open(struct remote *remote, struct changes **changes, struct ummap_g
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return -ENOMEM;
-	*c = (struct changes){ .remote = remote, .fd = -1, .turn = 1, .size = remote->total,
-			       .limit = remote->total };
+	*c = (struct changes){ .remote = remote, .id = random_id(), .fd = -1, .turn = 1,
+			       .size = remote->total, .limit = remote->total };
 	c->source = malloc(3 * strlen(name) + 1);
 	c->calls = s3_calls_new(remote);
 	if (!c->source || !c->calls) {

@@ -297,8 +297,8 @@ static enum outcome retry_url(struct transfer *t)
 /* Whether the answer may be that to an earlier request on the same connection. */
 static bool is_misplaced(const struct transfer *t)
 {
-	return (t->verdict == ANSWER_BAD || t->verdict == ANSWER_CHANGED) && t->got < t->len &&
-	       options_is_reused(t->easy);
+	return (t->verdict == ANSWER_BAD || t->verdict == ANSWER_CHANGED ||
+		t->verdict == ANSWER_NO_RANGES) && t->got < t->len && options_is_reused(t->easy);
 }
 
 static enum outcome retry_apart(struct transfer *t)
@@ -357,7 +357,7 @@ static enum outcome refuse_answer(struct transfer *t)
 	case ANSWER_CHANGED:
 		if (is_own_change(t))
 			return OUTCOME_AGAIN;
-		remote->has_changed = true;
+		remote->lost = t->version;
 		return fail_with(t, -EIO, "the object has changed since it was opened. Try to "
 				 "map it again");
 	case ANSWER_DENIED:

@@ -148,6 +148,7 @@ static void check_good_servers(void)
 	for (int i = 0; i < 20; i++) {
 		check_good("excess", "range=64K&requests=2");
 		check_good("twice", "range=64K&requests=2");
+		check_good("stray", "range=64K&requests=2");
 	}
 }
 

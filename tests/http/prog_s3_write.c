@@ -388,6 +388,39 @@ static void check_lost_success(void)
 	}
 }
 
+/* A flush fails because no request gets an answer from the one on that replaces the object. The next
+ * flush finds out that the version is that of the handle. */
+static void check_unknown_success(void)
+{
+	struct ummap_driver d = { .struct_size = sizeof(d) };
+	struct ummap_geom geom;
+	uint8_t byte;
+	void *h;
+
+	for (int i = 0; i < 2; i++) {
+		size_t size = i ? LONG : 1000;
+
+		make_object("unknown", size);
+		check(ummap_driver_open(uri_of("unknown", UNIT "&retries=0"), UMMAP_O_WRITE, &d, &h,
+					&geom) == 0, "%s", umerrormsg());
+		for (uint8_t k = 1; k < 4; k++) {
+			model[k] = k;
+			check(d.write(h, &model[k], 1, k) == 0 && d.resize(h, size + k) == 0);
+			model[size + k - 1] = 0;
+			control("sever=%s%%20/bucket/unknown%s", i ? "POST" : "PUT",
+				i ? "?uploadId" : "");
+			check(d.flush(h, 0, UINT64_MAX) == EIO);
+			control("sever=");
+			check(d.read(h, &byte, 1, size - 1) == (i ? -EIO : 0));
+			check(k == 3 || d.flush(h, 0, UINT64_MAX) == 0);
+			check(k == 3 || d.read(h, &byte, 1, size - 1) == 0);
+		}
+		check_object("unknown", size + 3);
+		write_object("bucket/unknown", SEED + 1);
+		check(d.flush(h, 0, UINT64_MAX) == ESTALE && d.close(h) == 0);
+	}
+}
+
 /* A server that answers before it has the bytes has not stored them. */
 static void check_early_answers(void)
 {
@@ -626,6 +659,7 @@ static void check_faults(void)
 	check_late_repetition();
 	check_repetitions();
 	check_lost_success();
+	check_unknown_success();
 	check_early_answers();
 	check_silence();
 	check_kill();

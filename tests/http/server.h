@@ -18,6 +18,7 @@
  *	late                server->failures answers never come
  *	stuck, halted       half of the range, of the whole object, and then nothing
  *	excess, twice       more bytes behind the answer, the answer once more
+ *	stray               an answer to no request behind the answer
  *	denied              status 403, status 404, ...: the status
  *	changed, longer     another ETag, another length of the object
  *	unmatched           status 412
@@ -267,6 +268,7 @@ static inline bool server_misbehave(struct exchange *x)
 /* Serves one request. Returns false if the connection ends. */
 static inline bool server_serve(int fd, char *request)
 {
+	static const char stray[] = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
 	const char *range = strcasestr(request, "\nrange: bytes=");
 	struct exchange x = { .fd = fd, .status = 206, .etag = "ETag: \"1\"\r\n", .more = "",
 			      .total = OBJECT_BYTES };
@@ -298,7 +300,11 @@ static inline bool server_serve(int fd, char *request)
 	if (ok && strcmp(x.path, "twice") == 0)
 		ok = server_answer(&x);
 	ok = ok && server_answer(&x) && x.body == x.length;
-	return ok && strcmp(x.path, "excess") == 0 ? server_send(fd, "excess", 6) : ok;
+	if (ok && strcmp(x.path, "excess") == 0)
+		ok = server_send(fd, "excess", 6);
+	if (ok && strcmp(x.path, "stray") == 0)
+		ok = server_send(fd, stray, sizeof(stray) - 1);
+	return ok;
 }
 
 static inline void *server_connection(void *arg)
