@@ -96,12 +96,18 @@ void behind_uri(const struct ummap_uri *uri, char *to, size_t size)
 {
 	struct text t = { to, to + size };
 	const char *between = "?";
+	bool is_bucket = false;
 
 	for (const struct ummap_uri *u = uri->next_uri; u; u = u->next_uri) {
 		add(&t, u->scheme, "");
 		add(&t, u->next_uri ? "+" : ":", "");
+		is_bucket = strcmp(u->scheme, "s3") == 0;
 	}
-	add_path(&t, uri->path);
+	/* A bucket is in no folder. */
+	if (is_bucket)
+		add(&t, uri->path, ENCODED);
+	else
+		add_path(&t, uri->path);
 	for (const struct ummap_uri *u = uri->next_uri; u; u = u->next_uri) {
 		for (unsigned i = 0; i < u->nkeys; i++, between = "&") {
 			add(&t, between, "");

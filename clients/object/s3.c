@@ -93,22 +93,26 @@ static bool has_bytes(struct bucket *c, const char *key, const struct bytes *bod
 	return same;
 }
 
-/* If an answer is lost, the repetition fails because of the first success. Bodies that are written
- * under a condition are different from all others. */
-int store_put(struct bucket *c, const char *key, const struct bytes *body, const char *condition,
-	      struct reply *reply)
+static int put(struct bucket *c, const char *key, const struct bytes *body, const char *condition,
+	       struct reply *reply)
 {
 	struct iovec iov = { body->data, body->size };
 	struct s3_call call = { .method = "PUT", .key = key, .body = &iov, .nbody = 1,
 				.etag = condition };
 	int err = make_call(c, &call, reply);
 
-	if (condition && err == -ENOENT)
-		err = -ESTALE;
-	if (err == -ESTALE && call.tries > 1 && has_bytes(c, key, body, reply))
-		err = 0;
 	s3_call_free(&call);
-	return err;
+	return condition && err == -ENOENT ? -ESTALE : err;
+}
+
+/* If an answer is lost, the repetition by this library or by a gateway fails because of the first
+ * success. Bodies that are written under a condition are different from all others. */
+int store_put(struct bucket *c, const char *key, const struct bytes *body, const char *condition,
+	      struct reply *reply)
+{
+	int err = put(c, key, body, condition, reply);
+
+	return err == -ESTALE && has_bytes(c, key, body, reply) ? 0 : err;
 }
 
 int store_delete(struct bucket *c, const char *key, struct reply *reply)
@@ -265,7 +269,7 @@ static int create_container(struct bucket *c, const struct bytes *wanted)
 	int err = store_put(c, "container", wanted, "", &reply);
 
 	if (!err) {
-		err = store_put(c, "container", wanted, "", &reply);
+		err = put(c, "container", wanted, "", &reply);
 		if (!err)
 			return object_fail(EOPNOTSUPP, "cannot create 's3:%s': the server ignores "
 					   "the condition If-None-Match, without which writers "

@@ -625,7 +625,8 @@ static int set_up(struct cache *c, struct keys *k, const struct ummap_uri *uri, 
 	c->o.writable = geom->caps & UMMAP_CAP_WRITE;
 	c->o.grows = geom->caps & UMMAP_CAP_GROW;
 	c->async = behind_is_async(&c->o.store);
-	snprintf(c->store, sizeof(c->store), "%s", geom->id[0] ? uri->path : "");
+	if (geom->id[0])
+		overlay_name_store(uri, c->store);
 	err = describe_far(c, k, uri, fd, geom);
 	if (!err)
 		err = choose_path(k, uri, geom);
@@ -715,7 +716,7 @@ static void report_dirty_end(struct cache *c, int err)
 	if (*c->store)
 		notice_give(&c->o.notice, "cache+: cannot write all changes back to the store: %s. "
 			    "Nothing is lost. Try to repair the storage, then `ummap cache --cache "
-			    "%.140s flush %.140s`", reason, near, c->store);
+			    "%.140s flush %.180s`", reason, near, c->store);
 	else
 		notice_give(&c->o.notice, "cache+: cannot write all changes back to the store: %s. "
 			    "Nothing is lost: the rest is in '%.140s', and is written back when "

@@ -65,7 +65,7 @@ struct cache {
 	_Atomic bool commit_due;       /* whether guests wait for a commit of clean slots */
 	uint32_t committed;            /* second of the last such commit */
 	_Atomic bool touched;          /* whether the header says so (OVERLAY_TOUCHED) */
-	char store[PATH_MAX];          /* path of the far store; "": none */
+	char store[PATH_MAX];          /* path or quoted URI of the far store; "": none */
 	int far_fd;                    /* descriptor of the far store for fstat; negative: none */
 	uint32_t max_dirty;            /* slots that may be dirty */
 	uint32_t max_age;              /* seconds for which a slot may be dirty */

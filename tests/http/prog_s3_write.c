@@ -388,8 +388,8 @@ static void check_lost_success(void)
 	}
 }
 
-/* A flush fails because no request gets an answer from the one on that replaces the object. The next
- * flush finds out that the version is that of the handle. */
+/* A flush replaces the object, but gets no answer to this request and to later ones, and fails. The
+ * next flush finds out that the version is that of the handle. */
 static void check_unknown_success(void)
 {
 	struct ummap_driver d = { .struct_size = sizeof(d) };
@@ -649,6 +649,39 @@ static void check_cache(void)
 	}
 }
 
+/* If the object cannot be replaced when the mapping ends, the command that the message names does
+ * it later, and so does the command for the folder of the near file. */
+static void check_cache_commands(void)
+{
+	check(mkdir(in_dir("near-files"), 0755) == 0);
+	snprintf(cached, sizeof(cached), "cache+s3:bucket/left?retries=0&cache.path=%s"
+		 "&cache.size=32M", in_dir("near-files/left.cache"));
+	for (int i = 0; i < 2; i++) {
+		const char *command;
+		uint8_t *bytes;
+		int status;
+
+		make_object("left", LONG);
+		unlink(in_dir("near-files/left.cache"));
+		bytes = map_cached();
+		store(bytes, PART, 1, 7);
+		control("with=400&refuse=PUT%%20/bucket/left");
+		check(umunmap(bytes, 1) == -1 && errno == EUCLEAN, "%s", strerror(errno));
+		control("refuse=");
+		command = strstr(umerrormsg(), "`ummap cache ");
+		check(command, "%s", umerrormsg());
+		command++;
+		if (i == 0)
+			status = shell("cd / && " HTTP_PLUGINS "/../%.*s",
+				       (int)strcspn(command, "`"), command);
+		else
+			status = shell(HTTP_PLUGINS "/../ummap cache flush '%s'",
+				       in_dir("near-files"));
+		check(status == 0, "%s", umerrormsg());
+		check_object("left", LONG);
+	}
+}
+
 /* Tests that need s3-server. */
 static void check_faults(void)
 {
@@ -663,6 +696,7 @@ static void check_faults(void)
 	check_early_answers();
 	check_silence();
 	check_kill();
+	check_cache_commands();
 }
 
 int main(int argc, char **argv)

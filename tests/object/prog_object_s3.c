@@ -133,6 +133,11 @@ static void test_lost_answers(void *unused)
 		control_s3(command, "");
 		good(put_number(c, "one", 10 + i));
 		check(get_number(c, "one") == 10 + i);
+		/* A gateway repeats the request. */
+		snprintf(command, sizeof(command), "double=%s&x", requests[i]);
+		control_s3(command, "");
+		good(put_number(c, "one", 20 + i));
+		check(get_number(c, "one") == 20 + i);
 	}
 	good(umobject_gc(c, NULL));
 	check(count_stored(VERSIONS) == 1 && count_stored(CHUNKS) == 16);
