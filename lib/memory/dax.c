@@ -9,11 +9,13 @@
 #include "base/sys.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 static int refuse(const char *folder, const char *reason)
@@ -31,6 +33,19 @@ static bool is_direct(int fd)
 	return p != MAP_FAILED;
 }
 
+/* A thread that frees a part of the file waits while a page of the file is pinned, for example by a
+ * direct transfer to another frame. Linux 6.1 may fail to wake it when the pin ends. It holds the
+ * lock of the inode, so every thread that needs a frame waits, too. */
+static bool can_free_parts(void)
+{
+	struct utsname kernel;
+	unsigned version, patchlevel;
+
+	return uname(&kernel) == 0 &&
+	       sscanf(kernel.release, "%u.%u", &version, &patchlevel) == 2 &&
+	       (version > 6 || (version == 6 && patchlevel >= 12));
+}
+
 static int check_file(const char *folder, int fd, uint64_t *space)
 {
 	struct rlimit limit;
@@ -39,9 +54,10 @@ static int check_file(const char *folder, int fd, uint64_t *space)
 	if (!is_direct(fd))
 		return refuse(folder, "its file system does not map persistent memory directly. "
 			      "Try a file system that is mounted with -o dax, or node:N");
-	if (!sys_can_move_shared(fd))
-		return refuse(folder, "this kernel does not move mappings of files. Try Linux 5.13 "
-			      "or later");
+	if (!can_free_parts())
+		return refuse(folder, "this kernel may stop threads that free memory of the file. "
+			      "Try Linux 6.12 or later, or `daxctl reconfigure-device "
+			      "--mode=system-ram`, which makes the device a node, and node:N");
 	/* fallocate(2) beyond this limit would raise SIGXFSZ. */
 	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
 		return refuse(folder, "the size of files is limited. Try `ulimit -f unlimited`");
