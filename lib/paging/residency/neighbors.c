@@ -366,12 +366,11 @@ static int fill_run(const struct run *run, size_t first, size_t end)
  * first of them reports its first access. */
 static size_t stream_blocks(const struct mapping *map, size_t n)
 {
-	size_t k = 1;
+	size_t most = is_remote(map) ? MAX_REMOTE_STREAM_BLOCKS : MAX_STREAM_BLOCKS, k = 1;
 
 	if (!huge_blocks_come(map) || n << map->shift < HUGE_PAGE)
 		return 1;
-	while (k < MAX_STREAM_BLOCKS &&
-	       2 * k * n * STREAM_MEMORY_PART <= map->residency.transfer.memory)
+	while (k < most && 2 * k * n * STREAM_MEMORY_PART <= map->residency.transfer.memory)
 		k *= 2;
 	return k;
 }
@@ -426,31 +425,46 @@ static void drop_behind(struct mapping *map, size_t first, bool dirty)
 }
 
 /* Bits beside the number of segments of a block, in an argument of a job: whether the program will
- * probably store to the blocks; and whether the job loads only the blocks of one span. */
+ * probably store to the blocks; and whether the job loads only one part. */
 #define STORES ((uint64_t)1 << 62)
-#define ONE_SPAN ((uint64_t)1 << 63)
+#define ONE_PART ((uint64_t)1 << 63)
+
+static void load_blocks_job(void *arg, uint64_t first, uint64_t n_and_bits);
+
+/* Lets other jobs load the parts of [first, end). Returns false if there is no room for one. */
+static bool post_parts(struct mapping *map, size_t first, size_t end, size_t part,
+		       uint64_t n_and_bits)
+{
+	for (size_t i = first; i < end; i = round_up(i + 1, part)) {
+		map_use(map);
+		if (!worker_post(load_blocks_job, map, i, n_and_bits | ONE_PART)) {
+			map_leave(map);
+			return false;
+		}
+	}
+	return true;
+}
 
 /* Loads the blocks of n segments from `first` on: the rest of those that are loaded together (a
  * span), and the next span, if the first one is not the first of a span. Another job loads the
- * second part meanwhile, so that one job waits for storage while the other one maps. */
+ * second part meanwhile, so that one job waits for storage while the other one maps. If the store
+ * is remote, each block has its own job, so that the requests for all of them are in flight. */
 static void load_blocks_job(void *arg, uint64_t first, uint64_t n_and_bits)
 {
 	struct mapping *map = arg;
-	size_t n = n_and_bits & ~(STORES | ONE_SPAN), span = n * stream_blocks(map, n);
+	size_t n = n_and_bits & ~(STORES | ONE_PART), span = n * stream_blocks(map, n);
 	size_t end = min_size(round_up(first, span) + span, map->segs);
 	/* The reader is at most two spans behind. */
 	size_t behind = round_up(RECYCLE_DISTANCE_BYTES >> map->shift, n) + 2 * span;
 	bool recycles = span > n && recycle_is_wanted(map), stores = n_and_bits & STORES;
-	size_t middle = first % span ? round_up(first, span) : first + span / 2;
+	size_t part = is_remote(map) ? n : span, next = round_up(first + 1, part);
 
-	if (n_and_bits & ONE_SPAN) {
-		end = min_size(round_up(first + 1, span), map->segs);
-	} else if (span > n && middle < end) {
-		map_use(map);
-		if (worker_post(load_blocks_job, map, middle, n_and_bits | ONE_SPAN))
-			end = middle;
-		else
-			map_leave(map);
+	if (part == span && first % span == 0)
+		next = first + span / 2;
+	if (n_and_bits & ONE_PART) {
+		end = min_size(round_up(first + 1, part), map->segs);
+	} else if (span > n && next < end && post_parts(map, next, end, part, n_and_bits)) {
+		end = next;
 	}
 	for (size_t i = first; i < end && !map_is_frozen(map); i += n) {
 		if (recycles && i >= behind)
