@@ -69,8 +69,8 @@ static int open_handle(struct side *s, int oflags, struct ummap_geom *own)
 	if (err)
 		return err;
 	s->file->caches_writes = true;
-	/* The kernel reads nothing ahead, because only the library reads the file and it reads
-	 * cached bytes alone through the page cache. So it can copy them wherever they are. */
+	/* Only the library reads the file, and it reads through the page cache only bytes that are
+	 * there. So the kernel never reads ahead, and all cached bytes can be copied. */
 	s->file->readahead = 0;
 	return 0;
 }

@@ -431,7 +431,8 @@ static void drop_behind(struct mapping *map, size_t first, bool dirty)
 
 static void load_blocks_job(void *arg, uint64_t first, uint64_t n_and_bits);
 
-/* Lets other jobs load the parts of [first, end). Returns false if there is no room for one. */
+/* Lets other jobs load the parts of [first, end). Returns false if there is no room for one: the
+ * caller then loads all of them, and skips those that another job loads. */
 static bool post_parts(struct mapping *map, size_t first, size_t end, size_t part,
 		       uint64_t n_and_bits)
 {
@@ -457,6 +458,7 @@ static void load_blocks_job(void *arg, uint64_t first, uint64_t n_and_bits)
 	/* The reader is at most two spans behind. */
 	size_t behind = round_up(RECYCLE_DISTANCE_BYTES >> map->shift, n) + 2 * span;
 	bool recycles = span > n && recycle_is_wanted(map), stores = n_and_bits & STORES;
+	/* This job loads the segments before `next`. */
 	size_t part = is_remote(map) ? n : span, next = round_up(first + 1, part);
 
 	if (part == span && first % span == 0)

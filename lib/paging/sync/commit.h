@@ -35,7 +35,7 @@ static inline size_t commit_bytes(const struct mapping *map)
 }
 /* Waits until no commit is in flight; commit_await_for: for `ms` at most, returns whether one still
  * is. The caller has a use of the mapping, so none begins before the caller leaves. */
-bool commit_await_end(const struct mapping *map, int ms);
+bool commit_await_end(const struct mapping *map, int ms); /* only for commit_await_for */
 static inline bool commit_await_for(const struct mapping *map, int ms)
 {
 	return commit_runs(map) && commit_await_end(map, ms);
