@@ -4,38 +4,45 @@
 
 #include "base/spare.h"
 #include "base/sys.h"
+#include "common/memory_calls.h"
 
 #include <stdint.h>
 #include <sys/mman.h>
 
-/* log2 of the numbers of idle buffers; further ones are unmapped after use. A large buffer may keep
+/* log2 of the numbers of idle buffers; further ones are unmapped after use. Large buffers may keep
  * as much memory as a fault loads at most. */
 #define IDLE_SHIFT 6
 #define IDLE_LARGE_SHIFT 2
 
-/* Slots for idle buffers; NULL: an empty slot. */
-static char *_Atomic idle[1 << IDLE_SHIFT], *_Atomic idle_large[1 << IDLE_LARGE_SHIFT];
-
-/* Buffers of one size. */
+/* Buffers of one kind. */
 struct kind {
 	size_t size;            /* bytes of a buffer */
 	unsigned shift;         /* log2 of the number of slots */
-	char *_Atomic *idle;    /* slots */
+	char *_Atomic *idle;    /* slots for idle buffers; NULL: an empty slot */
+	bool has_guards;        /* whether each buffer has its own mapping, after a guard page */
+	_Atomic bool has_area;  /* otherwise: whether the area is mapped, or could not be mapped */
+	char *_Atomic area;     /* one buffer for each slot, in one mapping; NULL: none yet */
 };
 
-static const struct kind small = { SCRATCH_SIZE, IDLE_SHIFT, idle };
-static const struct kind large = { SCRATCH_LARGE_SIZE, IDLE_LARGE_SHIFT, idle_large };
+static char *_Atomic idle_stacks[1 << IDLE_SHIFT], *_Atomic idle_small[1 << IDLE_SHIFT],
+	*_Atomic idle_large[1 << IDLE_LARGE_SHIFT];
 
-static char *map_buffer(size_t size)
+static struct kind kinds[] = {
+	[SCRATCH_STACK] = { SCRATCH_SIZE, IDLE_SHIFT, idle_stacks, .has_guards = true },
+	[SCRATCH_SMALL] = { SCRATCH_SIZE, IDLE_SHIFT, idle_small },
+	[SCRATCH_LARGE] = { SCRATCH_LARGE_SIZE, IDLE_LARGE_SHIFT, idle_large },
+};
+
+static char *map_memory(size_t guard, size_t size, size_t align)
 {
-	size_t guard = sys_page(), len = guard + size;
-	char *p = sys_map_inaccessible(NULL, len, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-				       0);
+	char *p = sys_reserve(guard + size, align);
 
-	if (p == MAP_FAILED)
+	if (!p && spare_release())
+		p = sys_reserve(guard + size, align);
+	if (!p)
 		return NULL;
 	if (mprotect(p + guard, size, PROT_READ | PROT_WRITE) < 0) {
-		raw_munmap(p, len);
+		raw_munmap(p, guard + size);
 		return NULL;
 	}
 	return p + guard;
@@ -49,14 +56,26 @@ static char *_Atomic *nth_slot(const struct kind *kind, const void *near, unsign
 	return &kind->idle[(first + n) % (1u << kind->shift)];
 }
 
-static const struct kind *find_kind(size_t size)
+/* Maps the area, and returns its first buffer. Other threads get buffers of their own meanwhile. */
+static char *make_area(struct kind *kind)
 {
-	return size <= SCRATCH_SIZE ? &small : &large;
+	size_t size = kind->size << kind->shift;
+	char *area;
+
+	if (kind->has_guards || atomic_exchange(&kind->has_area, true))
+		return NULL;
+	area = map_memory(0, size, HUGE_PAGE);
+	if (!area)
+		return NULL;
+	raw_madvise(area, size, MADV_HUGEPAGE);
+	kind->area = area;
+	for (unsigned k = 1; k < 1u << kind->shift; k++)
+		kind->idle[k] = area + k * kind->size;
+	return area;
 }
 
-char *scratch_take(size_t size, const void *near)
+static char *take_idle(const struct kind *kind, const void *near)
 {
-	const struct kind *kind = find_kind(size);
 	char *buffer;
 
 	for (unsigned k = 0; k < 1u << kind->shift; k++) {
@@ -68,19 +87,38 @@ char *scratch_take(size_t size, const void *near)
 		if (buffer)
 			return buffer;
 	}
-	buffer = map_buffer(kind->size);
-	return buffer || !spare_release() ? buffer : map_buffer(kind->size);
+	return NULL;
 }
 
-void scratch_give(size_t size, const void *near, char *buffer)
+char *scratch_take(enum scratch which, const void *near)
 {
-	const struct kind *kind = find_kind(size);
+	struct kind *kind = &kinds[which];
+	char *buffer = take_idle(kind, near);
 
-	for (unsigned k = 0; k < 1u << kind->shift; k++) {
+	if (!buffer)
+		buffer = make_area(kind);
+	return buffer ? buffer :
+			map_memory(kind->has_guards ? sys_page() : 0, kind->size, sys_page());
+}
+
+/* The area has as many buffers as there are slots, so there is a slot for each of them. */
+static bool keeps(const struct kind *kind, const char *buffer)
+{
+	return kind->has_guards ||
+	       (kind->area && buffer >= kind->area &&
+		buffer < kind->area + (kind->size << kind->shift));
+}
+
+void scratch_give(enum scratch which, const void *near, char *buffer)
+{
+	const struct kind *kind = &kinds[which];
+	size_t guard = kind->has_guards ? sys_page() : 0;
+
+	for (unsigned k = 0; k < 1u << kind->shift && keeps(kind, buffer); k++) {
 		char *none = NULL;
 
 		if (atomic_compare_exchange_strong(nth_slot(kind, near, k), &none, buffer))
 			return;
 	}
-	raw_munmap(buffer - sys_page(), sys_page() + kind->size);
+	raw_munmap(buffer - guard, guard + kind->size);
 }

@@ -5,16 +5,30 @@
 
 #include <stddef.h>
 
-/* Bytes of a buffer, and of a large buffer. */
+/* Bytes of a stack and of a small buffer, and of a large buffer. */
 #define SCRATCH_SIZE ((size_t)64 << 10)
 #define SCRATCH_LARGE_SIZE ((size_t)2 << 20)
 
+enum scratch {
+	SCRATCH_STACK,        /* after an inaccessible guard page */
+	SCRATCH_SMALL, SCRATCH_LARGE
+};
+
+/* The kind of buffers for `len` bytes. */
+static inline enum scratch scratch_for(size_t len)
+{
+	return len <= SCRATCH_SIZE ? SCRATCH_SMALL : SCRATCH_LARGE;
+}
+
 /*
- * Takes a buffer for `size` bytes with arbitrary contents, after an inaccessible guard page. near:
- * an address that belongs to the thread, which selects the buffer that the thread used last. NULL:
- * there is no memory. Both functions are safe in a signal handler.
+ * Takes a buffer with arbitrary contents. near: an address that belongs to the thread, which
+ * selects the buffer that the thread used last. NULL: there is no memory. Both functions are safe
+ * in a signal handler.
+ *
+ * Buffers that are no stacks are on huge pages if the kernel has any. A request for memory on small
+ * pages consists of many pieces: in a virtual machine, a read of 256 KiB took three times as long.
  */
-char *scratch_take(size_t size, const void *near);
-void scratch_give(size_t size, const void *near, char *buffer);
+char *scratch_take(enum scratch kind, const void *near);
+void scratch_give(enum scratch kind, const void *near, char *buffer);
 
 #endif

@@ -130,10 +130,10 @@ void stack_switch_call(const stack_t *alternate, void (*fn)(void *arg), void *ar
 
 	if (left < STACK_MIN_BYTES)
 		end_process(alternate, used + STACK_MIN_BYTES, " here");
-	piece = scratch_take(SCRATCH_SIZE, alternate->ss_sp);
+	piece = scratch_take(SCRATCH_STACK, alternate->ss_sp);
 	if (!piece)
 		end_process(alternate, used + STACK_AMPLE_BYTES,
 			    ", because there is no memory for a stack of its own");
 	stack_switch(&call, run_call, piece + SCRATCH_SIZE);
-	scratch_give(SCRATCH_SIZE, alternate->ss_sp, piece);
+	scratch_give(SCRATCH_STACK, alternate->ss_sp, piece);
 }

@@ -284,6 +284,10 @@
  * the sync took 1.2 ms, and 2.2 with 4 MiB. */
 #define MAX_WRITE_RUN_SEGMENTS 32
 #define MAX_WRITE_RUN_BYTES ((size_t)16 << 20)
+/* Bytes of the requests of a run whose contents, on small pages, are copied to one piece of memory
+ * first. In a virtual machine, a direct write of 64 KiB from small pages took 0.17 ms, and 0.08 ms
+ * from one piece; with 16 KiB, there was no difference. */
+#define MIN_COPIED_WRITE_BYTES ((size_t)32 << 10)
 /* Segments from the first of a run to its last one, which need not be neighbours. With gaps, IOR
  * with random writes of 256 KiB was 1.4 times as fast. */
 #define MAX_WRITE_RUN_SPAN 128

@@ -482,14 +482,14 @@ static int load_segment(struct mapping *map, size_t i, struct seg *s, bool write
 	/* If the engine copies the bytes to the slot, the frame needs no memory in the pool. */
 	if (frames_are_copied(map->frames) && map->seg_size <= SCRATCH_SIZE &&
 	    frame_is_blank(frame))
-		scratch = scratch_take(SCRATCH_SIZE, &errno);
+		scratch = scratch_take(SCRATCH_SMALL, &errno);
 	buf = scratch ? scratch : frame_addr(frame);
 	err = scratch ? 0 : make_frame_writable(map, frame);
 	if (!err)
 		err = read_segment(map, i, s, buf, !scratch && frame_use_blank(frame));
 	err = install_segment(map, i, s, frame, buf, write, err);
 	if (scratch)
-		scratch_give(SCRATCH_SIZE, &errno, scratch);
+		scratch_give(SCRATCH_SMALL, &errno, scratch);
 	return err;
 }
 

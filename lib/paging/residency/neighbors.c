@@ -270,7 +270,7 @@ static bool take_buffer(const struct run *run, bool whole, struct buffer *b)
 		b->addr = huge_blocks_take_buffer(run->map);
 	b->huge = b->addr;
 	if (!b->addr)
-		b->addr = scratch_take(b->len, &errno);
+		b->addr = scratch_take(scratch_for(b->len), &errno);
 	return b->addr;
 }
 
@@ -281,7 +281,7 @@ static void give_buffer(const struct buffer *b)
 	if (b->huge)
 		huge_blocks_give_buffer(b->addr);
 	else
-		scratch_give(b->len, &errno, b->addr);
+		scratch_give(scratch_for(b->len), &errno, b->addr);
 }
 
 /* Gives segments [first, end), which are absent, their contents. */

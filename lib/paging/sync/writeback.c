@@ -16,6 +16,7 @@
 #include "paging/fault/segment.h"
 #include "paging/residency/huge_blocks.h"
 #include "paging/residency/neighbors.h"
+#include "base/scratch.h"
 #include "base/spare.h"
 #include "paging/fault/stall.h"
 #include "paging/sync/twin.h"
@@ -240,6 +241,33 @@ static void make_requests(struct run *run)
 	}
 }
 
+/* Runs n > 0 requests. Contents on small pages are copied to one piece of memory first, because
+ * requests for many pieces take longer. huge: whether all contents are on a huge page. */
+static void write_requests(struct mapping *map, struct ummap_io *io, unsigned n, bool huge)
+{
+	struct store *store = map->backings[map->current].store;
+	size_t bytes = 0, used = 0;
+	char *contents[MAX_WRITE_RUN_SEGMENTS], *buffer = NULL;
+	enum scratch kind;
+
+	for (unsigned k = 0; k < n; k++)
+		bytes += round_up(io[k].len, sys_page());
+	kind = scratch_for(bytes);
+	if (!huge && frames_are_copied(map->frames) && bytes >= MIN_COPIED_WRITE_BYTES &&
+	    bytes <= SCRATCH_LARGE_SIZE && io_geom(store)->align > 1)
+		buffer = scratch_take(kind, &bytes);
+	for (unsigned k = 0; k < n && buffer; k++) {
+		contents[k] = io[k].buf;
+		io[k].buf = memcpy(buffer + used, io[k].buf, io[k].len);
+		used += round_up(io[k].len, sys_page());
+	}
+	io_run(store, io, n, map->bulk, &map->stat.io);
+	for (unsigned k = 0; k < n && buffer; k++)
+		io[k].buf = contents[k];
+	if (buffer)
+		scratch_give(kind, &bytes, buffer);
+}
+
 /* Step 6 for segment i, which the store has. */
 static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy, bool unchanged)
 {
@@ -343,8 +371,7 @@ static int write_run(struct run *run, bool keep)
 		part = map->writers ? write_parts(run) : 0;
 		make_requests(run);
 		if (run->requests)
-			io_run(map->backings[map->current].store, run->io, run->requests,
-			       map->bulk, &map->stat.io);
+			write_requests(map, run->io, run->requests, false);
 		/* Step 5, after the write: a flush during the write did not cover it. */
 		map->sync.flush.due = true;
 	}
@@ -423,7 +450,7 @@ static size_t write_changed(struct mapping *map, size_t first, size_t end, int *
 			become_clean_all(map, begin[n], i);
 	}
 	if (n)
-		io_run(t->store, io, n, map->bulk, &map->stat.io);
+		write_requests(map, io, n, huge_blocks_has(map, first));
 	map->sync.flush.due = true;
 	for (unsigned k = 0; k < n; k++) {
 		*err = *err ? *err : io[k].res;
