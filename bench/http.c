@@ -40,7 +40,7 @@ static const char help[] =
 "UMMAP_DRIVER_PATH must name one folder, that of the driver.\n"
 "  --dir DIR        for the object (.)\n"
 "  --size SIZE      of the object (1G)\n"
-"  --seg SIZE       of segments, in order (2M)\n"
+"  --seg SIZE       of segments, in order; or auto (2M)\n"
 "  --delays LIST    in ms (0,20,50)\n"
 "  --keys KEYS      of the URI (none)\n"
 "  --mounts LIST    of rclone,s3fs (none)\n"
@@ -504,7 +504,10 @@ int main(int argc, char *argv[])
 		switch (c) {
 		case 'd': o.dir = optarg; break;
 		case 's': o.size = parse_size("--size", optarg); break;
-		case 'g': o.seg = parse_size("--seg", optarg); break;
+		case 'g':
+			o.seg = strcmp(optarg, "auto") ? parse_size("--seg", optarg) :
+				UMMAP_SEG_AUTO;
+			break;
 		case 'k': o.keys = optarg; break;
 		case 'm': o.mounts = optarg; break;
 		case 'r': o.reps = parse_count("--reps", optarg, 100); break;

@@ -506,8 +506,8 @@ static void post_next_block(struct mapping *map, size_t i, size_t n)
 }
 
 /* Whether an access to the block of n segments around segment i continues a stream: the blocks
- * before were accessed one after another. At random, two neighbors seldom follow each other, and
- * three hardly ever. */
+ * before were accessed one after another, or the program says so. At random, two neighbors seldom
+ * follow each other, and three hardly ever. */
 static bool continues_stream(struct mapping *map, size_t i, size_t n)
 {
 	struct stream *streams = map->residency.streams, *r = streams;
@@ -523,7 +523,7 @@ static bool continues_stream(struct mapping *map, size_t i, size_t n)
 	}
 	*r = (struct stream){ .until = i - i % n + n, .seen = found ? r->seen + 1 : 1,
 			      .used = ++map->residency.stream_clock };
-	found = r->seen >= MIN_STREAM_BLOCKS;
+	found = r->seen >= MIN_STREAM_BLOCKS || map->residency.advice == UMMAP_ADV_SEQUENTIAL;
 	futex_unlock(&map->residency.stream_lock);
 	return found;
 }
