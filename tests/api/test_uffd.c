@@ -545,8 +545,11 @@ Test(uffd, beside_the_programs_own)
 	struct uffdio_register r = { .range.len = SIZE, .mode = UFFDIO_REGISTER_MODE_MISSING };
 	uint8_t *m, *own = mmap(NULL, SIZE, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	pthread_t thread;
-	int fd, theirs = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+	int fd, theirs;
 
+	if (!has_uffd())
+		cr_skip_test(NO_UFFD);
+	theirs = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
 	check(theirs >= 0 && ioctl(theirs, UFFDIO_API, &api) == 0);
 	m = map_uffd(&fd);
 	r.range.start = (uintptr_t)m;
