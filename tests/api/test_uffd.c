@@ -547,8 +547,7 @@ Test(uffd, beside_the_programs_own)
 	pthread_t thread;
 	int fd, theirs;
 
-	if (!has_uffd())
-		cr_skip_test(NO_UFFD);
+	skip_without_uffd();
 	theirs = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
 	check(theirs >= 0 && ioctl(theirs, UFFDIO_API, &api) == 0);
 	m = map_uffd(&fd);
