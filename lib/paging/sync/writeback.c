@@ -251,7 +251,7 @@ static void write_requests(struct mapping *map, struct ummap_io *io, unsigned n,
 	enum scratch kind;
 
 	for (unsigned k = 0; k < n; k++)
-		bytes += round_up(io[k].len, sys_page());
+		bytes += round_up(io[k].len, map->seg_size);
 	kind = scratch_for(bytes);
 	if (!huge && frames_are_copied(map->frames) && bytes >= MIN_COPIED_WRITE_BYTES &&
 	    bytes <= SCRATCH_LARGE_SIZE && io_geom(store)->align > 1)
@@ -259,7 +259,7 @@ static void write_requests(struct mapping *map, struct ummap_io *io, unsigned n,
 	for (unsigned k = 0; k < n && buffer; k++) {
 		contents[k] = io[k].buf;
 		io[k].buf = memcpy(buffer + used, io[k].buf, io[k].len);
-		used += round_up(io[k].len, sys_page());
+		used += round_up(io[k].len, map->seg_size);
 	}
 	io_run(store, io, n, map->bulk, &map->stat.io);
 	for (unsigned k = 0; k < n && buffer; k++)
