@@ -8,26 +8,12 @@
 #include "objects.h"
 #include "plugins.h"
 
-
-
 static char uri[500];
 
 static const char *url(const char *scheme, int port, const char *path)
 {
 	snprintf(uri, sizeof(uri), "%s://localhost:%d/%s", scheme, port, path);
 	return uri;
-}
-
-static void write_object(const char *name, uint64_t seed)
-{
-	char path[400];
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/files/%s", nginx_folder, name);
-	fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	check(fd >= 0);
-	file_fill(fd, 0, SIZE, 0, seed);
-	close(fd);
 }
 
 /* ---- Transfers ---- */
@@ -165,7 +151,7 @@ static void check_node_copy(void)
 	attr.seg_size = SEG;
 	attr.flags = UMMAP_NODE;
 	attr.engine = UMMAP_ENGINE_SIGBUS;
-	write_object("shared", seed);
+	nginx_write("shared", SIZE, seed);
 	url("http", nginx_port, "shared");
 	check(ummap_open(uri, SIZE, 0, PROT_READ, &attr, &addr) == 0, "%s", umerrormsg());
 	check_bytes(addr, SIZE, 0, seed);
@@ -175,7 +161,7 @@ static void check_node_copy(void)
 	/* A later version is another copy. */
 	pause_ms(1100);
 	seed++;
-	write_object("shared", seed);
+	nginx_write("shared", SIZE, seed);
 	check_exits(run_child(read_shared, &seed), 0);
 	check(umunmap(addr, 0) == 0);
 }
@@ -187,7 +173,7 @@ static void check_cache(void)
 	uint8_t *bytes;
 	void *addr;
 
-	write_object("kept", SEED);
+	nginx_write("kept", SIZE, SEED);
 	url("http", nginx_port, "kept");
 	snprintf(near, sizeof(near), "%s", in_dir("near"));
 	snprintf(at, sizeof(at), "cache+%s?cache.path=%s&cache.size=12M", uri, near);
@@ -202,7 +188,7 @@ static void check_cache(void)
 		      nginx_count(" 206 "));
 	}
 	pause_ms(1100);
-	write_object("kept", SEED + 1);
+	nginx_write("kept", SIZE, SEED + 1);
 	check(ummap_open(at, SIZE, 0, PROT_READ, &attr, &addr) == -1 && errno == ESTALE);
 	check(strstr(umerrormsg(), "changed"), "%s", umerrormsg());
 	unlink(near);
@@ -215,12 +201,12 @@ static void check_change(void)
 	uint8_t *bytes;
 	uint64_t value;
 
-	write_object("changing", SEED);
+	nginx_write("changing", SIZE, SEED);
 	bytes = map_object(url("http", nginx_port, "changing"));
 	check_bytes(bytes, SEG, 0, SEED);
 	/* nginx derives the ETag from the time in seconds and the length. */
 	pause_ms(1100);
-	write_object("changing", SEED + 1);
+	nginx_write("changing", SIZE, SEED + 1);
 	catch_sigbus();
 	check(!try_load((uint64_t *)(bytes + 80 * SEG), &value));
 	check_bytes(bytes, SEG, 0, SEED);
@@ -314,9 +300,9 @@ int main(void)
 	set_group();
 	use_plugins();
 	nginx_start();
-	write_object("object", SEED);
-	write_object("secret/object", SEED);
-	write_object("with blank%", SEED);
+	nginx_write("object", SIZE, SEED);
+	nginx_write("secret/object", SIZE, SEED);
+	nginx_write("with blank%", SIZE, SEED);
 	check_plain();
 	check_write();
 	check_prefetch();
