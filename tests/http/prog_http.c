@@ -124,6 +124,30 @@ static void check_copy(void)
 	unlink(copy);
 }
 
+/* The copy of a source that fails, or becomes shorter, fails. */
+static void check_failed_copy(void)
+{
+	const char *command = HTTP_PLUGINS "/../ummap cp";
+	int fd = open(in_dir("long"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	char from[320], to[320];
+
+	check(fd >= 0);
+	file_fill(fd, 0, SIZE, 0, SEED);
+	close(fd);
+	snprintf(from, sizeof(from), "error+posix:%s?error.op=read", in_dir("long"));
+	snprintf(to, sizeof(to), "%s", in_dir("short"));
+	check(shell("%s '%s&error.times=1000' '%s' 2>&1 | grep -q 'Input/output error.*--force'",
+		    command, from, to) == 0);
+	unlink(to);
+	/* The first read takes a second. */
+	check(shell("%s '%s&error.delay=1000000&error.nth=1000' '%s' 2> '%s' & "
+		    "until [ -s '%s' ]; do sleep .01; done; truncate -s 1000 '%s'; wait $!",
+		    command, from, to, in_dir("message"), to, in_dir("long")) == 2);
+	check(shell("grep -q 'shorter, from %d to 1000 bytes' '%s'", (int)SIZE,
+		    in_dir("message")) == 0);
+	unlink(to);
+}
+
 /* ---- A near file ---- */
 
 /* The second mapping asks the server for the first byte, and at most for the end, unless the object
@@ -308,6 +332,7 @@ int main(void)
 	check_prefetch();
 	check_tls();
 	check_copy();
+	check_failed_copy();
 	check_cache();
 	check_node_copy();
 	check_change();
