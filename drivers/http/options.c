@@ -298,12 +298,16 @@ static void set_s3(CURL *easy)
 	curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
 }
 
+long options_stall(const struct http_keys *keys)
+{
+	return keys->timeout / 4 > 1 ? (long)(keys->timeout / 4) : 1;
+}
+
 void options_set(CURL *easy, const struct remote *remote)
 {
 	const struct http_keys *keys = &remote->keys;
 	const char *scheme = remote->scheme;
-	/* A connection that makes no progress fails early enough for repetitions. */
-	long stall = keys->timeout / 4 > 1 ? (long)(keys->timeout / 4) : 1;
+	long stall = options_stall(keys);
 
 	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, scheme);
 	curl_easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR,

@@ -34,6 +34,8 @@ const char *options_error_text(CURLcode result, const char *text);
 /* Milliseconds until the repetition of an exchange that has been repeated `tries` times. head: the
  * answer, at an address that differs for other exchanges. */
 int64_t options_delay(unsigned tries, const struct answer *head);
+/* Seconds without progress after which an exchange fails, early enough for repetitions. */
+long options_stall(const struct http_keys *keys);
 /* Lets a long exchange go on as long as it makes progress. */
 void options_limit_stall(CURL *easy, const struct http_keys *keys);
 /* Sets all options that are equal for all exchanges of a handle. */

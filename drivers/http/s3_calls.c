@@ -383,6 +383,8 @@ static void finish_exchange(struct batch *b, struct exchange *x, CURLcode result
 	struct s3_call *call = x->call;
 	char code[60];
 
+	if (result == CURLE_OPERATION_TIMEDOUT)
+		sockets_end_stalled(x->easy, (long)b->s->remote->keys.timeout);
 	/* A server that answers before it has the whole body has not stored the body. */
 	if (result == CURLE_OK && x->is_early)
 		result = CURLE_SEND_ERROR;

@@ -8,6 +8,8 @@
 #include "sockets.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -111,6 +113,47 @@ void sockets_close_multi(CURLM *multi)
 
 /* ---- All sockets ---- */
 
+static bool is_open(int fd)
+{
+	return open_sockets[fd / 64] >> fd % 64 & 1;
+}
+
+/* The port of this machine of a socket; 0: it has none. */
+static long local_port(int fd)
+{
+	struct sockaddr_in6 at = { 0 }; /* sockaddr_in has the port at the same place */
+	socklen_t len = sizeof(at);
+
+	if (getsockname(fd, (struct sockaddr *)&at, &len) < 0 ||
+	    (at.sin6_family != AF_INET && at.sin6_family != AF_INET6))
+		return 0;
+	return ntohs(at.sin6_port);
+}
+
+static bool is_silent(int fd, long ms)
+{
+	struct tcp_info info = { 0 };
+	socklen_t len = sizeof(info);
+
+	return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
+	       info.tcpi_last_data_recv >= ms;
+}
+
+/* libcurl itself only ends a connection of HTTP/1.1. One of HTTP/2 may have other exchanges, so it
+ * would stay in use, although none of them makes progress. For libcurl, the end of reading is an
+ * end of the connection by the server. */
+void sockets_end_stalled(CURL *easy, long seconds)
+{
+	long port = 0;
+
+	if (curl_easy_getinfo(easy, CURLINFO_LOCAL_PORT, &port) != CURLE_OK || port == 0)
+		return;
+	for (int fd = 0; fd < MAX_SOCKET; fd++) {
+		if (is_open(fd) && local_port(fd) == port && is_silent(fd, seconds * 1000 / 2))
+			shutdown(fd, SHUT_RD);
+	}
+}
+
 void sockets_watch(CURL *easy)
 {
 	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
@@ -120,7 +163,7 @@ void sockets_watch(CURL *easy)
 void sockets_close_all(void)
 {
 	for (int fd = 0; fd < MAX_SOCKET; fd++) {
-		if (open_sockets[fd / 64] >> fd % 64 & 1)
+		if (is_open(fd))
 			close(fd);
 	}
 	for (unsigned i = 0; i < MAX_SOCKET / 64; i++)

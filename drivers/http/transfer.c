@@ -409,6 +409,8 @@ enum outcome transfer_finish(struct transfer *t, CURLcode result)
 {
 	bool is_empty;
 
+	if (result == CURLE_OPERATION_TIMEDOUT)
+		sockets_end_stalled(t->easy, options_stall(&t->request->remote->keys));
 	result = options_result(t->easy, &t->answer, result);
 	/* An answer without a body is judged here. */
 	if (t->answer.is_complete && (result == CURLE_OK || t->answer.status >= 400))

@@ -5,6 +5,7 @@
 #include "common.h"
 #include "common/minmax.h"
 #include "huge.h"
+#include "ummap-driver.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -396,6 +397,77 @@ Test(automatic, next_block)
 	check_bytes(m + 6 * MIB, 4 * MIB, 6 * MIB, 1);
 	check(stat_of(m).read_faults == faults + 1, "%" PRIu64, stat_of(m).read_faults - faults);
 }
+
+/* ---- A remote store ---- */
+
+/* A store whose reads wait until `together` of them have been in flight at once. After 20 s, none
+ * waits any more. */
+static struct {
+	_Atomic unsigned together, in_flight, most;
+} far;
+
+static int far_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	(void)uri;
+	(void)oflags;
+	*h = &far;
+	geom->size = SIZE;
+	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE | UMMAP_CAP_REMOTE;
+	return 0;
+}
+
+static int far_close(void *h)
+{
+	(void)h;
+	return 0;
+}
+
+static int far_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	unsigned in_flight = ++far.in_flight, most = far.most;
+
+	(void)h;
+	fill(buf, len, off, 1);
+	while (in_flight > most && !atomic_compare_exchange_weak(&far.most, &most, in_flight))
+		;
+	for (double end = now() + 20; far.most < far.together; pause_ms(1)) {
+		if (now() > end)
+			far.together = 0;
+	}
+	far.in_flight--;
+	return 0;
+}
+
+/* A stream in a remote store has the requests for many blocks in flight at once. */
+Test(automatic, remote_stream)
+{
+	static const struct ummap_driver driver = {
+		.struct_size = sizeof(driver), .abi = UMMAP_DRIVER_ABI, .scheme = "far",
+		.help = "reads that wait for each other", .open = far_open, .close = far_close,
+		.read = far_read,
+	};
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *base;
+	uint8_t *m;
+
+	if (!has_huge_pages())
+		cr_skip("there are no huge pages");
+	set_budget(16 * SIZE);
+	attr.seg_size = UMMAP_SEG_AUTO;
+	attr.engine = UMMAP_ENGINE_SIGBUS;
+	check(ummap_driver_register(&driver) == 0);
+	check(ummap_open("far:store", SIZE, 0, PROT_READ, &attr, &base) == 0, "%s", umerrormsg());
+	m = base;
+	check(umadvise(m, SIZE, UMMAP_ADV_SEQUENTIAL) == 0);
+	check_bytes(m, 4 * MIB, 0, 1);
+	/* The third block makes the accesses a stream. */
+	far.together = 16;
+	check_bytes(m + 4 * MIB, SIZE - 4 * MIB, 4 * MIB, 1);
+	check(far.most >= 16, "%u", far.most);
+	check(umunmap(m, 0) == 0);
+}
+
+/* ---- Engines and settings ---- */
 
 /* Engines that do not copy have segments of the default size. */
 Test(automatic, other_engines)

@@ -135,6 +135,19 @@ static inline void nginx_start(void)
 	check(nginx_answers(), "nginx does not start: see %s/error.log", nginx_folder);
 }
 
+/* Writes a file of the server, whose bytes are pattern(offset, seed). */
+static inline void nginx_write(const char *name, size_t size, uint64_t seed)
+{
+	char path[400];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/files/%s", nginx_folder, name);
+	fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	check(fd >= 0);
+	file_fill(fd, 0, size, 0, seed);
+	close(fd);
+}
+
 /* The number of lines of the server's log that have the text. */
 static inline int nginx_count(const char *text)
 {

@@ -8,26 +8,12 @@
 #include "objects.h"
 #include "plugins.h"
 
-
-
 static char uri[500];
 
 static const char *url(const char *scheme, int port, const char *path)
 {
 	snprintf(uri, sizeof(uri), "%s://localhost:%d/%s", scheme, port, path);
 	return uri;
-}
-
-static void write_object(const char *name, uint64_t seed)
-{
-	char path[400];
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/files/%s", nginx_folder, name);
-	fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	check(fd >= 0);
-	file_fill(fd, 0, SIZE, 0, seed);
-	close(fd);
 }
 
 /* ---- Transfers ---- */
@@ -138,6 +124,30 @@ static void check_copy(void)
 	unlink(copy);
 }
 
+/* The copy of a source that fails, or becomes shorter, fails. */
+static void check_failed_copy(void)
+{
+	const char *command = HTTP_PLUGINS "/../ummap cp";
+	int fd = open(in_dir("long"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	char from[320], to[320];
+
+	check(fd >= 0);
+	file_fill(fd, 0, SIZE, 0, SEED);
+	close(fd);
+	snprintf(from, sizeof(from), "error+posix:%s?error.op=read", in_dir("long"));
+	snprintf(to, sizeof(to), "%s", in_dir("short"));
+	check(shell("%s '%s&error.times=1000' '%s' 2>&1 | grep -q 'Input/output error.*--force'",
+		    command, from, to) == 0);
+	unlink(to);
+	/* The first read takes a second. */
+	check(shell("%s '%s&error.delay=1000000&error.nth=1000' '%s' 2> '%s' & "
+		    "until [ -s '%s' ]; do sleep .01; done; truncate -s 1000 '%s'; wait $!",
+		    command, from, to, in_dir("message"), to, in_dir("long")) == 2);
+	check(shell("grep -q 'shorter, from %d to 1000 bytes' '%s'", (int)SIZE,
+		    in_dir("message")) == 0);
+	unlink(to);
+}
+
 /* ---- A near file ---- */
 
 /* The second mapping asks the server for the first byte, and at most for the end, unless the object
@@ -165,7 +175,7 @@ static void check_node_copy(void)
 	attr.seg_size = SEG;
 	attr.flags = UMMAP_NODE;
 	attr.engine = UMMAP_ENGINE_SIGBUS;
-	write_object("shared", seed);
+	nginx_write("shared", SIZE, seed);
 	url("http", nginx_port, "shared");
 	check(ummap_open(uri, SIZE, 0, PROT_READ, &attr, &addr) == 0, "%s", umerrormsg());
 	check_bytes(addr, SIZE, 0, seed);
@@ -175,7 +185,7 @@ static void check_node_copy(void)
 	/* A later version is another copy. */
 	pause_ms(1100);
 	seed++;
-	write_object("shared", seed);
+	nginx_write("shared", SIZE, seed);
 	check_exits(run_child(read_shared, &seed), 0);
 	check(umunmap(addr, 0) == 0);
 }
@@ -187,7 +197,7 @@ static void check_cache(void)
 	uint8_t *bytes;
 	void *addr;
 
-	write_object("kept", SEED);
+	nginx_write("kept", SIZE, SEED);
 	url("http", nginx_port, "kept");
 	snprintf(near, sizeof(near), "%s", in_dir("near"));
 	snprintf(at, sizeof(at), "cache+%s?cache.path=%s&cache.size=12M", uri, near);
@@ -202,7 +212,7 @@ static void check_cache(void)
 		      nginx_count(" 206 "));
 	}
 	pause_ms(1100);
-	write_object("kept", SEED + 1);
+	nginx_write("kept", SIZE, SEED + 1);
 	check(ummap_open(at, SIZE, 0, PROT_READ, &attr, &addr) == -1 && errno == ESTALE);
 	check(strstr(umerrormsg(), "changed"), "%s", umerrormsg());
 	unlink(near);
@@ -215,12 +225,12 @@ static void check_change(void)
 	uint8_t *bytes;
 	uint64_t value;
 
-	write_object("changing", SEED);
+	nginx_write("changing", SIZE, SEED);
 	bytes = map_object(url("http", nginx_port, "changing"));
 	check_bytes(bytes, SEG, 0, SEED);
 	/* nginx derives the ETag from the time in seconds and the length. */
 	pause_ms(1100);
-	write_object("changing", SEED + 1);
+	nginx_write("changing", SIZE, SEED + 1);
 	catch_sigbus();
 	check(!try_load((uint64_t *)(bytes + 80 * SEG), &value));
 	check_bytes(bytes, SEG, 0, SEED);
@@ -314,14 +324,15 @@ int main(void)
 	set_group();
 	use_plugins();
 	nginx_start();
-	write_object("object", SEED);
-	write_object("secret/object", SEED);
-	write_object("with blank%", SEED);
+	nginx_write("object", SIZE, SEED);
+	nginx_write("secret/object", SIZE, SEED);
+	nginx_write("with blank%", SIZE, SEED);
 	check_plain();
 	check_write();
 	check_prefetch();
 	check_tls();
 	check_copy();
+	check_failed_copy();
 	check_cache();
 	check_node_copy();
 	check_change();

@@ -11,18 +11,6 @@
 
 static char uri[900];
 
-static void make_object(void)
-{
-	char path[400];
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/files/object", nginx_folder);
-	fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	check(fd >= 0);
-	file_fill(fd, 0, SIZE, 0, SEED);
-	close(fd);
-}
-
 static void use_near(const char *name, const char *size)
 {
 	snprintf(uri, sizeof(uri), "cache+http://127.0.0.1:%d/object?cache.path=%s&cache.size=%s",
@@ -148,7 +136,7 @@ int main(void)
 	set_group();
 	use_plugins();
 	nginx_start();
-	make_object();
+	nginx_write("object", SIZE, SEED);
 	check_guest();
 	check_kills(by_time(30, 300));
 	return 0;

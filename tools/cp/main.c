@@ -29,6 +29,7 @@ struct store {
 	char uri[4096 + 16];
 	struct ummap_driver driver;
 	void *h;                       /* handle; NULL: it belongs to the mapping */
+	void *mapped;                  /* handle that the mapping has */
 	struct ummap_geom geom;
 	char *bytes;                   /* mapping; NULL: the store is empty */
 };
@@ -66,6 +67,7 @@ static void map_store(struct store *s, size_t size, int prot, int flags)
 	attr.flags = flags;
 	if (ummap_open_handle(&s->driver, s->h, &s->geom, size, 0, prot, &attr, &addr) < 0)
 		refuse("cannot map '%s': %s", s->name, umerrormsg());
+	s->mapped = s->h;
 	s->h = NULL;
 	s->bytes = addr;
 	umadvise(addr, size, UMMAP_ADV_SEQUENTIAL);
@@ -96,6 +98,16 @@ static void show_progress(size_t done, size_t size, const struct timespec *begin
 		seconds > 0 ? mib / seconds : 0, done == size ? "\n" : "");
 }
 
+/* Bytes behind the end of a store that has become shorter are read as zeros. */
+static void check_length(const struct store *from, size_t size)
+{
+	uint64_t now = size;
+
+	if (from->driver.size && from->driver.size(from->mapped, &now) == 0 && now < size)
+		refuse("cannot copy '%s': it has become shorter, from %zu to %" PRIu64 " bytes. "
+		       "The copy is incomplete. Try again with --force", from->name, size, now);
+}
+
 static void copy_bytes(struct store *from, struct store *to, size_t size)
 {
 	struct timespec begin;
@@ -104,12 +116,15 @@ static void copy_bytes(struct store *from, struct store *to, size_t size)
 	for (size_t at = 0, n; at < size; at += n) {
 		n = min_size(size - at, STEP_BYTES);
 		if (umcopy(to->bytes + at, from->bytes + at, n) < 0)
-			refuse("cannot copy bytes %zu to %zu of '%s': %s. The copy is incomplete",
-			       at, at + n - 1, from->name, umerrormsg());
+			refuse("cannot copy bytes %zu to %zu of '%s': %s. The copy is incomplete. "
+			       "Try again with --force", at, at + n - 1, from->name,
+			       strerror(errno));
 		show_progress(at + n, size, &begin);
 	}
 	if (umunmap(to->bytes, 1) < 0)
-		refuse("cannot write '%s': %s. The copy is incomplete", to->name, umerrormsg());
+		refuse("cannot write '%s': %s. The copy is incomplete. Try again with --force",
+		       to->name, strerror(errno));
+	check_length(from, size);
 	umunmap(from->bytes, 0);
 }
 
