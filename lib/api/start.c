@@ -19,6 +19,7 @@
 #include "paging/mapping/lock.h"
 #include "base/log.h"
 #include "base/place.h"
+#include "base/scratch.h"
 #include "paging/mapping/lookup.h"
 #include "paging/mapping/shared_copy.h"
 #include "paging/residency/pagecache.h"
@@ -109,6 +110,7 @@ static void forget_in_child(void)
 	group_fork_child();
 	cache_fork_child();
 	huge_blocks_forget();
+	scratch_forget();
 	frame_forget();
 	io_forget();
 	plugin_forget();

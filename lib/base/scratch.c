@@ -19,8 +19,10 @@ struct kind {
 	size_t size;            /* bytes of a buffer */
 	unsigned shift;         /* log2 of the number of slots */
 	char *_Atomic *idle;    /* slots for idle buffers; NULL: an empty slot */
-	bool has_guards;        /* whether each buffer has its own mapping, after a guard page */
-	_Atomic bool has_area;  /* otherwise: whether the area is mapped, or could not be mapped */
+	bool has_guards;        /* whether each buffer follows a guard page */
+	_Atomic bool has_own;   /* whether buffers with their own mappings are kept: stacks, and all
+				   buffers if the area could not be mapped */
+	_Atomic bool tried;     /* whether a thread maps or has mapped the area */
 	char *_Atomic area;     /* one buffer for each slot, in one mapping; NULL: none yet */
 };
 
@@ -28,7 +30,8 @@ static char *_Atomic idle_stacks[1 << IDLE_SHIFT], *_Atomic idle_small[1 << IDLE
 	*_Atomic idle_large[1 << IDLE_LARGE_SHIFT];
 
 static struct kind kinds[] = {
-	[SCRATCH_STACK] = { SCRATCH_SIZE, IDLE_SHIFT, idle_stacks, .has_guards = true },
+	[SCRATCH_STACK] = { SCRATCH_SIZE, IDLE_SHIFT, idle_stacks, .has_guards = true,
+			    .has_own = true },
 	[SCRATCH_SMALL] = { SCRATCH_SIZE, IDLE_SHIFT, idle_small },
 	[SCRATCH_LARGE] = { SCRATCH_LARGE_SIZE, IDLE_LARGE_SHIFT, idle_large },
 };
@@ -56,18 +59,36 @@ static char *_Atomic *nth_slot(const struct kind *kind, const void *near, unsign
 	return &kind->idle[(first + n) % (1u << kind->shift)];
 }
 
+/*
+ * Maps memory for the area. A forked child does not get it: older kernels copy a whole huge page
+ * when a thread stores to a part of it after fork(2), and a direct read to another part, which is
+ * in progress, would end in the page of the child.
+ */
+static char *map_area(size_t size)
+{
+	char *area = map_memory(0, size, HUGE_PAGE);
+
+	if (area && raw_madvise(area, size, MADV_DONTFORK) < 0) {
+		raw_munmap(area, size);
+		return NULL;
+	}
+	if (area)
+		raw_madvise(area, size, MADV_HUGEPAGE);
+	return area;
+}
+
 /* Maps the area, and returns its first buffer. Other threads get buffers of their own meanwhile. */
 static char *make_area(struct kind *kind)
 {
-	size_t size = kind->size << kind->shift;
 	char *area;
 
-	if (kind->has_guards || atomic_exchange(&kind->has_area, true))
+	if (kind->has_own || atomic_exchange(&kind->tried, true))
 		return NULL;
-	area = map_memory(0, size, HUGE_PAGE);
-	if (!area)
+	area = map_area(kind->size << kind->shift);
+	if (!area) {
+		kind->has_own = true;
 		return NULL;
-	raw_madvise(area, size, MADV_HUGEPAGE);
+	}
 	kind->area = area;
 	for (unsigned k = 1; k < 1u << kind->shift; k++)
 		kind->idle[k] = area + k * kind->size;
@@ -101,12 +122,11 @@ char *scratch_take(enum scratch which, const void *near)
 			map_memory(kind->has_guards ? sys_page() : 0, kind->size, sys_page());
 }
 
-/* The area has as many buffers as there are slots, so there is a slot for each of them. */
-static bool keeps(const struct kind *kind, const char *buffer)
+static bool is_in_area(const struct kind *kind, const char *buffer)
 {
-	return kind->has_guards ||
-	       (kind->area && buffer >= kind->area &&
-		buffer < kind->area + (kind->size << kind->shift));
+	const char *area = kind->area;
+
+	return area && buffer >= area && buffer < area + (kind->size << kind->shift);
 }
 
 void scratch_give(enum scratch which, const void *near, char *buffer)
@@ -114,11 +134,28 @@ void scratch_give(enum scratch which, const void *near, char *buffer)
 	const struct kind *kind = &kinds[which];
 	size_t guard = kind->has_guards ? sys_page() : 0;
 
-	for (unsigned k = 0; k < 1u << kind->shift && keeps(kind, buffer); k++) {
+	/* Each buffer of the area has its own slot. In a search for an empty slot, other threads
+	 * could fill each slot just before it is looked at. */
+	if (is_in_area(kind, buffer)) {
+		kind->idle[(size_t)(buffer - kind->area) / kind->size] = buffer;
+		return;
+	}
+	for (unsigned k = 0; k < 1u << kind->shift && kind->has_own; k++) {
 		char *none = NULL;
 
 		if (atomic_compare_exchange_strong(nth_slot(kind, near, k), &none, buffer))
 			return;
 	}
 	raw_munmap(buffer - guard, guard + kind->size);
+}
+
+void scratch_forget(void)
+{
+	for (struct kind *kind = kinds; kind < kinds + sizeof(kinds) / sizeof(*kinds); kind++) {
+		/* Buffers with their own mappings are memory of the child, too. */
+		for (unsigned k = 0; k < 1u << kind->shift && !kind->has_own; k++)
+			kind->idle[k] = NULL;
+		kind->area = NULL;
+		kind->tried = kind->has_own;
+	}
 }

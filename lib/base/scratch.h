@@ -30,5 +30,7 @@ static inline enum scratch scratch_for(size_t len)
  */
 char *scratch_take(enum scratch kind, const void *near);
 void scratch_give(enum scratch kind, const void *near, char *buffer);
+/* In a forked child: the child has none of the buffers on huge pages. */
+void scratch_forget(void);
 
 #endif
