@@ -14,6 +14,7 @@
 
 static char nginx_folder[300];
 static int nginx_port, nginx_tls_port, nginx_h2_port;
+static int nginx_behind; /* port of a server to which nginx passes requests for /bucket; 0: none */
 static pid_t nginx_pid;
 
 __attribute__((format(printf, 1, 2)))
@@ -77,10 +78,12 @@ static inline void nginx_configure(void)
 		"  location /settle { access_log off; return 200; }\n"
 		"  location /moved { return 302 /object; }\n"
 		"  location /insecure { return 302 http://127.0.0.1:%d/object; }\n"
+		"  location /bucket/ { proxy_pass http://127.0.0.1:%d;\n"
+		"   proxy_set_header Host $http_host; client_max_body_size 0; }\n"
 		"  if ($host = proxied.test) { rewrite ^ /object break; }\n"
 		" }\n"
 		"}\n", nginx_folder, nginx_folder, nginx_port, nginx_tls_port, nginx_h2_port,
-		nginx_port);
+		nginx_port, nginx_behind ? nginx_behind : 1);
 	fclose(f);
 	check(shell("cd %s && mkdir files files/secret && printf 'user:{PLAIN}word\\n' > passwords",
 		    nginx_folder) == 0);
