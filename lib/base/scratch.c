@@ -51,10 +51,12 @@ static char *map_memory(size_t guard, size_t size, size_t align)
 	return p + guard;
 }
 
-/* Threads begin at different slots, and each thread returns to its own slot. */
+/* Threads begin at different slots, and each thread returns to its own slot. In an area, they begin
+ * at the first slot, so that only as many huge pages are used as threads need at a time. */
 static char *_Atomic *nth_slot(const struct kind *kind, const void *near, unsigned n)
 {
-	unsigned first = (unsigned)((uintptr_t)near >> 12) * 0x9e3779b1u >> (32 - kind->shift);
+	unsigned hash = (unsigned)((uintptr_t)near >> 12) * 0x9e3779b1u >> (32 - kind->shift);
+	unsigned first = kind->has_own ? hash : 0;
 
 	return &kind->idle[(first + n) % (1u << kind->shift)];
 }

@@ -424,6 +424,38 @@ static void become_clean_all(struct mapping *map, size_t first, size_t end)
 		become_clean(map, i, map_seg(map, i), false, false);
 }
 
+/* Segments [first, end), which begin with len bytes to be written, are in the store. */
+static void note_written(struct mapping *map, size_t first, size_t end, size_t len)
+{
+	map_extend_stored(map, ((uint64_t)first << map->shift) + len);
+	become_clean_all(map, first, end);
+}
+
+/* Writes the segments of a request that has failed, so that one bad block does not affect others.
+ * Returns 0 or the first error. */
+static int write_one_by_one(struct mapping *map, size_t first, size_t end,
+			    const struct ummap_io *all)
+{
+	int err = 0;
+
+	for (size_t i = first, done = 0; i < end; i++, done += map->seg_size) {
+		struct ummap_io io = *all;
+
+		io.buf = (char *)all->buf + done;
+		io.off += done;
+		io.len = done < all->len ? min_size(all->len - done, map->seg_size) : 0;
+		io.res = 0;
+		if (io.len)
+			io_run(map->backings[map->current].store, &io, 1, false, &map->stat.io);
+		if (!io.res && io.len)
+			note_written(map, i, i + 1, io.len);
+		else if (!io.res)
+			become_clean_all(map, i, i + 1);
+		err = err ? err : io.res;
+	}
+	return err;
+}
+
 /* Writes as many of segments [first, end) as a call takes. Returns where it has ended. Sets *err to
  * the first error. */
 static size_t write_changed(struct mapping *map, size_t first, size_t end, int *err)
@@ -453,11 +485,11 @@ static size_t write_changed(struct mapping *map, size_t first, size_t end, int *
 		write_requests(map, io, n, huge_blocks_has(map, first));
 	map->sync.flush.due = true;
 	for (unsigned k = 0; k < n; k++) {
+		if (io[k].res && stop[k] - begin[k] > 1)
+			io[k].res = write_one_by_one(map, begin[k], stop[k], &io[k]);
+		else if (!io[k].res)
+			note_written(map, begin[k], stop[k], io[k].len);
 		*err = *err ? *err : io[k].res;
-		if (!io[k].res)
-			map_extend_stored(map, ((uint64_t)begin[k] << map->shift) + io[k].len);
-		if (!io[k].res)
-			become_clean_all(map, begin[k], stop[k]);
 	}
 	return i;
 }
