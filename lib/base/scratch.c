@@ -30,10 +30,11 @@ static char *_Atomic idle_stacks[1 << IDLE_SHIFT], *_Atomic idle_small[1 << IDLE
 	*_Atomic idle_large[1 << IDLE_LARGE_SHIFT];
 
 static struct kind kinds[] = {
-	[SCRATCH_STACK] = { SCRATCH_SIZE, IDLE_SHIFT, idle_stacks, .has_guards = true,
-			    .has_own = true },
-	[SCRATCH_SMALL] = { SCRATCH_SIZE, IDLE_SHIFT, idle_small },
-	[SCRATCH_LARGE] = { SCRATCH_LARGE_SIZE, IDLE_LARGE_SHIFT, idle_large },
+	[SCRATCH_STACK] = { .size = SCRATCH_SIZE, .shift = IDLE_SHIFT, .idle = idle_stacks,
+			    .has_guards = true, .has_own = true },
+	[SCRATCH_SMALL] = { .size = SCRATCH_SIZE, .shift = IDLE_SHIFT, .idle = idle_small },
+	[SCRATCH_LARGE] = { .size = SCRATCH_LARGE_SIZE, .shift = IDLE_LARGE_SHIFT,
+			    .idle = idle_large },
 };
 
 static char *map_memory(size_t guard, size_t size, size_t align)

@@ -130,7 +130,8 @@ size_t nodecopy_table_bytes(uint64_t segments, uint64_t slots)
 void nodecopy_init(struct nodecopy_table *t, uint64_t segments, uint64_t slots)
 {
 	t->segments = segments;
-	t->slots = t->limit = slots;
+	t->slots = slots;
+	t->limit = slots; /* clang 14 does not take an atomic object as a value */
 	t->pins = max_pins(segments, slots);
 	queues_init(&t->queues);
 }
