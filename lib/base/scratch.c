@@ -152,6 +152,23 @@ void scratch_give(enum scratch which, const void *near, char *buffer)
 	raw_munmap(buffer - guard, guard + kind->size);
 }
 
+void scratch_unlock(void)
+{
+	for (struct kind *kind = kinds; kind < kinds + sizeof(kinds) / sizeof(*kinds); kind++) {
+		if (!kind->area)
+			continue;
+		sys_unlock(kind->area, kind->size << kind->shift);
+		for (unsigned k = 0; k < 1u << kind->shift; k++) {
+			char *buffer = atomic_exchange(&kind->idle[k], NULL);
+
+			if (buffer)
+				sys_discard_pages(buffer, kind->size);
+			if (buffer)
+				kind->idle[k] = buffer;
+		}
+	}
+}
+
 void scratch_forget(void)
 {
 	for (struct kind *kind = kinds; kind < kinds + sizeof(kinds) / sizeof(*kinds); kind++) {

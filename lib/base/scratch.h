@@ -30,6 +30,8 @@ static inline enum scratch scratch_for(size_t len)
  */
 char *scratch_take(enum scratch kind, const void *near);
 void scratch_give(enum scratch kind, const void *near, char *buffer);
+/* The process has locked its memory: unlocks the buffers, and frees the memory of idle ones. */
+void scratch_unlock(void);
 /* In a forked child: the child has none of the buffers on huge pages. */
 void scratch_forget(void);
 

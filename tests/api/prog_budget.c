@@ -218,7 +218,8 @@ static void over_by_frames(void *unused)
 static void twice_by_threads(void *unused)
 {
 	const size_t twice = (TWICE_THREADS + WORKERS) * TWICE_BUDGET / 256,
-		     heads = SIZE / TWICE_SEG * 32, slack = MIB;
+		     heads = SIZE / TWICE_SEG * 32,
+		     slack = 3 * MIB; /* with a huge page for the buffers of loads */
 	pthread_t threads[TWICE_THREADS];
 	size_t rss, peak;
 	uint8_t *m;

@@ -17,6 +17,7 @@
 #include "paging/mapping/inplace.h"
 #include "paging/residency/pagecache.h"
 #include "paging/residency/tiering.h"
+#include "base/scratch.h"
 #include "base/log.h"
 #include "paging/mapping/lookup.h"
 #include "paging/mapping/shared_copy.h"
@@ -88,6 +89,7 @@ static void unlock_memory(void)
 		map_leave(map);
 	}
 	frame_unlock();
+	scratch_unlock();
 }
 
 /* Restores the spare kernel mappings, and warns once if they were needed: faults are slow then. */
