@@ -10,8 +10,8 @@ CURLM *sockets_open_multi(void);
 void sockets_close_multi(CURLM *multi);
 /* Makes libcurl open and close sockets by this file. */
 void sockets_watch(CURL *easy);
-/* The exchange has timed out: ends its connection if no byte has come on it for half of so many
- * seconds. */
+/* The exchange has timed out after so many seconds without progress: ends its connection if no byte
+ * has come on it for half of that time. */
 void sockets_end_stalled(CURL *easy, long seconds);
 /* In a forked child: closes all sockets of the parent. The parent keeps its own. */
 void sockets_close_all(void);

@@ -52,8 +52,9 @@ static char *map_memory(size_t guard, size_t size, size_t align)
 	return p + guard;
 }
 
-/* Threads begin at different slots, and each thread returns to its own slot. In an area, they begin
- * at the first slot, so that only as many huge pages are used as threads need at a time. */
+/* The n-th slot in which a thread looks for a buffer. In an area, all threads begin at the first
+ * slot, so that only as many huge pages are used as threads need at a time. Otherwise, threads
+ * begin at different slots, and each thread returns to its own slot. */
 static char *_Atomic *nth_slot(const struct kind *kind, const void *near, unsigned n)
 {
 	unsigned hash = (unsigned)((uintptr_t)near >> 12) * 0x9e3779b1u >> (32 - kind->shift);
@@ -161,10 +162,10 @@ void scratch_unlock(void)
 		for (unsigned k = 0; k < 1u << kind->shift; k++) {
 			char *buffer = atomic_exchange(&kind->idle[k], NULL);
 
-			if (buffer)
-				sys_discard_pages(buffer, kind->size);
-			if (buffer)
-				kind->idle[k] = buffer;
+			if (!buffer)
+				continue;
+			sys_discard_pages(buffer, kind->size);
+			kind->idle[k] = buffer;
 		}
 	}
 }
@@ -173,9 +174,11 @@ void scratch_forget(void)
 {
 	for (struct kind *kind = kinds; kind < kinds + sizeof(kinds) / sizeof(*kinds); kind++) {
 		/* Buffers with their own mappings are memory of the child, too. */
-		for (unsigned k = 0; k < 1u << kind->shift && !kind->has_own; k++)
+		if (kind->has_own)
+			continue;
+		for (unsigned k = 0; k < 1u << kind->shift; k++)
 			kind->idle[k] = NULL;
 		kind->area = NULL;
-		kind->tried = kind->has_own;
+		kind->tried = false;
 	}
 }

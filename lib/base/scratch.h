@@ -21,11 +21,11 @@ static inline enum scratch scratch_for(size_t len)
 }
 
 /*
- * Takes a buffer with arbitrary contents. near: an address that belongs to the thread, which
- * selects the buffer that the thread used last. NULL: there is no memory. Both functions are safe
+ * Takes a buffer with arbitrary contents. near: an address that belongs to the thread, by which a
+ * thread finds the stack again that it used last. NULL: there is no memory. Both functions are safe
  * in a signal handler.
  *
- * Buffers that are no stacks are on huge pages if the kernel has any. A request for memory on small
+ * Buffers other than stacks are on huge pages if the kernel has any. A request for memory on small
  * pages consists of many pieces: in a virtual machine, a read of 256 KiB took three times as long.
  */
 char *scratch_take(enum scratch kind, const void *near);

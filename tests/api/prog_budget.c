@@ -8,8 +8,8 @@
 #include "common.h"
 
 #define BUDGET (32 * MIB)
-/* Bytes for the program, headers, tables and stacks, and for buffers of loads and writes. */
-#define SLACK (18 * MIB)
+#define SLACK (6 * MIB)  /* bytes for the program, headers, tables and stacks */
+#define BUFFERS (4 * MIB) /* on huge pages: one for short and one for long requests */
 #define WORKERS 4        /* threads of the library that load segments */
 #define MAPPINGS 3
 #define SIZE (96 * MIB)
@@ -71,7 +71,7 @@ static void several_mappings(void *arg)
 	struct user users[8];
 	pthread_t threads[8];
 	uint8_t *maps[MAPPINGS];
-	size_t rss, peak, limit = BUDGET + movers(l->threads) * 2 * MIB + SLACK;
+	size_t rss, peak, limit = BUDGET + movers(l->threads) * 2 * MIB + BUFFERS + SLACK;
 	struct umstat st;
 
 	set_budget(BUDGET);

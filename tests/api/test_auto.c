@@ -6,7 +6,6 @@
 #include "common.h"
 #include "common/minmax.h"
 #include "huge.h"
-#include "ummap-driver.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -418,7 +417,7 @@ static int far_open(const struct ummap_uri *uri, int oflags, void **h, struct um
 	return 0;
 }
 
-static int far_close(void *h)
+static int close_nothing(void *h)
 {
 	(void)h;
 	return 0;
@@ -445,7 +444,7 @@ Test(automatic, remote_stream)
 {
 	static const struct ummap_driver driver = {
 		.struct_size = sizeof(driver), .abi = UMMAP_DRIVER_ABI, .scheme = "far",
-		.help = "reads that wait for each other", .open = far_open, .close = far_close,
+		.help = "reads that wait for each other", .open = far_open, .close = close_nothing,
 		.read = far_read,
 	};
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
@@ -866,12 +865,6 @@ static int block_open(const struct ummap_uri *uri, int oflags, void **h, struct 
 	return 0;
 }
 
-static int block_close(void *h)
-{
-	(void)h;
-	return 0;
-}
-
 static int block_read(void *h, void *buf, size_t len, uint64_t off)
 {
 	(void)h;
@@ -914,7 +907,7 @@ static const struct ummap_driver block_driver = {
 	.scheme = "block",
 	.help = "a store in memory that prefers aligned transfers",
 	.open = block_open,
-	.close = block_close,
+	.close = close_nothing,
 	.read = block_read,
 	.write = block_write,
 	.writev = block_writev,

@@ -28,8 +28,7 @@ struct store {
 	const char *name;              /* argument of the command */
 	char uri[4096 + 16];
 	struct ummap_driver driver;
-	void *h;                       /* handle; NULL: it belongs to the mapping */
-	void *mapped;                  /* handle that the mapping has */
+	void *h;                       /* handle; the mapping closes it, if there is one */
 	struct ummap_geom geom;
 	char *bytes;                   /* mapping; NULL: the store is empty */
 };
@@ -67,8 +66,6 @@ static void map_store(struct store *s, size_t size, int prot, int flags)
 	attr.flags = flags;
 	if (ummap_open_handle(&s->driver, s->h, &s->geom, size, 0, prot, &attr, &addr) < 0)
 		refuse("cannot map '%s': %s", s->name, umerrormsg());
-	s->mapped = s->h;
-	s->h = NULL;
 	s->bytes = addr;
 	umadvise(addr, size, UMMAP_ADV_SEQUENTIAL);
 }
@@ -103,7 +100,7 @@ static void check_length(const struct store *from, size_t size)
 {
 	uint64_t now = size;
 
-	if (from->driver.size && from->driver.size(from->mapped, &now) == 0 && now < size)
+	if (from->driver.size && from->driver.size(from->h, &now) == 0 && now < size)
 		refuse("cannot copy '%s': it has become shorter, from %zu to %" PRIu64 " bytes. "
 		       "The copy is incomplete. Try again with --force", from->name, size, now);
 }

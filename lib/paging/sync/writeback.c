@@ -424,10 +424,12 @@ static void become_clean_all(struct mapping *map, size_t first, size_t end)
 		become_clean(map, i, map_seg(map, i), false, false);
 }
 
-/* Segments [first, end), which begin with len bytes to be written, are in the store. */
+/* Segments [first, end) are in the store: the first len bytes were written, and the rest need not
+ * be. */
 static void note_written(struct mapping *map, size_t first, size_t end, size_t len)
 {
-	map_extend_stored(map, ((uint64_t)first << map->shift) + len);
+	if (len)
+		map_extend_stored(map, ((uint64_t)first << map->shift) + len);
 	become_clean_all(map, first, end);
 }
 
@@ -447,10 +449,8 @@ static int write_one_by_one(struct mapping *map, size_t first, size_t end,
 		io.res = 0;
 		if (io.len)
 			io_run(map->backings[map->current].store, &io, 1, false, &map->stat.io);
-		if (!io.res && io.len)
+		if (!io.res)
 			note_written(map, i, i + 1, io.len);
-		else if (!io.res)
-			become_clean_all(map, i, i + 1);
 		err = err ? err : io.res;
 	}
 	return err;
