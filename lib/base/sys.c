@@ -27,12 +27,12 @@ size_t sys_page(void)
 	return n;
 }
 
-uint64_t sys_now(void)
+uint64_t sys_now_ns(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 void sys_unlock(void *p, size_t len)

@@ -26,8 +26,14 @@ static inline size_t round_up(size_t n, size_t to)
 
 /* Returns the page size of the kernel in bytes. */
 size_t sys_page(void);
-/* Returns the milliseconds since a fixed moment. The clock never goes back. */
-uint64_t sys_now(void);
+/* Returns the nanoseconds since a fixed moment. The clock never goes back. */
+uint64_t sys_now_ns(void);
+
+/* The same in milliseconds. */
+static inline uint64_t sys_now(void)
+{
+	return sys_now_ns() / 1000000;
+}
 
 /*
  * These functions call mmap(2) for memory that is not locked, even if the process has locked all

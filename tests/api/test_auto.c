@@ -405,6 +405,7 @@ Test(automatic, next_block)
  * waits any more. */
 static struct {
 	_Atomic unsigned together, in_flight, most;
+	int latency_ms;
 } far;
 
 static int far_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
@@ -429,6 +430,8 @@ static int far_read(void *h, void *buf, size_t len, uint64_t off)
 
 	(void)h;
 	fill(buf, len, off, 1);
+	if (far.latency_ms)
+		pause_ms(far.latency_ms);
 	while (in_flight > most && !atomic_compare_exchange_weak(&far.most, &most, in_flight))
 		;
 	for (double end = now() + 20; far.most < far.together; pause_ms(1)) {
@@ -439,8 +442,7 @@ static int far_read(void *h, void *buf, size_t len, uint64_t off)
 	return 0;
 }
 
-/* A stream in a remote store has the requests for many blocks in flight at once. */
-Test(automatic, remote_stream)
+static uint8_t *map_far(void)
 {
 	static const struct ummap_driver driver = {
 		.struct_size = sizeof(driver), .abi = UMMAP_DRIVER_ABI, .scheme = "far",
@@ -448,21 +450,50 @@ Test(automatic, remote_stream)
 		.read = far_read,
 	};
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
-	void *base;
+	void *m;
+
+	attr.seg_size = UMMAP_SEG_AUTO;
+	attr.engine = UMMAP_ENGINE_SIGBUS;
+	check(ummap_driver_register(&driver) == 0);
+	check(ummap_open("far:store", SIZE, 0, PROT_READ, &attr, &m) == 0, "%s", umerrormsg());
+	return m;
+}
+
+/* A stream in a remote store has the requests for many blocks in flight at once. */
+Test(automatic, remote_stream)
+{
 	uint8_t *m;
 
 	if (!has_huge_pages())
 		cr_skip("there are no huge pages");
 	set_budget(16 * SIZE);
-	attr.seg_size = UMMAP_SEG_AUTO;
-	attr.engine = UMMAP_ENGINE_SIGBUS;
-	check(ummap_driver_register(&driver) == 0);
-	check(ummap_open("far:store", SIZE, 0, PROT_READ, &attr, &base) == 0, "%s", umerrormsg());
-	m = base;
+	m = map_far();
 	check(umadvise(m, SIZE, UMMAP_ADV_SEQUENTIAL) == 0);
 	far.together = 16;
 	check_bytes(m, SIZE, 0, 1);
 	check(far.most >= 16, "%u", far.most);
+	check(umunmap(m, 0) == 0);
+}
+
+/* Where a request takes long, blocks are large although little of them is used. */
+Test(automatic, remote_latency)
+{
+	uint64_t random = 1;
+	uint8_t *m;
+
+	set_budget(BUDGET);
+	far.latency_ms = 5;
+	m = map_far();
+	for (unsigned k = 0; k < 100; k++) {
+		size_t first = next_random(&random) % (SIZE / (2 * MIB)) * 2 * MIB;
+
+		for (unsigned n = 0; n < 8; n++) {
+			size_t at = first + next_random(&random) % (2 * MIB);
+
+			check(m[at] == pattern(at, 1));
+		}
+	}
+	check(stat_of(m).transfer_bytes >= 512 * KIB, "%" PRIu64, stat_of(m).transfer_bytes);
 	check(umunmap(m, 0) == 0);
 }
 

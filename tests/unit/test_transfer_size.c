@@ -155,6 +155,52 @@ Test(transfer_size, remote)
 	check(far >= 8, "far: level %u", far);
 }
 
+static void touch_area(struct transfer_size *t, size_t area)
+{
+	for (size_t i = area * AREA; i < (area + 1) * AREA; i++)
+		transfer_touch(t, i);
+}
+
+/* Finds an area that is sampled, or not, with so much memory. The area `busy` is sampled anyway. */
+static size_t find_area(struct transfer_size *t, size_t memory, bool sampled, size_t busy)
+{
+	size_t area = busy + 1;
+
+	transfer_set_memory(t, memory);
+	touch_area(t, busy);
+	while (transfer_is_sampled(t, area * AREA) != sampled)
+		area++;
+	return area;
+}
+
+/* While only a part of the areas is sampled, the simulation does not see what becomes of the
+ * others: when they are sampled again, they count as absent. */
+Test(transfer_size, sample)
+{
+	struct play *p = begin();
+	struct transfer_size *t = &p->t;
+	size_t busy = 0, other;
+	uint32_t before;
+
+	while (!transfer_is_sampled(t, busy * AREA))
+		busy++;
+	busy = find_area(t, 4 * MEMORY, true, busy);
+	other = find_area(t, 4 * MEMORY, false, busy);
+	find_area(t, MEMORY / 4, true, busy);
+	check(transfer_is_sampled(t, other * AREA));
+	touch_area(t, other);
+	before = t->loads[0];
+	touch_area(t, other);
+	check(t->loads[0] == before, "%u loads of an area in memory", t->loads[0] - before);
+	find_area(t, 4 * MEMORY, true, busy);
+	check(!transfer_is_sampled(t, other * AREA));
+	find_area(t, MEMORY, true, busy);
+	before = t->loads[0];
+	touch_area(t, other);
+	check(t->loads[0] - before == AREA, "%u loads", t->loads[0] - before);
+	end(p);
+}
+
 /* The level follows a change of the accesses, in both directions. */
 Test(transfer_size, change)
 {

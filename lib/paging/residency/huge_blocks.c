@@ -29,9 +29,10 @@
 #define KEPT_BUFFERS 4
 
 static char *_Atomic filled[KEPT_BUFFERS], *_Atomic empty_buffers[KEPT_BUFFERS];
-/* Blocks that are loaded without a huge page from now on, because the kernel has refused or split
- * one. */
+/* Blocks that are loaded without a huge page from now on, because the kernel has refused one, or
+ * splits them. */
 static _Atomic unsigned refusals;
+static _Atomic unsigned slow_moves; /* in a row */
 
 static size_t block_segs(const struct mapping *map)
 {
@@ -185,8 +186,8 @@ static uint64_t thread_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* Moves a block by `move`. Returns 0, 1 if the kernel has split the huge page, or -errno. Then
- * copies are faster, at least for some time, and the buffer should not be used again. */
+/* Moves a block by `move`. Returns 0, 1 if the kernel may have split the huge page, or -errno. If
+ * it seems to split one after another, copies are faster, at least for some time. */
 static int move_block(const struct mapping *map, size_t first, char *buffer,
 		      int (*move)(const struct engine *e, char *range, char *buffer, size_t len,
 			      bool writable))
@@ -194,9 +195,14 @@ static int move_block(const struct mapping *map, size_t first, char *buffer,
 	uint64_t began = thread_ns();
 	int err = move(map->engine, map_slot(map, first), buffer, HUGE_PAGE, map->writable);
 
-	if (err || thread_ns() - began <= MAX_HUGE_MOVE_NS)
+	if (err)
 		return err;
-	refusals = REFUSED_HUGE_BLOCKS;
+	if (thread_ns() - began <= MAX_HUGE_MOVE_NS) {
+		slow_moves = 0;
+		return 0;
+	}
+	if (++slow_moves >= MAX_SLOW_HUGE_MOVES)
+		refusals = REFUSED_HUGE_BLOCKS;
 	return 1;
 }
 
@@ -204,10 +210,8 @@ int huge_blocks_map(struct mapping *map, size_t first, char *buffer)
 {
 	int done = move_block(map, first, buffer, map->engine->move_in);
 
-	*find_mark(map, first) = done == 0;
-	if (done == 1)
-		raw_munmap(buffer, HUGE_PAGE);
-	else if (done == 0)
+	*find_mark(map, first) = done >= 0;
+	if (done >= 0)
 		give_empty(buffer);
 	return done < 0 ? done : 0;
 }
@@ -262,7 +266,7 @@ int huge_blocks_unmap(struct mapping *map, size_t first)
 	int done = buffer ? move_block(map, first, buffer, map->engine->move_out) : -ENOMEM;
 
 	*mark = false;
-	if (buffer && done == 0)
+	if (buffer && (done == 0 || (done == 1 && has_huge_page(buffer))))
 		huge_blocks_give_buffer(buffer);
 	else if (buffer)
 		raw_munmap(buffer, HUGE_PAGE);

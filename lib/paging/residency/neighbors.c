@@ -565,12 +565,12 @@ static int load_run(const struct run *run, bool sampled)
 /* Loads the run of a fault in a remote store, and measures the time. */
 static int load_timed(const struct run *run, bool sampled)
 {
-	uint64_t begin = sys_now();
+	uint64_t begin = sys_now_ns();
 	int err = load_run(run, sampled);
 
 	if (!err)
 		transfer_note_time(&run->map->residency.transfer, run->end - run->first,
-				   sys_now() - begin);
+				   sys_now_ns() - begin);
 	return err;
 }
 

@@ -25,10 +25,11 @@ unsigned transfer_max_level(const struct transfer_size *t)
 }
 
 /* Samples as few areas as represent the mapping: those of which memory holds several, and which
- * are several of the mapping. */
+ * are several of the mapping. Memory may be some segments short of a power of two, now and then. */
 static unsigned choose_sample_shift(const struct transfer_size *t)
 {
-	size_t areas = t->segs >> (t->levels - 1), held = t->memory >> (t->levels - 1);
+	size_t areas = t->segs >> (t->levels - 1);
+	size_t held = (t->memory + t->memory / 16) >> (t->levels - 1);
 	unsigned shift = 0;
 
 	while (shift < MAX_SAMPLE_SHIFT && held >> shift >= 2 * MIN_SAMPLED_AREAS &&
@@ -191,6 +192,23 @@ static void age_misses(struct transfer_size *t)
 	}
 }
 
+/* Empties the simulated caches of levels before `end`, which were not told of all accesses. */
+static void empty_caches(struct transfer_size *t, unsigned end)
+{
+	for (unsigned k = 0; k < end; k++)
+		t->loads[k] += count_room(t, k);
+}
+
+/* The simulated caches know nothing of areas that were not sampled before. */
+static void change_sample(struct transfer_size *t)
+{
+	unsigned before = t->sample_shift;
+
+	t->sample_shift = choose_sample_shift(t);
+	if (t->sample_shift < before)
+		empty_caches(t, t->levels);
+}
+
 /* Makes the resolution finer or coarser, so that returns take a bounded part of the time. */
 static void tune_resolution(struct transfer_size *t, uint64_t load_cost, uint64_t return_cost)
 {
@@ -203,23 +221,27 @@ static void tune_resolution(struct transfer_size *t, uint64_t load_cost, uint64_
 		/* The finer level was not seen. Until it is, it counts as the worst possible. */
 		t->misses[t->resolution - 1] = 2 * t->misses[t->resolution];
 		t->writes[t->resolution - 1] = 2 * t->writes[t->resolution];
+		empty_caches(t, t->resolution);
 		t->resolution--;
 	}
 	t->floor = t->resolution;
 }
 
 /* Begins an exploration if its returns take a small part of the time of the loads and writes so
- * far. The finer levels are considered when the memory that is simulated for them has been
- * filled. */
+ * far; the first one soon, however long they take. The finer levels are considered when the memory
+ * that is simulated for them has been filled. */
 static void begin_exploration(struct transfer_size *t)
 {
 	size_t len = count_fillings(t, EXPLORATION_FILLINGS);
+	uint64_t return_ns = t->has_explored ? RETURN_NS : FIRST_RETURN_NS;
 
-	if (!t->resolution || t->credit < len * RETURN_NS * t->gap / 4)
+	if (!t->resolution || t->credit < len * return_ns * t->gap / 4)
 		return;
+	t->has_explored = true;
 	t->credit = 0;
 	t->exploring = len;
 	t->explored_level = t->level;
+	empty_caches(t, t->resolution);
 	t->resolution = 0;
 }
 
@@ -243,7 +265,7 @@ static void decide(struct transfer_size *t)
 	t->undecided = 0;
 	t->hold -= min_size(t->hold, TOUCHES_PER_DECISION);
 	t->credit += load_cost * MAX_EXPLORATION_PERCENT / 100;
-	t->sample_shift = choose_sample_shift(t);
+	change_sample(t);
 	choose_level(t);
 	age_misses(t);
 	if (t->exploring)
