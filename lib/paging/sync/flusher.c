@@ -101,9 +101,10 @@ static void check_spare_mappings(void)
 	if (!spare_was_needed() || reported)
 		return;
 	reported = true;
-	log_line(LOG_WARN, "flusher", "the process has reached the limit on kernel mappings, so "
-		 "few segments are in memory, and accesses are slow. Try a larger vm.max_map_count "
-		 "(sysctl(8)), larger segments, or another engine: ummap-engines(7)");
+	log_line(LOG_WARN, "flusher", "the process has reached the limit on its kernel mappings or "
+		 "on its address space, so few segments are in memory, and accesses are slow. Try "
+		 "larger limits, vm.max_map_count (sysctl(8)) or RLIMIT_AS (ulimit -v); or larger "
+		 "segments, or another engine: ummap-engines(7)");
 }
 
 static void make_round(void)
