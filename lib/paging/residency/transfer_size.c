@@ -228,16 +228,14 @@ static void tune_resolution(struct transfer_size *t, uint64_t load_cost, uint64_
 }
 
 /* Begins an exploration if its returns take a small part of the time of the loads and writes so
- * far; the first one soon, however long they take. The finer levels are considered when the memory
- * that is simulated for them has been filled. */
+ * far. The finer levels are considered when the memory that is simulated for them has been
+ * filled. */
 static void begin_exploration(struct transfer_size *t)
 {
 	size_t len = count_fillings(t, EXPLORATION_FILLINGS);
-	uint64_t return_ns = t->has_explored ? RETURN_NS : FIRST_RETURN_NS;
 
-	if (!t->resolution || t->credit < len * return_ns * t->gap / 4)
+	if (!t->resolution || t->credit < len * EXPLORED_RETURN_NS * t->gap / 4)
 		return;
-	t->has_explored = true;
 	t->credit = 0;
 	t->exploring = len;
 	t->explored_level = t->level;

@@ -61,7 +61,6 @@ struct transfer_size {
 	unsigned floor;            /* lowest level that is considered */
 	uint32_t undecided;        /* accesses since the last decision */
 	size_t exploring;          /* accesses until the end of the exploration; 0: none */
-	bool has_explored;         /* whether an exploration has begun */
 	unsigned explored_level;   /* level when the exploration began */
 	size_t hold;               /* accesses for which the level does not rise */
 	unsigned hold_factor;      /* length of the next hold, in fillings of memory */
