@@ -204,9 +204,9 @@
  * that each further measurement has in the average. */
 #define REMOTE_REQUEST_NS 20000000
 #define REQUEST_AVERAGE_SHIFT 2
-/* The time of a fault without I/O is that of a virtual machine, where a return took 22 us. Those of
- * explorations are taken for cheaper. Otherwise small blocks are found too late: by bench/replay,
- * columns of an array that is far longer than memory read 3 times as much. */
+/* The time of a fault without I/O: that of a virtual machine, where 22 us were measured. In the
+ * decision to begin an exploration, it counts less. Otherwise small blocks are found too late: in
+ * bench/replay, columns of an array that is far longer than memory read 3 times as much. */
 #define RETURN_NS 20000
 #define EXPLORED_RETURN_NS 4000
 /* Time of the load of a block on a huge page, in percent of that of as many small pages. A pass

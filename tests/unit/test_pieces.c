@@ -207,7 +207,7 @@ static void wait_job(void *arg, uint64_t a, uint64_t b)
 
 /* A load that overtakes readahead loads a cluster, not a part of it. The workers read nothing:
  * all segments that were read ahead came with loads. */
-Test(pieces, overtaken)
+Test(pieces, without_workers)
 {
 	int fd = filled_file(SIZE, 3);
 	uint8_t *m = map_some(fd, PROT_READ);
@@ -223,6 +223,23 @@ Test(pieces, overtaken)
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
+/* The same with workers. */
+Test(pieces, overtaken)
+{
+	int fd = filled_file(SIZE, 3);
+	uint8_t *m = map_some(fd, PROT_READ);
+	uint64_t before, alone = SIZE / SEG;
+
+	/* If readahead got no processor, the next scan shows the effect. */
+	for (int pass = 0; pass < MAX_PASSES / 8 && alone > 8 * SEGS_PER_CLUSTER; pass++) {
+		before = stat_of(m).readahead_loads;
+		read_all(m);
+		alone = SIZE / SEG - (stat_of(m).readahead_loads - before);
+	}
+	cr_expect_leq(alone, 8 * SEGS_PER_CLUSTER, "%lu", (unsigned long)alone);
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
 static bool is_resident(const uint8_t *m, size_t off)
 {
 	struct mapping *map = map_find(m);
@@ -232,8 +249,8 @@ static bool is_resident(const uint8_t *m, size_t off)
 	return is;
 }
 
-/* Returns the peak of memory during a scan. *kept: segments that are resident when the cluster
- * behind theirs is read. */
+/* Returns the peak of memory during a scan. *kept: how many segments are still resident when the
+ * next cluster is read. */
 static size_t scan_once(const uint8_t *m, size_t *kept)
 {
 	size_t most = 0;

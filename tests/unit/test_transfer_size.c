@@ -161,13 +161,16 @@ static void touch_area(struct transfer_size *t, size_t area)
 		transfer_touch(t, i);
 }
 
-/* Finds an area that is sampled, or not, with so much memory. The area `busy` is sampled anyway. */
-static size_t find_area(struct transfer_size *t, size_t memory, bool sampled, size_t busy)
+/* Changes the memory. The touches let the module decide anew which areas it samples. */
+static void change_memory(struct transfer_size *t, size_t memory, size_t touched)
 {
-	size_t area = busy + 1;
-
 	transfer_set_memory(t, memory);
-	touch_area(t, busy);
+	touch_area(t, touched);
+}
+
+/* Returns the first area from `area` on that is sampled, or is not. */
+static size_t find_area(const struct transfer_size *t, bool sampled, size_t area)
+{
 	while (transfer_is_sampled(t, area * AREA) != sampled)
 		area++;
 	return area;
@@ -179,22 +182,21 @@ Test(transfer_size, sample)
 {
 	struct play *p = begin();
 	struct transfer_size *t = &p->t;
-	size_t busy = 0, other;
+	size_t always = find_area(t, true, 0), other;
 	uint32_t before;
 
-	while (!transfer_is_sampled(t, busy * AREA))
-		busy++;
-	busy = find_area(t, 4 * MEMORY, true, busy);
-	other = find_area(t, 4 * MEMORY, false, busy);
-	find_area(t, MEMORY / 4, true, busy);
+	change_memory(t, 4 * MEMORY, always);
+	always = find_area(t, true, always + 1);
+	other = find_area(t, false, always + 1);
+	change_memory(t, MEMORY / 4, always);
 	check(transfer_is_sampled(t, other * AREA));
 	touch_area(t, other);
 	before = t->loads[0];
 	touch_area(t, other);
 	check(t->loads[0] == before, "%u loads of an area in memory", t->loads[0] - before);
-	find_area(t, 4 * MEMORY, true, busy);
+	change_memory(t, 4 * MEMORY, always);
 	check(!transfer_is_sampled(t, other * AREA));
-	find_area(t, MEMORY, true, busy);
+	change_memory(t, MEMORY, always);
 	before = t->loads[0];
 	touch_area(t, other);
 	check(t->loads[0] - before == AREA, "%u loads", t->loads[0] - before);

@@ -211,9 +211,10 @@ int huge_blocks_map(struct mapping *map, size_t first, char *buffer)
 	int done = move_block(map, first, buffer, map->engine->move_in);
 
 	*find_mark(map, first) = done >= 0;
-	if (done >= 0)
-		give_empty(buffer);
-	return done < 0 ? done : 0;
+	if (done < 0)
+		return done;
+	give_empty(buffer);
+	return 0;
 }
 
 bool huge_blocks_has(const struct mapping *map, size_t i)
@@ -266,7 +267,8 @@ int huge_blocks_unmap(struct mapping *map, size_t first)
 	int done = buffer ? move_block(map, first, buffer, map->engine->move_out) : -ENOMEM;
 
 	*mark = false;
-	if (buffer && (done == 0 || (done == 1 && has_huge_page(buffer))))
+	/* A huge page that was split is made whole again. */
+	if (done == 0 || (done == 1 && has_huge_page(buffer)))
 		huge_blocks_give_buffer(buffer);
 	else if (buffer)
 		raw_munmap(buffer, HUGE_PAGE);

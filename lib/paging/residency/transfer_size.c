@@ -25,7 +25,8 @@ unsigned transfer_max_level(const struct transfer_size *t)
 }
 
 /* Samples as few areas as represent the mapping: those of which memory holds several, and which
- * are several of the mapping. Memory may be some segments short of a power of two, now and then. */
+ * are several of the mapping. A sixteenth is added to memory, because some segments of a power of
+ * two are often missing: without it, the sample would change again and again. */
 static unsigned choose_sample_shift(const struct transfer_size *t)
 {
 	size_t areas = t->segs >> (t->levels - 1);
