@@ -56,9 +56,14 @@ static void wake_waiting(struct mapping *map)
 	engine_wake(map->engine, map->range, map->size);
 }
 
+bool stall_lacks_space(int error)
+{
+	return error == ENOSPC || error == EDQUOT;
+}
+
 static const char *remedy(int error)
 {
-	if (error == ENOSPC || error == EDQUOT)
+	if (stall_lacks_space(error))
 		return "Try to make space there, or raise the limit or quota that is reached";
 	if (error == EFBIG)
 		return "Try a larger RLIMIT_FSIZE (ulimit -f), or another file system";

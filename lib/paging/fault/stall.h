@@ -6,6 +6,9 @@
 #include "paging/mapping/mapping.h"
 #include "paging/sync/writeback.h"
 
+/* Whether error is one of storage that has no space left, or no more for this user. */
+bool stall_lacks_space(int error);
+
 /* Records that a write of the mapping has failed (err: -errno) without a caller that gets the
  * error. The background thread reports it. */
 void stall_note_failure(struct mapping *map, int err);

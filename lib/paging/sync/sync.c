@@ -23,6 +23,7 @@
 #include "paging/mapping/inplace.h"
 #include "paging/mapping/lock.h"
 #include "paging/fault/segment.h"
+#include "paging/fault/stall.h"
 #include "paging/sync/writeback.h"
 
 #include <string.h>
@@ -207,7 +208,7 @@ void sync_explain(const struct mapping *map, int err)
 	}
 	fail(-err, "cannot make changes to '%s' durable: %s. They are kept in memory. Try %s",
 	     map->name, strerror(-err),
-	     err == -ENOSPC || err == -EDQUOT ?
+	     stall_lacks_space(-err) ?
 	     "to free space on the disk, or a larger limit in the URI, and sync again" :
 	     err == -EFBIG ?
 	     "a larger RLIMIT_FSIZE (ulimit -f), or another file system, and sync again" :

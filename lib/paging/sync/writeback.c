@@ -560,15 +560,28 @@ static void unlock_stretch(struct mapping *map, size_t first, size_t end)
 
 /* ---- Scans ---- */
 
-/* Writes a run from i on. Returns how many segments it has passed, or -errno. Sets *later if a
- * segment remains to be written later. */
-static long write_from(struct mapping *map, size_t i, size_t last, uint64_t before, bool *later)
+/* A scan of a mapping for segments to be written. */
+struct scan {
+	size_t first, last;
+	uint64_t before;  /* segments that became dirty earlier are written; ms */
+	uint64_t until;   /* no run begins later; ms */
+	int err;          /* the first error */
+	bool refused;     /* storage had no space for a segment of the last run */
+};
+
+/* Writes a run from i on. Returns how many segments it has passed: also those that could not be
+ * written. Sets *later if a segment remains to be written later. A file system without space looks
+ * for some at each write, for milliseconds. So after it has refused a whole run, only the first
+ * segment of each huge page is tried, until one is written. */
+static size_t write_from(struct mapping *map, size_t i, struct scan *scan, bool *later)
 {
+	uint64_t written = map->stat.io.write_bytes;
 	struct run run = { .map = map };
 	struct seg *s = map_seg(map, i);
+	size_t last = scan->refused ? i + 1 : scan->last, end;
 	int err;
 
-	if (seg_has(s, SEG_DIRTY) && seg_time(s) >= before) {
+	if (seg_has(s, SEG_DIRTY) && seg_time(s) >= scan->before) {
 		*later = true;
 		return 1;
 	}
@@ -579,25 +592,21 @@ static long write_from(struct mapping *map, size_t i, size_t last, uint64_t befo
 	}
 	if (neighbors_come(map) && !map->writers && !map->engine->refuses_pinned &&
 	    !map_in_order(map) && !commit_runs(map) && can_join_stretch(s)) {
-		size_t end = lock_stretch(map, i, last);
-
+		end = lock_stretch(map, i, last);
 		err = writeback_stretch(map, i, end);
 		unlock_stretch(map, i, end);
-		return err ? err : (long)(end - i);
+	} else {
+		run_begin(&run, i, last, ANY_NEAR);
+		end = run.at[run.n - 1] + 1;
+		err = write_run(&run, false);
 	}
-	run_begin(&run, i, last, ANY_NEAR);
-	err = write_run(&run, false);
-	*later |= run.busy != 0;
-	return err ? err : (long)(run.at[run.n - 1] + 1 - i);
+	*later |= run.busy != 0 || err;
+	scan->err = scan->err ? scan->err : err;
+	if (scan->refused && stall_lacks_space(-err))
+		return round_up(end, max_size(HUGE_PAGE >> map->shift, 1)) - i;
+	scan->refused = stall_lacks_space(-err) && map->stat.io.write_bytes == written;
+	return end - i;
 }
-
-/* A scan of a mapping for segments to be written. */
-struct scan {
-	size_t first, last;
-	uint64_t before;  /* segments that became dirty earlier are written; ms */
-	uint64_t until;   /* no run begins later; ms */
-	int err;          /* the first error */
-};
 
 /* The first segment of [i, end) that may have to be written; end: there is none. Looks at headers
  * without their locks. */
@@ -619,16 +628,7 @@ static size_t next_unwritten(const struct mapping *map, size_t i, size_t end)
 static size_t write_group(struct mapping *map, size_t i, size_t end, struct scan *scan, bool *later)
 {
 	while ((i = next_unwritten(map, i, end)) < end) {
-		long n;
-
-		n = write_from(map, i, scan->last, scan->before, later);
-		if (n < 0) {
-			/* The segments that follow may still be written. */
-			*later = true;
-			scan->err = scan->err ? scan->err : (int)n;
-			n = 1;
-		}
-		i += (size_t)n;
+		i += write_from(map, i, scan, later);
 		/* The background thread does not delay a thread that wants to be the only user. */
 		if (i < end && ((scan->until < UINT64_MAX && sys_now() >= scan->until) ||
 				(scan->before < UINT64_MAX && map_is_frozen(map)))) {
@@ -643,7 +643,7 @@ static size_t write_group(struct mapping *map, size_t i, size_t end, struct scan
 
 int writeback_scan(struct mapping *map, size_t *at, size_t last, uint64_t before, uint64_t until)
 {
-	struct scan scan = { *at, last, before, until, 0 };
+	struct scan scan = { *at, last, before, until, 0, false };
 	size_t i;
 
 	/* A scan removes a mark before it writes. Without the lock, another scan would find nothing
