@@ -226,7 +226,7 @@ $(SCRIPTS): $C%: tools/% $B/make-settings
 $B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_sum $B/tests/prog_cache \
 $B/tests/prog_overlay: | $(MAIN) $(BESIDE)
 $B/tests/prog_ioranks: | $(MAIN) $(IORANKS) $(OPERATIONS)
-$B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
+$B/tests/test_worker $B/tests/test_plugin $B/tests/prog_tiers: | $(PLUGINS)
 $B/tests/test_manifest: override CPPFLAGS += -Iclients
 # A test delays the messages of the engine uffd.
 $B/tests/test_pmem_remap: override LDFLAGS += -Wl,--wrap=messages_next
