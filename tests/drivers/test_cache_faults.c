@@ -118,6 +118,26 @@ Test(cache_faults, clean_is_read_from_afar)
 	}
 }
 
+static unsigned count_clean(void)
+{
+	return h.cache->index.lists[CACHE_SMALL].count + h.cache->index.lists[CACHE_MAIN].count;
+}
+
+/* A slot that a write past the near file has left without parts does not wait for its eviction. */
+Test(cache_faults, slots_without_parts_are_free)
+{
+	faults_begin();
+	make_far();
+	open_store("cache.mode=read");
+	check_all();
+	check(count_clean() > 0);
+	for (uint64_t off = 0; off < SIZE; off += BLOCK)
+		check(write_at(off, BLOCK, 1) == 0);
+	check(count_clean() == 0, "%u slots", count_clean());
+	check(close_store() == 0);
+	check_far(0, SIZE);
+}
+
 /* If the near file fails, reads of a dirty part fail, and reads of other parts of the block
  * succeed. */
 Test(cache_faults, dirty_is_lost_to_nobody)
