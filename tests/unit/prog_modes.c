@@ -412,8 +412,8 @@ static void halves_its_excess(void *unused)
 	request_memory(a->pid);
 	node_until(a->budget < before && a->held < before);
 	check(a->budget >= NODE_LIMIT / 2, "never below its share: %" PRIu64, a->budget);
-	/* It may have grown up to the limit between the look and the request. */
-	check(a->budget <= NODE_LIMIT / 2 + (NODE_LIMIT - NODE_LIMIT / 2) / 2 + NODE_LIMIT / 64,
+	/* The budget may have grown up to the limit between the look at it and the request. */
+	check(a->budget <= NODE_LIMIT / 2 + NODE_LIMIT / 4 + NODE_LIMIT / 64,
 	      "%" PRIu64 " of %" PRIu64, a->budget, before);
 	node_check(a);
 	node_end(a);

@@ -56,11 +56,6 @@ static void wake_waiting(struct mapping *map)
 	engine_wake(map->engine, map->range, map->size);
 }
 
-bool stall_lacks_space(int error)
-{
-	return error == ENOSPC || error == EDQUOT;
-}
-
 static const char *remedy(int error)
 {
 	if (stall_lacks_space(error))

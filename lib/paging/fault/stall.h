@@ -6,8 +6,13 @@
 #include "paging/mapping/mapping.h"
 #include "paging/sync/writeback.h"
 
-/* Whether error is one of storage that has no space left, or no more for this user. */
-bool stall_lacks_space(int error);
+#include <errno.h>
+
+/* Whether the error says that storage is full, or that the user's quota is used up. */
+static inline bool stall_lacks_space(int error)
+{
+	return error == ENOSPC || error == EDQUOT;
+}
 
 /* Records that a write of the mapping has failed (err: -errno) without a caller that gets the
  * error. The background thread reports it. */

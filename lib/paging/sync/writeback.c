@@ -566,13 +566,13 @@ struct scan {
 	uint64_t before;  /* segments that became dirty earlier are written; ms */
 	uint64_t until;   /* no run begins later; ms */
 	int err;          /* the first error */
-	bool refused;     /* storage had no space for a segment of the last run */
+	bool refused;     /* the last run found no space for any of its segments */
 };
 
-/* Writes a run from i on. Returns how many segments it has passed: also those that could not be
- * written. Sets *later if a segment remains to be written later. A file system without space looks
- * for some at each write, for milliseconds. So after it has refused a whole run, only the first
- * segment of each huge page is tried, until one is written. */
+/* Writes a run from i on. Returns the number of segments that the scan need not try any more. Sets
+ * *later if one of them remains to be written later. Each write to a full file system takes
+ * milliseconds. So after a whole run was refused, only one segment of each huge page is tried,
+ * until one is written. */
 static size_t write_from(struct mapping *map, size_t i, struct scan *scan, bool *later)
 {
 	uint64_t written = map->stat.io.write_bytes;
@@ -643,7 +643,7 @@ static size_t write_group(struct mapping *map, size_t i, size_t end, struct scan
 
 int writeback_scan(struct mapping *map, size_t *at, size_t last, uint64_t before, uint64_t until)
 {
-	struct scan scan = { *at, last, before, until, 0, false };
+	struct scan scan = { .first = *at, .last = last, .before = before, .until = until };
 	size_t i;
 
 	/* A scan removes a mark before it writes. Without the lock, another scan would find nothing
